@@ -1,8 +1,7 @@
 """Graphs in parts, how they are made, stored and sampled; and servers that make mini-batches for other machines.
 
-Every id that a user sees is global, so mini-batches do not depend on how a graph is partitioned. The stages that read a
-graph in parts are those of `graphfeed.datapipes`, as for any other graph. A graph that one machine holds belongs to
-`graphfeed.storage`.
+Every id that a user sees is global, so mini-batches do not depend on how a graph is partitioned. The stages are those
+of `graphfeed.datapipes`, as for any other graph. A graph that one machine holds belongs to `graphfeed.storage`.
 """
 
 from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFunction, JointFetcher, JointSampler

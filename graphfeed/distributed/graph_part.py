@@ -82,15 +82,10 @@ class GraphPart:
     def ids_at(
         self, columns: FusedCSCSamplingGraph, nodes: torch.Tensor, offsets: torch.Tensor, positions: torch.Tensor
     ) -> torch.Tensor:
-        """Return the ids of picked edges in the whole graph, perhaps as int32.
+        """Return the ids in the whole graph, perhaps as int32, of edges that were picked at positions in `columns`.
 
-        Where an edge's id is its position, this reads two numbers per node rather than one per edge.
-
-        Args:
-            columns: Where they were picked.
-            nodes: The node of each column.
-            offsets: Where the picked edges of each begin.
-            positions: Where the edges are in `columns`, node after node.
+        `offsets` says where the edges of each node's column begin. Where an edge's id is its position, this reads two
+        numbers per node rather than one per edge.
         """
         ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
         if ids is not None:
@@ -101,11 +96,7 @@ class GraphPart:
         return ops.shift_columns(offsets, positions, shifts.long(), dtype)
 
     def book_of(self, node_type: str | None) -> PartBook:
-        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all.
-
-        Raises:
-            KeyError: The graph doesn't have the node type.
-        """
+        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all."""
         if node_type is None:
             return self.book
         types, first = self.columns.node_type_to_id or {}, self.columns.first_ids()
@@ -118,13 +109,8 @@ class GraphPart:
 def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -> GraphPart:
     """Return one part of a graph in memory.
 
-    Args:
-        graph: The whole graph.
-        assignment: The part of each node, of an integer dtype, by node type if the graph has types; or a `PartBook`.
-        part: Which part to return.
-
-    Raises:
-        ValueError: The assignment is not one part per node, or there is no such part.
+    The assignment has the part of each node, of an integer dtype, by node type if the graph has types; or is a
+    `PartBook`.
 
     Example:
         >>> from graphfeed import from_coo
@@ -158,15 +144,7 @@ def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 @checked
 def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
-    """Return the rows that a part owns, in the order of their ids.
-
-    Args:
-        values: One row per id.
-        book: Which part owns each id.
-        part: Which part's rows to return.
-
-    Raises:
-        ValueError: The number of rows is not that of the book's ids.
+    """Return the rows that a part owns, in the order of their ids, of values with one row per id in the book.
 
     Example:
         >>> cut_rows(torch.tensor([[5], [6], [7]]), PartBook.from_bounds([0, 1, 3]), part=1).tolist()

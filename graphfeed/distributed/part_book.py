@@ -63,13 +63,7 @@ class PartBook:
     @staticmethod
     @checked
     def from_bounds(bounds: Sequence[int]) -> "PartBook":
-        """Return the book of parts of consecutive ids.
-
-        Args:
-            bounds: Part `i` owns the ids from `bounds[i]` up to, and without, `bounds[i + 1]`.
-
-        Raises:
-            ValueError: The bounds don't ascend from 0.
+        """Return the book of parts of consecutive ids: part `i` owns those from `bounds[i]` to before `bounds[i + 1]`.
 
         Example:
             >>> PartBook.from_bounds([0, 2, 5]).owners_of(torch.tensor([1, 2, 4])).tolist()
@@ -85,13 +79,8 @@ class PartBook:
     def from_assignment(assignment: torch.Tensor, num_parts: int | None = None) -> "PartBook":
         """Return the book of any parts, which takes 1 byte per id, and up to 8 more once offsets are asked for.
 
-        Args:
-            assignment: The part of each id, of an integer dtype.
-            num_parts: The number of parts; by default, one more than the largest in the assignment.
-
-        Raises:
-            TypeError: The assignment is not a vector of integers.
-            ValueError: A part below 0, or not below `num_parts`.
+        The assignment has the part of each id, of an integer dtype; by default, there is one part more than the
+        largest.
 
         Example:
             >>> book = PartBook.from_assignment(torch.tensor([1, 0, 1]))

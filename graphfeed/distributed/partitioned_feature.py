@@ -39,14 +39,10 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     Args:
         rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
-        book: Which part owns each id. With P parts and R ranks, rank `i` holds part `i // (R / P)`.
+        book: Which part owns each id. With P parts and R ranks, a multiple of P, rank `i` holds part `i // (R / P)`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
         name: What all ranks call the feature. Ranks must make features of the same name in the same order.
         identity: That of the partition (`GraphPart.identity`), which all ranks must have.
-
-    Raises:
-        ValueError: The number of rows is not that of the part's ids, or that of the ranks no multiple of that of the
-            parts.
 
     Example:
         >>> rows = torch.tensor([[1.0], [2.0]])  # a single rank owns all of them
@@ -80,9 +76,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
 
-        Raises:
-            IndexError: An id below 0 or beyond the rows.
-            RankLostError: Another rank ended or froze.
+        A rank that ended or froze is a RankLostError.
         """
         return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
 
@@ -172,10 +166,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return self.rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise: each rank updates the rows of its part, by `rows.update`, with offsets among these.
-
-        Where several ranks hold a part, each of them does.
-        """
+        """Raise: each rank that holds a part updates its rows, by `rows.update`, with offsets among these."""
         raise NotImplementedError(
             "a feature in parts is updated by the owners of its rows: call feature.rows.update(value, offsets) on the "
             "rank that owns them, with offsets from feature.book.offsets_of(ids)"

@@ -42,19 +42,16 @@ TOGETHER_BYTES = 1 << 26
 class PartitionedGraph(SamplingGraph):
     """A graph of which each machine holds a part. Every sampler works with it as with the whole graph.
 
-    The mini-batches are those of the whole graph on one machine, bit by bit, for any number of parts and any
-    assignment of nodes to parts. It may be sampled in any number of threads, but not in worker processes.
+    The mini-batches are those of the whole graph on one machine, bit by bit, for any number of parts and any assignment
+    of nodes to parts. It may be sampled in any number of threads, but not in worker processes.
 
     A hop costs one exchange between the ranks, for all edge types together. The ranks of a machine hold the same part:
     they open the same files, whose pages the system keeps once for all, and each asks one rank of every other machine.
     A single part is the whole graph, and sampling from it is as fast.
 
     Args:
-        part: This rank's part; with P parts and R ranks, rank `i` holds part `i // (R / P)`.
+        part: This rank's part; with P parts and R ranks, a multiple of P, rank `i` holds part `i // (R / P)`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
-
-    Raises:
-        ValueError: The number of ranks is no multiple of that of the parts, or the part is another rank's.
 
     Example:
         >>> from graphfeed import from_coo
@@ -115,8 +112,7 @@ class PartitionedGraph(SamplingGraph):
     ) -> SampledSubgraph:
         """Sample in-edges of seeds with global ids: one hop, as `FusedCSCSamplingGraph.sample_neighbors` says.
 
-        Raises:
-            RankLostError: Another rank ended or froze.
+        A rank that ended or froze is a RankLostError.
         """
         request, drawn = SamplingRequest((fanouts,), replace, probs_name), ops.draw_key() if key is None else key
         return self.pick(seeds, Hop(request, one_draw(drawn)))[0]

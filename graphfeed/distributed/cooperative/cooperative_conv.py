@@ -20,10 +20,8 @@ class CooperativeConv(torch.nn.Module):
     With `cooperative=True` on the sampler, a rank computes the rows of its own nodes alone. Before each layer but the
     first, it needs those of its hop's sources, of which others own some; and for its loss, those of its own seeds. All
     ranks must call it together, in the default process group. A mini-batch that is not joint, as on a single rank, gets
-    its rows back as they are.
-
-    The first layer needs this only if the fetcher had no `cooperative=True`; its rows are then those of
-    `hop.exchange.owned`.
+    its rows back as they are. The first layer needs this only if the fetcher had no `cooperative=True`; its rows are
+    then those of `hop.exchange.owned`.
 
     Example::
 
@@ -37,10 +35,8 @@ class CooperativeConv(torch.nn.Module):
     def forward(self, subgraph: Joint, x: ByType) -> ByType:
         """Return the rows of a hop's sources, or of a mini-batch's seeds.
 
-        Args:
-            subgraph: The hop, or the mini-batch.
-            x: The rows of the columns of the hop before it, or of the innermost hop; by node type if the graph has
-                types, then with the same types on all ranks.
+        `x` has the rows of the columns of the hop before it, or of the innermost hop; by node type if the graph has
+        types, then with the same types on all ranks.
         """
         return CooperativeConvFunction.apply(subgraph, x)
 

@@ -1,7 +1,4 @@
-"""Partitions a graph in files, with its features, and reports the cut, the balance and the halo.
-
-This is the command `graphfeed partition`.
-"""
+"""The command `graphfeed partition`, which also reports the cut, the balance and the halo."""
 
 import argparse
 from contextlib import nullcontext

@@ -83,17 +83,9 @@ def unevenness(counts: Sequence[int]) -> float:
 def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> PartitionReport:
     """Count the cut edges, the sizes and the halo of each part of a partition, in one pass over the edges.
 
-    Beside the graph it takes at most 56 MiB and 42 bytes per node; less per node if parts are smaller than the graph.
-
-    Args:
-        graph: The graph, in memory or mapped.
-        assignment: The part of each node; by node type if the graph has types.
-        num_parts: The number of parts, of which some may be empty.
-
-    Raises:
-        KeyError: A node type is missing from the assignment.
-        TypeError: The assignment is by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node, or there are more than 65,536 parts.
+    Beside the graph, which may be mapped, it takes at most 56 MiB and 42 bytes per node; less per node if parts are
+    smaller than the graph. The assignment has the part of each node, by node type if the graph has types. There may be
+    65,536 parts, some of them empty.
 
     Example:
         >>> import torch

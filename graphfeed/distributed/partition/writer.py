@@ -182,11 +182,12 @@ def write_partition(
     features: FeatureStore | None = None,
     executor: Executor | None = None,
 ) -> Path:
-    """Write a graph in parts to a new folder, from which `open_part` maps them.
+    """Write a graph in parts to a new folder, from which `open_part` maps them; return its path.
 
     A part holds the in-edges of its nodes in the order that they have in the graph, with the global ids of their
     sources and of themselves, their types and attributes, and the rows of the features of its nodes and edges. An edge
-    belongs to the part of its destination. The attributes of nodes are kept once, for all parts.
+    belongs to the part of its destination. The attributes of nodes and the features of the graph are kept once, for all
+    parts.
 
     Graph and features are read piece by piece, so they may be mapped and larger than memory. The folder appears when
     all of it is on the disk. Where graph and features lie in files, a run that was interrupted keeps what is finished
@@ -194,25 +195,15 @@ def write_partition(
     leaves nothing.
 
     Args:
-        root: The folder, which must not exist or be empty.
+        root: The folder, which must not exist or be empty, and must not be the working folder.
         graph: The whole graph.
         assignment: The part of each node, from `assign_nodes` for example; by node type if the graph has types.
-        num_parts: The number of parts, of which some may be empty.
-        features: The features of nodes by id, and of edges by the ids of sampled edges. Features of the graph are kept
-            once, for all parts.
+        num_parts: At most 65,536; some parts may be empty.
+        features: The features of nodes by id, and of edges by the ids of sampled edges.
         executor: Who writes: any executor, such as a pool of processes or a cluster's, whose workers see the files
             under the same paths. A task writes the edges of a part, or the rows of a feature of a part, and gets graph
-            and features as workers of a `DataLoader` do. The files are the same, byte for byte. None for this thread.
-
-    Returns:
-        The folder.
-
-    Raises:
-        concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
-        FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
-        TypeError: The assignment is by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node, or a feature not a row; or there are more than
-            65,536 parts.
+            and features as workers of a `DataLoader` do. The files are the same, byte for byte. None for this thread. A
+            lost worker is a `concurrent.futures.BrokenExecutor`.
     """
     check_num_parts(num_parts)
     check_new_folder(Path(root))

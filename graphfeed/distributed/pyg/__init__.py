@@ -1,5 +1,4 @@
-"""The classes of PyG's distributed package.
+"""The classes of PyG's distributed package, with PyG's signatures and file layout.
 
-Contexts, stores, samplers, loaders and the partitioner, with PyG's signatures and file layout. What they stand on is
-beside this folder; loaders of one machine are in `graphfeed.pyg`.
+What they stand on is beside this folder; loaders of one machine are in `graphfeed.pyg`.
 """

@@ -40,9 +40,9 @@ class DistLoader(PyGLoader):
     Args:
         current_ctx: Which rank this is.
         master_addr: Where rank 0 listens. None: the ranks of the process group, if there is one, or the environment's
-            MASTER_ADDR.
-        master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with
-            the same address and port share their connections.
+            MASTER_ADDR. Without any of these, it is a ValueError.
+        master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with the
+            same address and port share their connections.
         channel: Has no effect: mini-batches come in order, without a queue between. `channel` of the loader is this
             queue, or an empty one.
         num_rpc_threads: Has no effect: one thread answers the other ranks.
@@ -53,9 +53,6 @@ class DistLoader(PyGLoader):
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
         input_type: The type of the seeds.
         kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.
-
-    Raises:
-        ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
     """
 
     @checked
@@ -124,6 +121,7 @@ class DistNeighborLoader(DistLoader):
     its own seeds. They are those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph,
     bit by bit, for any number of parts: PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`,
     all tensors of the feature store, and `y` from its `labels`. `DistLoader` says how ranks meet, and how they end.
+    Needs PyG.
 
     Args:
         data: The feature store and the graph store of this rank's part.
@@ -141,11 +139,6 @@ class DistNeighborLoader(DistLoader):
         device: Where mini-batches go.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
             `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: The data are not a pair of stores, or an argument that there is not.
-        ValueError: Arguments that don't fit the data or each other.
     """
 
     @checked
@@ -216,8 +209,8 @@ class DistLinkNeighborLoader(DistLoader):
     """Makes mini-batches around edges, as `torch_geometric.distributed.DistLinkNeighborLoader` is meant to.
 
     The mini-batches are those of `graphfeed.pyg.LinkNeighborLoader` with the same seeds and `seed` on the whole graph,
-    bit by bit, for any number of parts, negatives too. `DistNeighborLoader` says what they hold and how ranks work
-    together; docs/from-pyg-distributed.md has a table of the arguments.
+    bit by bit, for any number of parts, negatives too. `DistNeighborLoader` says what they hold, how ranks work
+    together, and what arguments mean that are not listed here; docs/from-pyg-distributed.md has a table of them.
 
     Args:
         edge_label_index: The seeds, global ids, shape (2, N); with types, (edge type, these). None, or a type alone:
@@ -230,7 +223,6 @@ class DistLinkNeighborLoader(DistLoader):
             needs all edges in one place.
         neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
-        kwargs: See `DistNeighborLoader`, as for the arguments that are not listed here, and for errors.
     """
 
     @checked

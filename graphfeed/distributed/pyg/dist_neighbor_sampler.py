@@ -73,10 +73,6 @@ class DistNeighborSampler:
         concurrency: How many calls with a `channel` are sampled at a time.
         device: Where the results go.
         kwargs: Have no effect, as in PyG.
-
-    Raises:
-        TypeError: The data are not a pair of stores.
-        ValueError: The rank is not that of the part, or a concurrency below 1.
     """
 
     @checked
@@ -171,39 +167,28 @@ class DistNeighborSampler:
         )
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
-        """Return what is sampled around nodes, with features in the metadata.
+        """Return what is sampled around nodes, PyG's `NodeSamplerInput` or its fields as a tuple, with features.
 
-        Args:
-            inputs: PyG's `NodeSamplerInput`, or its fields as a tuple.
-            kwargs: With a `channel`, `callback` is called when the result is there.
-
-        Returns:
-            PyG's output; its metadata are `input_id`, the times, the number of seeds, `x` of the nodes, labels, and
-            `edge_attr` of the edges. None with a `channel`.
+        The output is PyG's; its metadata are `input_id`, the times, the number of seeds, `x` of the nodes, labels, and
+        `edge_attr` of the edges. With a `channel`, None is returned, and `callback` is called when the result is there.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).NodeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_nodes(inputs), kwargs.get("callback"))
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None, **kwargs: Any) -> Any:
-        """Return what is sampled around edges, with features in the metadata.
+        """Return what is sampled around edges, PyG's `EdgeSamplerInput` or its fields as a tuple, with features.
 
-        Args:
-            inputs: PyG's `EdgeSamplerInput`, or its fields as a tuple.
-            neg_sampling: A `NegativeSampling`, ours or PyG's.
-            kwargs: As for `sample_from_nodes`, whose last three metadata follow those of `edge_sample`.
+        `neg_sampling` is a `NegativeSampling`, ours or PyG's. All else is as for `sample_from_nodes`, whose last three
+        metadata follow those of `edge_sample`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).EdgeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_edges(inputs, neg_sampling), kwargs.get("callback"))
 
     async def node_sample(self, inputs: Any) -> Any:
-        """Return what is sampled around nodes.
+        """Return what is sampled around nodes; in time, these need times.
 
-        Args:
-            inputs: PyG's `NodeSamplerInput`; or an object with `node_dict` and `time_dict` by node type, such as
-                PyG's `DistEdgeHeteroSamplerInput`.
-
-        Raises:
-            ValueError: A graph with types and seeds without one, or sampling in time without any time.
+        `inputs` is PyG's `NodeSamplerInput`, or an object with `node_dict` and `time_dict` by node type, such as PyG's
+        `DistEdgeHeteroSamplerInput`.
         """
         # Sampling waits for other ranks, which must not hold up other coroutines.
         return await asyncio.to_thread(self._sample_nodes, inputs)
@@ -217,15 +202,11 @@ class DistNeighborSampler:
         node_time: Any = None,
         neg_sampling: Any = None,
     ) -> Any:
-        """Return what is sampled around the ends of edges, and of negatives; arguments not listed have no effect.
+        """Return what is sampled around the ends of edges, PyG's `EdgeSamplerInput`, and of negatives.
 
-        Args:
-            inputs: PyG's `EdgeSamplerInput`.
-            neg_sampling: A `NegativeSampling`, ours or PyG's.
-
-        Returns:
-            PyG's output; its metadata are `input_id`, `edge_label_index`, the labels and the times; for triplets
-            `input_id`, `src_index`, `dst_pos_index`, `dst_neg_index` and the times.
+        `neg_sampling` is a `NegativeSampling`, ours or PyG's; the other arguments have no effect. The output is PyG's;
+        its metadata are `input_id`, `edge_label_index`, the labels and the times; for triplets `input_id`, `src_index`,
+        `dst_pos_index`, `dst_neg_index` and the times.
         """
         del sample_fn, num_nodes, disjoint, node_time
         return await asyncio.to_thread(self._sample_edges, inputs, neg_sampling)

@@ -30,9 +30,9 @@ from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 class LocalFeatureStore:
     """The features of the nodes and edges of one part, as in `torch_geometric.distributed`.
 
-    A tensor has a group and a name. The group is a node type or an edge type; without types, None for nodes and
-    (None, None) for edges. Each group has the global ids of its rows. Wherever a method takes a group and a name, it
-    takes an object with these attributes too, such as PyG's `TensorAttr`.
+    A tensor has a group and a name. The group is a node type or an edge type; without types, None for nodes and (None,
+    None) for edges. Each group has the global ids of its rows. Wherever a method takes a group and a name, it takes an
+    object with these attributes too, such as PyG's `TensorAttr`.
 
     It differs from PyG's class where that is broken. The ids of a group count within its type. An id that is not here
     is an error rather than another row. The ids take memory in proportion to the rows of the part, not to the largest
@@ -79,21 +79,13 @@ class LocalFeatureStore:
         return self._global_id.pop(group_name, None) is not None
 
     def put_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-        """Set a tensor, by `group_name` and `attr_name`.
-
-        Raises:
-            ValueError: An `index` is given; only whole tensors can be set.
-        """
+        """Set a whole tensor, by `group_name` and `attr_name`; an `index` is a ValueError."""
         self._feat[self._whole(*args, **kwargs)] = tensor
         self._remote.clear()
         return True
 
     def get_tensor(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return a tensor by `group_name` and `attr_name`, or the rows of it at `index`.
-
-        Raises:
-            KeyError: There is no such tensor.
-        """
+        """Return a tensor by `group_name` and `attr_name`, or its rows at `index`; a KeyError if it is not there."""
         attr = LocalTensorAttr.cast(*args, **kwargs)
         tensor = self._feat.get((attr.group_name, str(attr.attr_name)))
         if tensor is None:
@@ -118,12 +110,7 @@ class LocalFeatureStore:
         return tuple(self.get_tensor(*args, **kwargs).shape)
 
     def get_tensor_from_global_id(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the rows of a tensor at the global ids in `index`.
-
-        Raises:
-            IndexError: This part has no row of an id.
-            ValueError: No `index`, or the group has no global ids.
-        """
+        """Return the rows of a tensor at the global ids in `index`; one without a row in this part is an IndexError."""
         attr = LocalTensorAttr.cast(*args, **kwargs)
         if attr.index is None:
             raise ValueError("index must be global ids, but is None; get_tensor returns whole tensors")
@@ -138,14 +125,7 @@ class LocalFeatureStore:
         return any(name == "edge_attr" for _, name in self._feat)
 
     def set_rpc_router(self, rpc_router: Peers | None) -> None:
-        """Let other ranks read the features, and read theirs.
-
-        Args:
-            rpc_router: The ranks. All of them call this, in the same order.
-
-        Raises:
-            ValueError: None is given, or the number of ranks is not that of the parts.
-        """
+        """Let other ranks, as many as parts, read the features, and read theirs. All call this in the same order."""
         if rpc_router is None:
             raise ValueError("rpc_router must be graphfeed.distributed.Peers, but is None")
         self.rpc_router = rpc_router
@@ -157,14 +137,13 @@ class LocalFeatureStore:
     ) -> torch.futures.Future[torch.Tensor]:
         """Return a future of the rows of `x` or `edge_attr`, from whichever rank has them, in the order of the ids.
 
+        An id that no rank has, and a rank that was lost, is a RuntimeError of the future. A tensor that is not there is
+        a KeyError.
+
         Args:
             index: Global ids, shape (N,); with types, within their type.
             is_node_feat: Whether to read `x` of nodes rather than `edge_attr` of edges.
             input_type: The node type or edge type, if there are types.
-
-        Raises:
-            KeyError: There is no such tensor.
-            RuntimeError: By the future: an id that no rank has, or a rank that was lost.
         """
         group = input_type if is_node_feat or input_type is not None else EDGES
         domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
@@ -201,13 +180,8 @@ class LocalFeatureStore:
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
         """Return the features as read by global ids from all ranks; values become rows of one.
 
-        Tensors of edges without global ids are left out.
-
-        Args:
-            peers: The ranks, which have the same tensors; by default, those of the default process group.
-
-        Raises:
-            ValueError: The number of parts is not that of the ranks, or rows of this part's ids are missing.
+        The ranks, by default those of the process group, are as many as parts, and have the same tensors. Tensors of
+        edges without global ids are left out.
         """
         peers = (Peers() if self.num_partitions == 1 else shared_peers()) if peers is None else peers
         if peers not in self._remote:
@@ -258,10 +232,7 @@ class LocalFeatureStore:
     ) -> "LocalFeatureStore":
         """Return a store with features `x` and labels `y` of nodes with global ids, in a graph without types.
 
-        Edges are alike: those with the global ids `edge_id` have the features `edge_attr`.
-
-        Raises:
-            ValueError: `edge_attr` is given without `edge_id`.
+        Edges are alike: those with the global ids `edge_id`, which they need, have the features `edge_attr`.
         """
         return cls.from_hetero_data(
             {None: node_id},
@@ -297,9 +268,7 @@ class LocalFeatureStore:
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalFeatureStore":
         """Return the features of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
 
-        Raises:
-            FileNotFoundError: A file doesn't exist.
-            ValueError: There is no such part, or the files have something else. Nothing but tensors is unpickled.
+        Nothing but tensors is unpickled; files that have something else are a ValueError.
         """
         info = read_info(Path(root))
         store = cls()

@@ -83,11 +83,7 @@ class LocalGraphStore:
         return True
 
     def get_edge_index(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the edges of an `edge_type` and a `layout`.
-
-        Raises:
-            KeyError: There are none.
-        """
+        """Return the edges of an `edge_type` and a `layout`; a KeyError if there are none."""
         self._load(forget=False)
         key = key_of(LocalEdgeAttr.cast(*args, **kwargs))
         if key not in self._edge_index:
@@ -120,15 +116,8 @@ class LocalGraphStore:
         Edges whose destination belongs to another part are left out. The in-edges of a node are in the order of their
         ids, so that mini-batches are those of the whole graph.
 
-        Args:
-            features: Where times are.
-            time_attr: The name of times of nodes, of all nodes in each part; or of times of edges. Types without it
-                exist at all times.
-
-        Raises:
-            TypeError: Times that are no whole numbers.
-            ValueError: There are no edges, the parts of nodes are unknown, or there are no such times; or nodes and
-                edges both have them.
+        `time_attr` names, in `features`, whole numbers as times of nodes, of all nodes in each part, or as times of
+        edges; both are a ValueError. Types without it exist at all times.
         """
         if time_attr not in self._parts:
             self._parts[time_attr] = self._opened or self._make_part(features, time_attr)
@@ -252,12 +241,7 @@ class LocalGraphStore:
     @classmethod
     @checked
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalGraphStore":
-        """Return the edges of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
-
-        Raises:
-            FileNotFoundError: A file doesn't exist.
-            ValueError: There is no such part, or the files have something else. Nothing but tensors is unpickled.
-        """
+        """Return the edges of a part in files, as `LocalFeatureStore.from_partition` returns the features."""
         info = read_info(Path(root))
         store = cls()
         store.num_partitions, store.partition_idx, store.meta = info.meta["num_parts"], pid, info.meta

@@ -137,8 +137,8 @@ class Partitioner:
         num_parts: The number of parts.
         root: The folder to write to.
         recursive: Whether METIS bisects again and again, rather than to make all parts at once.
-        method: How nodes are assigned, as in `assign_nodes`; or the part of each node, by node type if there are types.
-        seed: The seed of the method.
+        method: How nodes are assigned, with the `seed`, as in `assign_nodes`; or the part of each node, by node type if
+            there are types.
 
     Example:
         >>> import tempfile
@@ -166,13 +166,7 @@ class Partitioner:
         self.method, self.seed = method, seed
 
     def generate_partition(self) -> None:
-        """Assign the nodes to parts, and write all files.
-
-        Raises:
-            FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
-            ImportError: The method is "metis", and pymetis is not installed.
-            TypeError: The data is none of those that can be partitioned.
-        """
+        """Assign the nodes to parts, and write all files; a folder that can't be replaced is a FileExistsError."""
         check_new_folder(Path(self.root))
         source = source_of(self.data)
         with new_folder(Path(self.root)) as folder:

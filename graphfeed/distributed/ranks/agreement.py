@@ -183,10 +183,7 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
 
 
 def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
-    """Compare a run with those of other ranks, if the pipeline shares its mini-batches among ranks with parts.
-
-    `progress` tells at each moment how far the run is.
-    """
+    """Compare a run, with its progress at each moment, with those of other ranks, if they share its mini-batches."""
     total = None
     with suppress(TypeError):  # of unknown length
         total = length(pipe) if ALIVE else None

@@ -1,8 +1,7 @@
 """The ranks that hold the parts of a graph: each asks the others, and answers them in threads of its own.
 
-Questions and answers go straight from rank to rank: two one-way delays, whatever other ranks do. A rank answers
-whatever its own program does meanwhile: it may train, evaluate, have fewer mini-batches than the others, or none at
-all. A further thread gives signs of life, and notices when another rank is lost, or when all are done.
+Questions and answers go straight from rank to rank: two one-way delays, whatever other ranks do. A further thread gives
+signs of life, and notices when another rank is lost, or when all are done.
 """
 
 import os
@@ -47,11 +46,11 @@ class Peers:
     """The ranks of the default process group, or those that meet at an address; each of them holds a part.
 
     One object serves any number of graphs and features. Programs rarely need to make one: those that name none share
-    one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
-    a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others;
-    only if an exception ends this rank's program, it ends at once, and the other ranks fail too. A rank that calls
-    `sys.exit` counts as done whatever the status; but if it was in the middle of an epoch in which others go on, it is
-    lost to them.
+    one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts a
+    thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others,
+    whatever this rank's program does; only if an exception ends this rank's program, it ends at once, and the other
+    ranks fail too. A rank that calls `sys.exit` counts as done whatever the status; but if it was in the middle of an
+    epoch in which others go on, it is lost to them.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
@@ -67,7 +66,6 @@ class Peers:
             or in one call that keeps Python's other threads from running, for which this must be long enough.
 
     Raises:
-        ValueError: A certificate or a key that can't be used, or certificates to check against and none to show.
         RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
     """
 
@@ -124,14 +122,10 @@ class Peers:
             renew_in_child(self, Peers._close_in_child)
 
     def serve(self, subject: str, respond: Respond) -> str:
-        """Answer requests of other ranks, of one subject.
+        """Answer requests of other ranks, of one subject such as "graph"; return the name by which all ask for it.
 
-        Args:
-            subject: What it is, such as "graph".
-            respond: Answers a question. It is called in threads of this object, in several at the same time.
-
-        Returns:
-            The name by which all ranks ask for it: the subject, and how many of the same subject there were before.
+        That is the subject, and how many of the same subject there were before. `respond` answers a question; it is
+        called in threads of this object, in several at the same time.
         """
         self._check_process()
         return self._listener.serve(subject, respond)
@@ -158,15 +152,13 @@ class Peers:
     def meet(self) -> None:
         """Wait until all ranks have begun.
 
-        Raises:
-            RankLostError: A rank was lost.
-            TimeoutError: A rank did not begin within `start_timeout`.
+        A rank that did not begin within `start_timeout` is a TimeoutError, and one that was lost a RankLostError.
         """
         self._check_process()
         self._met.result(self.start_timeout + self.timeout)
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
-        """Send requests to other ranks; a rank answers its own without this. Waits until all ranks have begun.
+        """Send requests to other ranks; a rank answers its own without this. Waits until all have begun, as by `meet`.
 
         Args:
             name: What `serve` returned.
@@ -175,10 +167,6 @@ class Peers:
 
         Returns:
             The answer of each rank. Wait for it by `wait`.
-
-        Raises:
-            RankLostError: A rank was lost.
-            TimeoutError: A rank did not begin within `start_timeout`.
         """
         if not questions:
             return {}
@@ -195,12 +183,9 @@ class Peers:
         return answers
 
     def wait(self, rank: int, answer: Answer) -> Tensors:
-        """Return an answer.
+        """Return an answer; a RankLostError if the rank was lost, a RuntimeError if it could not answer.
 
-        Raises:
-            RankLostError: A rank was lost.
-            RuntimeError: The rank could not answer.
-            TimeoutError: The rank has not made, within `start_timeout`, what it was asked for.
+        It is a TimeoutError if the rank has not made, within `start_timeout`, what it was asked for.
         """
         try:
             head, tensors = answer.read()

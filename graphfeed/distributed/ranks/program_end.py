@@ -1,8 +1,7 @@
 """Whether the program of this process ended with an error, for threads that outlive it.
 
-Python keeps no note of the status that a program gives to `sys.exit`. A rank that ends so counts as one that is done,
-whatever the status: it goes on to answer the others, so that none of them loses a part that it may still read. Its
-status reaches whoever started it once all ranks have ended.
+Python keeps no note of the status that a program gives to `sys.exit`. A rank that ends so counts as done: it goes on to
+answer the others, and its status reaches whoever started it once all ranks have ended.
 """
 
 import atexit

@@ -1,9 +1,8 @@
 """What serves other machines and reads from them over Arrow Flight, by the means of `graphfeed.distributed.wire`.
 
 `SamplingServer` makes the mini-batches of a pipeline, for loaders (`remote_executor`) and for programs without the
-pipeline (`RemoteReceivingChannel`); `serve_command` is its command, `server_metrics` shows its health.
-`SamplerSender` and `SamplerReceiver` carry samples of any kind, under DGL's former names. Channels between
-processes of one machine are in `graphfeed.channels`.
+pipeline (`RemoteReceivingChannel`). `SamplerSender` and `SamplerReceiver` carry samples of any kind, under DGL's former
+names. Channels between processes of one machine are in `graphfeed.channels`.
 """
 
 from graphfeed.distributed.servers.remote_receiving_channel import RemoteReceivingChannel

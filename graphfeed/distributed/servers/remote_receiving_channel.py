@@ -19,26 +19,23 @@ from graphfeed.ops.process import Closeable
 class RemoteReceivingChannel(ChannelBase, Closeable):
     """Pulls the mini-batches of an epoch from sampling servers, for programs that don't have the pipeline.
 
-    It has the name and both signatures that GraphLearn-for-PyTorch gave it:
-
-    - `RemoteReceivingChannel(server_rank, producer_id, num_expected, prefetch_size=4)`, for one server;
-    - `RemoteReceivingChannel(server_rank, producer_id, prefetch_size=2)`, for one server or a list of them.
+    It has the name and both signatures that GraphLearn-for-PyTorch gave it: with `num_expected` before
+    `prefetch_size=4` for one server, or with `prefetch_size=2` alone, for one server or a list of them.
 
     `recv()` returns the mini-batches of an epoch in their order, each once, whichever server makes it, and then raises
     StopIteration. They are those of a `DataLoader` with the same seed. Each of the servers can make any of them. If one
     is lost, another one makes what it was asked for; if none is left, an error names them all, and the next `recv()`
     asks again for the same mini-batch. `reset()` begins the next epoch, and nothing of the last one can come into it.
-
-    That differs from GraphLearn-for-PyTorch's, where each server has seeds of its own, what was asked for before
-    `reset()` falls into the next epoch, and a lost server is waited for without an end.
+    In GraphLearn-for-PyTorch, each server has seeds of its own, what was asked for before `reset()` falls into the next
+    epoch, and a lost server is waited for without an end.
 
     Args:
         server_rank: The server, or a list of servers: addresses, or positions in `servers`.
         producer_id: Which cut of the servers' pipeline is read, from 0 on; more than one has only a pipeline with
             branches. For a list of servers, a list of as many equal numbers.
         counts: `num_expected` and `prefetch_size`, as in the signatures above; both can be given by name.
-        num_expected: How many mini-batches the epoch has, which is checked before the first one comes. Servers know
-            it, so it may be left out.
+        num_expected: How many mini-batches the epoch has, which is checked before the first one comes. Servers know it,
+            so it may be left out.
         prefetch_size: How many mini-batches each server is asked for ahead.
         servers: The addresses that `server_rank` counts in, as "host:port"; those of other machines without TLS as
             "grpc://host:port"; then anybody on the way can read the token and the mini-batches.
@@ -46,12 +43,6 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
         seed: The seed of all randomness.
         timeout: After how many seconds without an answer a server counts as lost.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-        TypeError: A number or an address is of another type.
-        ValueError: There is no server or no token, an address is wrong or would be sent the token in clear, the lists
-            differ in length, or a count is below 1.
 
     Example:
         >>> import graphfeed as gf

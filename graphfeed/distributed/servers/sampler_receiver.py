@@ -174,28 +174,22 @@ class SamplerReceiver(Closeable):
     and let none join late. This one keeps epochs apart, raises an error, and lets senders join at any time. At most
     three samples of each sender are in memory here; one that sends faster than samples are taken has to wait.
 
-    Samples come over Arrow Flight: `pip install ".[serve]"`. Where other machines can call, senders need a
-    token, and what they send needs TLS. Nothing is unpickled. As for a `SamplingServer`, the token and TLS keep others
-    from sending, and not from being a burden.
+    Samples come over Arrow Flight: `pip install ".[serve]"`. Where other machines can call, senders need a token, and
+    what they send needs TLS. Nothing is unpickled. As for a `SamplingServer`, the token and TLS keep others from
+    sending, and not from being a burden.
 
     Args:
         graph: Ignored, for programs that pass it; samples come as dicts of tensors, whatever the graph.
         addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051". With port 0 the system chooses one,
-            see `address`. Without TLS, other than loopback addresses must be written as "grpc://0.0.0.0:50051"; then
-            anybody on the way can read the token and the samples, and put others in their place.
+            see `address`; one that is taken is an OSError. Without TLS, other than loopback addresses must be written
+            as "grpc://0.0.0.0:50051"; then anybody on the way can read the token and the samples, and put others in
+            their place.
         num_sender: How many signals end an epoch.
         net_type: "socket".
         token: The token that senders have to know; None means that of the environment, GRAPHFEED_TOKEN. Without one,
             only a loopback address can be listened on, and every user of this machine may send.
         tls: A certificate chain and a private key, both as PEM.
         timeout: After how many seconds in which nothing came the receiver gives up.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-        OSError: The address is taken, or not one of this machine.
-        TypeError: An argument is of another type.
-        ValueError: A malformed address, another net_type, no sender, a certificate that can't be used, or no token or
-            no TLS where other machines can call.
 
     Example:
         >>> import threading, torch
@@ -241,10 +235,8 @@ class SamplerReceiver(Closeable):
     def __iter__(self) -> Iterator[SampleMessage]:
         """Yield the samples of an epoch, or what is left of it.
 
-        Raises:
-            TimeoutError: Nothing came in time; the message names the senders that are connected and silent.
-            PeerError: A sender left or was cut off before it signalled; the message names it.
-            RuntimeError: The receiver is closed.
+        A sender that left or was cut off before it signalled is a PeerError, and one that is silent for too long, while
+        it is connected, a TimeoutError; both name it.
         """
         while (sample := self._inbox.take(self.timeout)) is not None:
             yield sample

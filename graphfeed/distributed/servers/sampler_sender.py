@@ -39,9 +39,8 @@ LARGEST_BYTES = (1 << 31) - (1 << 25)
 class SamplerSender(Closeable):
     """Sends samples to numbered receivers, under the name that DGL's contrib package used.
 
-    A sample is a dict of tensors of any dtypes. `send` returns once the receiver has the sample, and waits while
-    two that were sent before have not been taken there. For one thread at a time. Needs pyarrow:
-    `pip install ".[serve]"`.
+    A sample is a dict of tensors of any dtypes. `send` returns once the receiver has the sample, and waits while two
+    that were sent before have not been taken there. For one thread at a time. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
         namebook: The receivers' addresses by number, such as {0: "127.0.0.1:50051"}. Without TLS, those of other
@@ -54,9 +53,6 @@ class SamplerSender(Closeable):
         timeout: How many seconds connecting may take, and each `send`.
 
     Raises:
-        ImportError: pyarrow is not installed.
-        TypeError: An argument is of another type.
-        ValueError: No or malformed addresses, another net_type, or no token or no TLS for another machine.
         TimeoutError: A receiver did not answer in time.
         PermissionError: A receiver has another token, or no certificate that is known.
 
@@ -106,14 +102,10 @@ class SamplerSender(Closeable):
 
     @checked
     def send(self, nodeflow: SampleMessage, recv_id: int) -> None:
-        """Send a sample to one receiver.
+        """Send a sample of at most 2 GiB to one receiver; a larger one is a ValueError, and nothing was sent.
 
-        Raises:
-            KeyError: There is no such receiver, or it was lost before.
-            TypeError: The sample is not a dict of dense tensors by name; nothing was sent.
-            ValueError: It is larger than 2 GiB; nothing was sent.
-            Closed: The receiver is gone.
-            TimeoutError: It takes no more samples, and was left.
+        A receiver that is gone is `Closed`, one that takes no more samples in time is left by a TimeoutError, and one
+        that is not there or was lost before is a KeyError.
         """
         # Before any is made contiguous: one that is expanded may be far larger than its memory.
         size = sum(spec.nbytes for spec in describe_tensors(nodeflow))

@@ -69,7 +69,6 @@ class SamplingServer(Closeable):
     The token and TLS keep others from reading, and not from being a burden: a request is received as a whole before its
     token is checked, and pyarrow sets no limit to its size. So anybody who can connect can make the server take up more
     memory than they send. Put it on a network that you trust, or behind a proxy that limits the size of requests.
-
     Readers copy only what came, and refuse answers compressed by gRPC before they are inflated. Those compressed by
     Arrow they refuse afterwards, as pyarrow inflates them unasked. So readers should know their servers, by TLS.
 
@@ -77,21 +76,14 @@ class SamplingServer(Closeable):
     Python hold it; for these, start a server for each core. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
-        pipe: The pipeline.
+        pipe: The pipeline, with at least one stage that a server can make.
         host: The address to listen on.
-        port: The port; 0 takes a free one, which is then the attribute `port`.
+        port: The port; 0 takes a free one, which is then the attribute `port`. One that is taken is an OSError.
         token: A secret that both sides share.
         tls: A certificate chain and a private key, both as PEM.
         allow_plaintext: Whether to listen on other than loopback addresses without TLS. Then anybody on the way can
             read the token and the mini-batches.
         num_workers: How many mini-batches are made at once. None means one for each core.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-        OSError: The address is taken, or not one of this machine.
-        TypeError: `pipe` is not a pipeline, or another argument is of another type.
-        ValueError: The token is missing, the pipeline has nothing that a server could make, or others could reach the
-            address and there is no TLS.
 
     Example:
         >>> import graphfeed as gf
@@ -145,17 +137,9 @@ class SamplingServer(Closeable):
         `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
         mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
         pipeline, and the size, hits and misses of each cache of rows or columns. Neither needs a token, as probes have
-        none, so let only those who may know these numbers reach the address. On another one than loopback, the endpoint
-        has the server's TLS.
-
-        Args:
-            host: The address to listen on; by default, no other machine reaches it.
-            port: The port; 0 takes a free one.
-
-        Raises:
-            ImportError: prometheus_client is not installed.
-            OSError: The address is taken, or not one of this machine.
-            ValueError: Others could reach the address, and there is no TLS.
+        none, so let only those who may know these numbers reach the address: by default, no other machine does. On
+        another one than loopback, the endpoint has the server's TLS, and needs it. Port 0 takes a free one. Needs
+        prometheus_client.
 
         Example:
             >>> import graphfeed as gf, urllib.request

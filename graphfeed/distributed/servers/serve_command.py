@@ -1,7 +1,4 @@
-"""Serves the mini-batches of a pipeline to loaders on other machines, until it is interrupted.
-
-This is the command `graphfeed serve`.
-"""
+"""The command `graphfeed serve`, which serves the mini-batches of a pipeline until it is interrupted."""
 
 import argparse
 import os

@@ -1,8 +1,7 @@
 """What all that leaves the machine has in common: one TLS, and over Arrow Flight one token and one format.
 
-`access` checks addresses, tokens and certificates, `flight` makes servers and clients, and `record_batches` turns
-values with tensors into Arrow's record batches and back. Who sends what is in `graphfeed.distributed.servers`. Ranks,
-which have sockets of their own (`graphfeed.distributed.ranks`), take their TLS from here.
+Who sends what is in `graphfeed.distributed.servers`. Ranks, which have sockets of their own
+(`graphfeed.distributed.ranks`), take their TLS from here.
 """
 
 from graphfeed.distributed.wire.access import (

@@ -165,7 +165,7 @@ def make_client_context(tls_root_certs: bytes) -> ssl.SSLContext:
 def make_mutual_contexts(
     tls: tuple[bytes, bytes], tls_root_certs: bytes | None
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the TLS contexts of a server and of a client that both show a certificate, and check the other's.
+    """Return TLS contexts of a server and a client that both show a certificate, and check the other's.
 
     Certificates are checked against some others, by default the own chain, whatever names they have.
     """

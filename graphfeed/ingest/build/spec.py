@@ -170,10 +170,8 @@ class EdgeTable(Table):
     """The edges of a type.
 
     Args:
-        source: The column of the ids of the sources.
-        destination: The column of the ids of the destinations.
-        weight: The column of the weights, or one number for all edges.
-        time: The column of the times, or one number for all edges.
+        source: The column of the ids of the sources; `destination` has those of the destinations.
+        weight: The column of the weights, or one number for all edges; `time` has their times in the same way.
         time_sorted: Whether to make sure that times never go back from row to row. The in-edges of each node are then
             in the order of time, and temporal sampling needs no index.
         task: "link" makes items of all edges: for training, or as the split says. Without it, edges are items if there
@@ -215,7 +213,7 @@ class EdgeTable(Table):
 
 @dataclass(frozen=True)
 class Spec:
-    """What a data set is made of.
+    """What a data set is made of. Types that don't fit together are a ValueError.
 
     Args:
         edges: The edges, by type "source:relation:destination". A single entry whose name has no colon makes a graph
@@ -223,9 +221,6 @@ class Spec:
         nodes: The nodes, by type. The nodes of a type that is left out are those that its edges name.
         name: The name of the data set.
         folder: Where paths begin; by default the working folder.
-
-    Raises:
-        ValueError: Types that don't fit together.
 
     Example:
         >>> edges = EdgeTable("likes.parquet", source="user", destination="item", time="at")
@@ -291,11 +286,7 @@ class Spec:
 
     @classmethod
     def from_mapping(cls, data: Any, file: str = "the specification", folder: Path = Path()) -> Self:
-        """Make a specification of what a YAML file holds.
-
-        Raises:
-            ValueError: A key that is unknown or wrong; the error names it.
-        """
+        """Make a specification of what a YAML file holds; the error for a key that is wrong names the key."""
         top = Section(data, file=file)
         name = top.get("name", str, "")
         tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
@@ -389,11 +380,6 @@ def refuse_rest(section: Section) -> None:
 
 
 def read_spec(path: str | os.PathLike[str]) -> Spec:
-    """Read a specification from a YAML file. Paths in it begin in its folder.
-
-    Raises:
-        FileNotFoundError: The file doesn't exist.
-        ValueError: It is not YAML, or a key is unknown or wrong; the error names it.
-    """
+    """Read a specification from a YAML file, in whose folder its paths begin; the ValueError names a wrong key."""
     file = Path(path)
     return Spec.from_mapping(load_yaml(file), str(file), file.resolve().parent)

@@ -22,9 +22,7 @@ Edges = torch.Tensor | dict[EdgeType, torch.Tensor]
 
 @dataclass
 class LoadedGraphTensors:
-    """The tensors of a graph; dicts by type if it has several types of nodes or edges.
-
-    The fields and their order are those of GiGL 0.2.0.
+    """GiGL 0.2.0's tensors of a graph, with its order of fields; dicts by type if there are several of nodes or edges.
 
     Example:
         >>> one, edges = torch.arange(2), torch.tensor([[0], [1]])
@@ -55,13 +53,7 @@ class LoadedGraphTensors:
 
         All tensors are dicts by type afterwards. An edge leads from the anchor to its target; with `edge_dir="in"`,
         where sampling goes from a node to what leads to it, the labels are turned round, so that anchors are
-        destinations.
-
-        Args:
-            edge_dir: "out" or "in".
-
-        Raises:
-            ValueError: There are no positive labels, or `edge_dir` is something else.
+        destinations. Without positive labels, this is a ValueError.
         """
         if edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir must be 'in' or 'out', but is {brief(edge_dir)}")

@@ -54,12 +54,7 @@ class SerializedTFRecordInfo:
         return isinstance(self.entity_key, str)
 
     def find_files(self) -> list[Path]:
-        """Return the files, sorted by their paths.
-
-        Raises:
-            FileNotFoundError: The folder is not there, or no file matches.
-            ValueError: The prefix is an address of a remote storage.
-        """
+        """Return the files, sorted by their paths. The address of a remote storage is a ValueError."""
         prefix = os.fspath(getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
         if "://" in prefix:
             raise ValueError(f"tfrecord_uri_prefix must be a path on this machine, but is {prefix!r}; copy the files")
@@ -94,11 +89,7 @@ class SerializedGraphMetadata:
 @checked
 @dataclass(frozen=True)
 class TFDatasetOptions:
-    """How TensorFlow would read the files.
-
-    The fields are accepted, so that programs keep running. None of them changes anything: rows always come in the order
-    of files and records, and reading takes a few megabytes beside the result.
-    """
+    """How TensorFlow would read the files: has no effect, as rows come in the order of files and records anyway."""
 
     batch_size: int = 10000
     file_buffer_size: int = 100 * 1024 * 1024

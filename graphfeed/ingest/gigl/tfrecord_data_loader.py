@@ -22,14 +22,10 @@ DEFAULT_OPTIONS = TFDatasetOptions()
 
 
 class TFRecordDataLoader:
-    """Reads a rank's share of the files of an entity.
+    """Reads a rank's share of the files of an entity, which are sorted by path and divided into runs of neighbours.
 
-    Files are sorted by path and divided into runs of neighbours; the first ranks get one more if they don't divide
-    evenly.
-
-    Args:
-        rank: The default is that of the process group, or of the launcher (RANK), or 0.
-        world_size: The same with the number of ranks (WORLD_SIZE), or 1.
+    The first ranks get one more if the files don't divide evenly. By default, `rank` and `world_size` are those of the
+    process group, or of the launcher (RANK, WORLD_SIZE), or 0 and 1.
 
     Example:
         >>> import tempfile
@@ -57,18 +53,15 @@ class TFRecordDataLoader:
     def load_as_torch_tensors(
         self, serialized_tf_record_info: SerializedTFRecordInfo, tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the ids and the features of this rank's share.
+        """Return the ids and the features of this rank's share, in the order of files and records whatever the options.
 
         Labels and packed features are read by `load_torch_tensors_from_tf_record`. GiGL 0.2.0 returns them here, too.
-        Rows come in the order of files and records, whatever the options say.
 
         Returns:
             The ids: int64, (nodes,) or (2, edges); and the features: float32 unless the info says otherwise, (rows,
             columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
 
         Raises:
-            FileNotFoundError: The folder is not there.
-            TypeError: `entity_key` or a spec is something else.
             ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
                 an integer that float32 can't hold, unless the info has a `feature_dtype`.
         """
@@ -89,11 +82,8 @@ class TFRecordDataLoader:
     ) -> dict[str, torch.Tensor]:
         """Return "ids", and "features", "labels" and "packed" if there are any.
 
-        Args:
-            info: What to read.
-            descriptors: The files that tensors lie in, for those that have one.
-            weight: The feature that becomes "weights", and is none of the features then.
-            stopped: Ends it with a CancelledError.
+        `descriptors` has the files that tensors lie in, for those that have one. The feature `weight` becomes
+        "weights", and is none of the features then. `stopped` ends the call with a CancelledError.
         """
         files = self.files_of(info)
         keys, schema = entity_keys(info), schema_of(info)

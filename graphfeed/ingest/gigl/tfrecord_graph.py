@@ -51,12 +51,9 @@ def load_torch_tensors_from_tf_record(
     otherwise. There is no barrier at the end.
 
     Args:
-        tf_record_dataloader: Has the rank whose files are read, and the number of ranks.
+        tf_record_dataloader: Has the rank whose files are read, and the number of ranks; errors say `rank`.
         serialized_graph_metadata: Where the files are. A dict by type gives tensors by type.
         should_load_tensors_in_parallel: Whether all threads run at the same time, or one after the other.
-        rank: Said in errors.
-        node_tf_dataset_options: Options for nodes.
-        edge_tf_dataset_options: Options for edges and labels.
         weight_edge_feat_name: The feature of edges that is their weights and no feature then; or a dict by edge type.
         spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them.
 
@@ -65,7 +62,6 @@ def load_torch_tensors_from_tf_record(
             than that folder's disk.
         ValueError: A key without a spec, an id that is not one int64, or weights that are no feature of one number. Or
             reading failed: the message has the entity.
-        TypeError: An `entity_key` or a spec is something else.
 
     Example:
         >>> nodes = SerializedTFRecordInfo("export/nodes/", [], {}, 0, entity_key="id")

@@ -22,9 +22,7 @@ PLACE_BYTES = 16
 
 @dataclass(frozen=True)
 class FixedLenFeature:
-    """A feature that has equally many values in each record, under TensorFlow's name and with its fields.
-
-    Where one is asked for, TensorFlow's own will do.
+    """A feature with equally many values in each record; where one is asked for, TensorFlow's own of this name will do.
 
     Example:
         >>> FixedLenFeature(shape=[4], dtype=torch.float32)

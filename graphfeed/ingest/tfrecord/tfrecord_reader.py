@@ -44,8 +44,6 @@ def read_tfrecords(
         dimension. With a `FixedLenFeature` it is `(records, *shape)`.
 
     Raises:
-        OSError: A file can't be read.
-        TypeError: `features` are something else.
         ValueError: A wrong checksum, a truncated file, a record that is no Example, a feature that is missing or has
             another dtype or number of values than in the first record. The message names the file, the number of the
             record, the byte, and the feature.
