@@ -1,8 +1,7 @@
 """WHAT: the stages that a pipeline is written with, one per file, and the mini-batch that flows through them.
 
-`datapipe.py` says what a stage is, `transform.py` what most stages are. Stages that only the loader inserts are in
-`graphfeed.loader.stages`; what merely supports stages is in `graphfeed.datapipes.pipeline`. A stage does not loop over
-edges or rows itself: it calls a graph or a feature (`graphfeed.storage`), or an operation (`graphfeed.ops`).
+`datapipe.py` and `transform.py` say what a stage is; `pipeline/` supports them. A stage loops over no edges or
+rows itself: it calls a graph or a feature (`graphfeed.storage`), or an operation (`graphfeed.ops`).
 """
 
 from graphfeed.datapipes.bufferer import Bufferer

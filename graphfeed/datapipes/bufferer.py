@@ -12,10 +12,7 @@ from graphfeed.ops.arguments import brief
 class Bufferer(Datapipe, name="buffer"):
     """Reads some mini-batches ahead of the one that it yields, so that asynchronous work has time to finish.
 
-    It starts no thread. `prefetch` and the loader's workers do.
-
-    Raises:
-        ValueError: The buffer size is below 1.
+    It starts no thread; `prefetch` and the loader's workers do.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet

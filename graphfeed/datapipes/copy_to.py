@@ -19,11 +19,8 @@ class CopyTo(Transform, name="copy_to"):
 
     With workers, the loader pins mini-batches first and copies them on a stream of its own, ahead of the loop. A copy
     before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features. A
-    copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run.
-
-    Raises:
-        RuntimeError: When it runs: the device is not there.
-        ValueError: torch does not know the device.
+    copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run. A
+    device that torch does not know is a ValueError; one that is not there is a RuntimeError of the run.
     """
 
     device: torch.device | str

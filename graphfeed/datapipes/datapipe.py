@@ -1,7 +1,7 @@
-"""What a stage is: its fields and one method.
+"""What a stage is: a frozen dataclass whose first field is the stage it reads from, and one method.
 
-A pipeline is a description. A stage is a frozen dataclass whose first field is the stage it reads from. Building one
-does nothing. Iterating one creates the state and runs it in place. The loader rewrites a copy, never a user's object.
+A pipeline is a description. Building one does nothing. Iterating one creates the state and runs it in place. The loader
+rewrites a copy, never a user's object.
 """
 
 from collections.abc import Iterator, Sized
@@ -55,11 +55,11 @@ def has_own_init(cls: type) -> bool:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
-    """A stage, and the pipeline that ends with it.
+    """A stage, and the pipeline that ends with it: a subclass lists its fields and writes `__iter__`.
 
-    A subclass lists its fields and writes `__iter__`. Derive from `Transform` instead if the stage maps one mini-batch
-    to one. A class with its own `__init__` works too. A pipeline can be iterated without a loader, and is a torch
-    `IterableDataset`. Without a DataLoader, every iteration repeats epoch 0 (and seed 0 unless set).
+    Derive from `Transform` instead if the stage maps one mini-batch to one. A class with its own `__init__` works too.
+    A pipeline can be iterated without a loader, and is a torch `IterableDataset`. Without a DataLoader, every iteration
+    repeats epoch 0 (and seed 0 unless set).
 
     Class arguments:
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
@@ -102,9 +102,9 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
         raise NotImplementedError(f"{type(self).__name__} must write __iter__, or be a Transform and write __call__")
 
     def estimate_size(self, before: Any) -> Any:
-        """Return the estimated size of this stage's output, a `BatchSizeEstimate`, or None if it is unknown.
+        """Return the estimated size of this stage's output for `DataLoader.explain()`, or None if it is unknown.
 
-        `DataLoader.explain()` shows it. Your own stages may override it; `before` is the estimate of their one input.
+        Your own stages may override it; `before` is the estimate of their one input.
         """
         return before if self.inserted or self.passes_on or self.same_size else None
 

@@ -64,20 +64,19 @@ def seed_edges_of(minibatch: MiniBatch) -> ByType:
 class FeatureFetcher(Transform, name="fetch_feature"):
     """Fetches the features of the input nodes, of each hop's edges, and of seeds that are edges.
 
-    Sets `node_features`, `edge_features` and `seed_edge_features`.
+    Sets `node_features`, `edge_features` and `seed_edge_features`. A mini-batch that was not sampled gets the features
+    of its node seeds. Types without nodes in the mini-batch are left out. If the mini-batch is on a GPU, so are its
+    features: the GPU reads them where they lie if it can, otherwise they are copied.
 
     Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
     threads fetch too if all features lie in CPU memory, here or with other ranks. So do worker processes where all lie
     in memory that they share, and other stages follow that they can run; if none do, threads of the main process fetch,
-    which saves one copy of the rows. Set `runs_in` to say where (see `Placement`). A mini-batch that was not sampled
-    gets the features of its node seeds. Types without nodes in the mini-batch are left out. If the mini-batch is on a
-    GPU, so are its features: the GPU reads them where they lie if it can, otherwise they are copied.
+    which saves one copy of the rows. Set `runs_in` to say where (see `Placement`).
 
     Raises:
         KeyError: The store does not have a feature. If it has none at all of that type, the error comes with the first
             mini-batch that has nodes or edges of the type.
         RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
-        TypeError: Names are given as a single string.
     """
 
     feature_store: FeatureStore

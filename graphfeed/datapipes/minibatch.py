@@ -33,12 +33,11 @@ class MiniBatch:
 
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
     "src:rel:dst" for seeds that are edges. Stages may set other attributes; type checkers know those that a subclass
-    declares. Printing a mini-batch shows dtypes and shapes; `print(minibatch.details())` shows the values.
+    declares. Printing shows dtypes and shapes; `print(minibatch.details())` shows the values.
 
     Example:
-        >>> MiniBatch(seeds=torch.tensor([5, 7]), labels=torch.tensor([0.0, 1.0]))
+        >>> MiniBatch(seeds=torch.tensor([5, 7]))
         MiniBatch(
-          labels=float32[2],
           seeds=int64[2],
         )
     """
@@ -112,24 +111,19 @@ class MiniBatch:
         return None if self.sampled_subgraphs is None else self.compute_blocks()
 
     def compute_blocks(self) -> list[Any]:
-        """Return the subgraphs as DGL blocks, the outermost first; the mini-batch does not change.
+        """Return the subgraphs as DGL blocks, the outermost first; the mini-batch does not change. Needs DGL.
 
         The source nodes of the first block have their ids as `dgl.NID`; the edges of each block have theirs as
-        `dgl.EID`.
-
-        Raises:
-            ImportError: DGL is not installed.
-            ValueError: A subgraph has no row or column ids.
+        `dgl.EID`. Subgraphs without row or column ids raise a ValueError.
         """
         blocks: list[Any] = load_entry_point("converters", "compute_blocks")(self.sampled_subgraphs or [])
         return blocks
 
     @checked
     def to_pyg_data(self, by_hop: bool = False) -> Any:
-        """Return the mini-batch as a `torch_geometric.data.Data`, or `HeteroData` if the graph has types.
+        """Return the mini-batch as a PyG `Data`, or a `HeteroData` if the graph has types. Needs PyG.
 
-        `pipe.to_pyg_data()` is a stage that does this, so that workers do it. The names are those of PyG's
-        `NeighborLoader`:
+        `pipe.to_pyg_data()` is a stage that does this, so that workers do it. The names are those of `NeighborLoader`:
 
         - `edge_index` has the edges of all hops, parallel edges too, and `e_id` their ids, shape (E,). What several
           hops drew is there once; what one hop drew twice (`replace=True`) is there twice, as in PyG. It is None if
@@ -137,19 +131,17 @@ class MiniBatch:
         - `n_id` has the ids of the nodes. `num_sampled_nodes` says how many are seeds, and how many each hop adds.
         - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several keep their names,
           and so does `y`.
-        - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time.
-        - Seeds that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
-        - `input_id` is the member of the item set with that name, if there is one: `torch.arange(len(ids))` beside the
-          seeds tells which items they are.
+        - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time. Seeds
+          that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
+        - `input_id` is the member of the item set with that name: `torch.arange(len(ids))` tells which items the seeds
+          are.
 
         Args:
             by_hop: Whether edges are in the order of the hops, those to the seeds first, as PyG has them and the stage
                 by default, rather than sorted by source and destination, as GraphBolt has them, which takes several
-                times as long. Then `num_sampled_edges` says how many edges each hop adds, so that PyG's `trim_to_layer`
-                can leave out what a layer does not need.
+                times as long. Then `num_sampled_edges` says how many edges each hop adds, for PyG's `trim_to_layer`.
 
         Raises:
-            ImportError: PyG is not installed.
             ValueError: Edges were removed after their features were fetched, or a feature has the name of something
                 else, such as `y` beside labels.
         """
@@ -180,8 +172,7 @@ class MiniBatch:
     def details(self) -> str:
         """Return the attributes with their values as text, one per line, in reverse alphabetical order.
 
-        Nothing is computed or changed. Private attributes and blocks are left out, and so are fields that GraphBolt
-        does not have if they are None.
+        Private attributes, blocks, and fields that GraphBolt does not have if they are None, are left out.
         """
         names = {name for name, value in vars(self).items() if value is not None} | FIELDS_SHOWN
         shown = {name: getattr(self, name) for name in sorted(names, reverse=True) if not name.startswith("_")}

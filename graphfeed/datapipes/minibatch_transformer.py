@@ -8,13 +8,10 @@ from graphfeed.datapipes.transform import Transform
 
 
 class MiniBatchTransformer(Transform, name="transform"):
-    """Calls a function on each mini-batch; without a function, passes the mini-batch on.
+    """Calls a function on each mini-batch, which returns a MiniBatch; without a function, passes the mini-batch on.
 
     A subclass may pass one of its methods to `super().__init__(datapipe, self.work)`. To run in worker processes, the
     function must be picklable: a function of a module, not a lambda.
-
-    Raises:
-        TypeError: When it runs: the function did not return a MiniBatch.
     """
 
     transformer: Callable[[MiniBatch], MiniBatch] | None = None

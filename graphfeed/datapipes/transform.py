@@ -25,17 +25,16 @@ class Transform(Datapipe[Batch]):
 
     Such a stage can run for any mini-batch, anywhere; set `runs_in` to say where (see `Placement`). A chain of them
     behind an `ItemSampler` can be sharded, and resumed without recomputing. A subclass that writes `__iter__`, to drop
-    or add mini-batches, runs in the main process, and so do all stages after it.
+    or add mini-batches, runs in the main process, and so do all stages after it. A stage can't set its own attributes
+    after `__init__`, as workers have copies of it.
 
     What a stage of yours draws from the global generators of torch, NumPy and Python is seeded by the mini-batch's key,
-    and so the same with `num_workers=0` and with any worker processes; your own generators stay as they are. Worker
-    threads share those generators. There, that holds for those functions of torch that take a `generator`, such as
-    `torch.rand` and what `torch.distributions` draws with, but not for dropout and for attention with dropout, nor for
-    NumPy and Python. A warning says so if the first calls of the stage use what is shared. Seeding takes about 0.01 ms
-    per mini-batch and stage, and in the main thread 0.04 ms more for all that follow each other, to put your generators
-    back. A class that never draws from them sets `foreign = False`, and is called without.
-
-    A stage can't set its own attributes after `__init__`, as workers have copies of it.
+    and so the same with `num_workers=0` and with any worker processes; your own generators stay as they are. In worker
+    threads, that holds for those functions of torch that take a `generator`, such as `torch.rand` and what
+    `torch.distributions` draws with, but not for dropout, for attention with dropout, NumPy and Python: threads share
+    those generators, and a warning says so if the first calls of the stage use them. Seeding takes about 0.01 ms per
+    mini-batch and stage, and in the main thread 0.04 ms more for all that follow each other. A class that never draws
+    from them sets `foreign = False`, and is called without.
     """
 
     datapipe: Datapipe[Any]
@@ -94,7 +93,7 @@ def call(
 ) -> Any:
     """Call one stage after the other for a mini-batch, and return what the last one does.
 
-    A `function` is called in the place of a single stage, as that would be.
+    A `function` is called in the place of a single stage.
     """
     with KeptGlobals() as kept:
         for stage in stages:

@@ -1,5 +1,4 @@
-"""The stages for link prediction.
+"""The stages for link prediction: they draw negatives for seeds that are edges, and remove the seeds' own edges.
 
-They draw negatives for seeds that are edges, and remove the seeds' own edges from subgraphs. The graphs' side of it is
-in `graphfeed.storage.graph.sampling.negatives`.
+The graphs' side of it is in `graphfeed.storage.graph.sampling.negatives`, and samplers are in `datapipes.samplers`.
 """

@@ -23,13 +23,9 @@ LABEL_BYTES, INDEX_BYTES = 4, 8
 class NegativeSampler(Transform, name="sample_negative"):
     """The base class of stages that add negatives to edge seeds: write `_sample_with_etype`, called for each seed type.
 
-    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. A graph that the hook draws from
-    uses the mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
-    that calls the hook.
-
-    Raises:
-        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds, or one
-            that is sampled already, whose subgraphs would lack the negatives.
+    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch, which must not be sampled
+    already. A graph that the hook draws from uses the mini-batch's key by itself. A hook that draws by other means gets
+    its key from `draw_key`, in the thread that calls the hook.
     """
 
     negative_ratio: int
@@ -46,13 +42,9 @@ class NegativeSampler(Transform, name="sample_negative"):
         super().__post_init__()
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
-        """Return the seeds, labels and indexes of one seed type.
+        """Return the seeds, labels and indexes of one seed type, None if the seeds have no types.
 
         `with_negatives` makes the usual labels and indexes for positives that are followed by their negatives.
-
-        Args:
-            seeds: The positives.
-            etype: Their type; None if the seeds have no types.
         """
         raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
 

@@ -27,10 +27,9 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
     mode "triplet", each edge gets `amount` destinations for its own source. The negatives come in blocks: one for each
     edge, then a second one for each, and so on. `labels` are those of the edges, or ones, and zeros for the negatives.
     `indexes` say to which edge each belongs. The draws depend on the mini-batch's key, the edge type and the position
-    in the mini-batch.
+    in the mini-batch. `strict` and times need a graph in memory.
 
     Raises:
-        TypeError: `graph` is not a graph; when it runs: `strict` or times, for a graph that is not in memory.
         ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, weights of another number of nodes,
             or no negative is left for an edge.
 
@@ -38,10 +37,8 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(([0, 0, 0], [0, 1, 2]), num_nodes=4)
         >>> pipe = ItemSampler(ItemSet(torch.tensor([[0, 1]]), names="seeds"), batch_size=1)
-        >>> query = NegativeQuery(strict=True)
-        >>> next(iter(pipe.sample_negative_pairs(graph, "triplet", query=query))).seeds
-        tensor([[0, 1],
-                [0, 3]])
+        >>> next(iter(pipe.sample_negative_pairs(graph, "triplet", query=NegativeQuery(strict=True)))).seeds.tolist()
+        [[0, 1], [0, 3]]
     """
 
     graph: SamplingGraph

@@ -22,25 +22,19 @@ def exclude_seed_edges(
 ) -> MiniBatch:
     """Return the mini-batch without the sampled edges that join the two ends of one of its seeds.
 
-    All edges that join such a pair are removed from every hop, parallel edges too. Row and column ids stay, and so do
-    the input nodes. Labels are ignored: a negative that happens to be an edge is removed as well, since otherwise an
-    edge between two ends would give away that they are a negative.
+    They are removed from every hop, parallel edges too. Row and column ids stay, and so do the input nodes. Labels are
+    ignored: a negative that happens to be an edge is removed as well, since otherwise an edge between two ends would
+    give away that they are a negative.
 
     Args:
         minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; is not changed.
         include_reverse_edges: Whether edges from the second end to the first are removed too.
-        reverse_etypes_mapping: For edges by type: the reverse of each edge type whose reverse is removed too.
+        reverse_etypes_mapping: Edges by type need it then: the reverse of each edge type whose reverse is removed too.
         async_op: Whether `sampled_subgraphs` holds futures whose `wait()` returns the subgraph, computed at once.
 
-    Raises:
-        ValueError: No subgraphs, edge features, seeds that are not pairs, or typed seeds with `include_reverse_edges`
-            and no mapping.
-        TypeError: The seeds are by type and the graph isn't, or the other way round; a mapping without types.
-
     Example:
-        >>> import torch
-        >>> from graphfeed import from_coo
-        >>> graph = from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
+        >>> import torch, graphfeed as gf
+        >>> graph = gf.from_coo(([1, 2, 0], [0, 0, 1]), num_nodes=3)
         >>> batch = MiniBatch(seeds=torch.tensor([[1, 0]]), sampled_subgraphs=[graph.in_subgraph(torch.tensor([0, 1]))])
         >>> exclude_seed_edges(batch, include_reverse_edges=True).sampled_subgraphs[0].sampled_csc.indices
         tensor([2])
@@ -74,14 +68,12 @@ def check_pairs(seeds: ByType) -> None:
 class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
-    It calls `exclude_seed_edges`, which says what is removed and what is refused, for each mini-batch. It comes after
-    the sampler and before `fetch_feature`.
+    It calls `exclude_seed_edges` for each mini-batch. It comes after the sampler and before `fetch_feature`.
 
     Example:
-        >>> import torch
-        >>> from graphfeed import ItemSampler, ItemSet, from_coo
-        >>> graph = from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
-        >>> pipe = ItemSampler(ItemSet(torch.tensor([[1, 0]]), names="seeds"), batch_size=1)
+        >>> import torch, graphfeed as gf
+        >>> graph = gf.from_coo(([1, 2, 0], [0, 0, 1]), num_nodes=3)
+        >>> pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([[1, 0]]), names="seeds"), batch_size=1)
         >>> pipe = pipe.sample_neighbor(graph, fanouts=[-1]).exclude_seed_edges(include_reverse_edges=True)
         >>> next(iter(pipe)).edge_ids(0)
         tensor([1])

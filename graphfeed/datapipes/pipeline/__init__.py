@@ -1,8 +1,6 @@
-"""What supports the stages: fluent names and their types, walks over a pipeline, its text, and estimates of size.
+"""What supports the stages, and writers of stages, rules and executors: fluent names, walks, streams, estimates.
 
-Nothing here is a stage, and nothing here runs one. Rewriting a pipeline in order to run it is the task of the rules in
-`graphfeed.loader`. Other rooms take from here what they need to write stages, rules and executors of their own: walks,
-random streams, observers, estimates.
+Nothing here is a stage or runs one. Rewriting a pipeline in order to run it is the task of `graphfeed.loader`.
 """
 
 from graphfeed.datapipes.pipeline.description import describe_stage

@@ -12,11 +12,7 @@ FLUENT: dict[str, type] = {}
 
 
 def register(name: str, stage: type) -> None:
-    """Give a stage its fluent name.
-
-    Raises:
-        ValueError: The name belongs to another stage.
-    """
+    """Give a stage its fluent name, which no other stage may have."""
     path = f"{stage.__module__}:{stage.__qualname__}"
     # A stage that is found by this name is being imported now: to look it up would import it again.
     known = find_stage(name) if ENTRY_POINTS["stages"].get(name) != path else None

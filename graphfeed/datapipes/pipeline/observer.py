@@ -18,27 +18,24 @@ class Observer(Protocol):
 
     The methods are called in the thread that does the work, so several may be called at once; in one thread, what
     begins last ends first. What begins always ends, also where it fails. A run has copies of the pipeline's stages:
-    tell stages apart by `type(stage)` and `stage.position`.
-
-    Worker processes are not observed. With those, an observer sees what this process does: its own stages, and how long
-    it waits for the processes. `DataLoader.profile` measures the stages in processes and on servers too.
+    tell them apart by `type(stage)` and `stage.position`. Worker processes are not observed, only how long this process
+    waits for them; `DataLoader.profile` measures the stages in processes and on servers too.
     """
 
     def stage_begin(self, stage: "Datapipe", key: Key | None) -> None:
         """Tell that a stage begins to make a mini-batch.
 
-        A stage that writes `__iter__` begins when it is asked for the next mini-batch, whose key is not known yet
-        (None), and the stages before it begin and end within.
+        One that writes `__iter__` begins when it is asked for the next mini-batch, whose key is not known yet (None),
+        and the stages before it begin and end within.
         """
 
     def stage_end(self, stage: "Datapipe", key: Key | None) -> None:
         """Tell that the stage has made it, or has failed; the key is None if there is no mini-batch, or it has none."""
 
     def wait_begin(self, cut: "Datapipe", side: Side) -> None:
-        """Tell that one side of a cut begins to wait for the other side.
+        """Tell that one side of a cut begins to wait: the reader for a mini-batch, the maker for room to put one.
 
-        The reader waits for a mini-batch, the maker for room to put one. The maker's side of `InWorkers` waits only
-        where the executor has nothing to do.
+        The maker's side of `InWorkers` waits only where the executor has nothing to do.
         """
 
     def wait_end(self, cut: "Datapipe", side: Side) -> None:

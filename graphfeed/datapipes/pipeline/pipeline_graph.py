@@ -41,11 +41,7 @@ class PipelineGraph:
         return "\n".join(["flowchart TD", *boxes, *arrows])
 
     def graphviz(self) -> Any:
-        """Return a `graphviz.Digraph`.
-
-        Raises:
-            ImportError: The Python package graphviz is not installed.
-        """
+        """Return a `graphviz.Digraph`. Needs the Python package graphviz."""
         graphviz = import_optional("graphviz", "drawing a pipeline", "pip install graphviz, or use mermaid()")
         picture = graphviz.Digraph(node_attr={"shape": "box"})
         for name, stage in self.numbered().values():
@@ -73,14 +69,7 @@ def escape(text: str) -> str:
 
 
 def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
-    """Return a view of a pipeline, as text or as a picture. Only `graphviz()` needs another package.
-
-    Args:
-        dp: The pipeline.
-        debug: Whether to show the stages with their fields.
-
-    Raises:
-        TypeError: `dp` is not a pipeline.
+    """Return a view of a pipeline, as text or as a picture, with the stages' fields if `debug`.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet

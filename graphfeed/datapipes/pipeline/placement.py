@@ -4,9 +4,9 @@ import enum
 
 
 class Placement(enum.Enum):
-    """Where a stage runs. A stage says so by its field `runs_in`; `DataLoader.explain()` shows where it does run.
+    """Where a stage runs, as its field `runs_in` says; `DataLoader.explain()` shows where it does run.
 
-    Set `runs_in` in the class of a stage, or of a single one by `pipe.transform(work).changed(runs_in=...)`.
+    Set it in the class of a stage, or in a single stage by `pipe.transform(work).changed(runs_in=...)`.
 
     Example:
         >>> from graphfeed import Transform

@@ -1,9 +1,8 @@
 """Random generators for stages from outside of this package, seeded by the key of each mini-batch.
 
 In the main thread, the global generators of torch, NumPy and Python are seeded while the stage runs, and then put back.
-In worker threads that can't be: all threads share those generators. There, torch's functions that take a generator are
-given one of the stage's own, which draws the same. What takes none, such as dropout, draws from what all threads share;
-the first calls of a stage are watched for that on the CPU, and it is warned of.
+Worker threads share those generators. There, torch's functions that take a generator are given one of the stage's own,
+which draws the same; what takes none, such as dropout, is watched for in the first calls on the CPU, and warned of.
 """
 
 import pickle

@@ -42,8 +42,8 @@ class Streams:
 def assign_streams(pipe: "Datapipe") -> "Datapipe":
     """Return the pipeline with a random stream for each stage that draws, counted from its sources on.
 
-    In a chain, a stage counts those before it by itself, so a chain is returned as it is. Stages in parallel branches
-    would count alike and draw alike. A pipeline that has its streams keeps them.
+    A chain is returned as it is, since a stage there counts those before it. Stages in parallel branches would count,
+    and draw, alike. A pipeline that has its streams keeps them.
     """
     stages = traverse(pipe)
     has_join = any(len(stage.inputs) > 1 for stage in stages)

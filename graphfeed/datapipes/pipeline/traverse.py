@@ -52,8 +52,7 @@ class Rewritable:
     def rewrite(self, rule: "Callable[[Datapipe], Datapipe]") -> "Datapipe":
         """Apply a rule to each stage, inputs first; a stage that two read from stays shared.
 
-        Returns:
-            A new pipeline, or this very object if the rule returned each stage as it was.
+        The result is a new pipeline, or this very object if the rule returned each stage as it was.
         """
         done: dict[int, Datapipe] = {}
 
@@ -75,11 +74,7 @@ def check_source(stage: Any) -> None:
 
 
 def traverse(pipe: "Datapipe") -> "list[Datapipe]":
-    """Return every stage of a pipeline once, each after the stages that it reads from; the pipeline is the last.
-
-    Raises:
-        TypeError: Something that is no pipeline.
-    """
+    """Return every stage of a pipeline once, each after the stages that it reads from; the pipeline is the last."""
     if not isinstance(pipe, Rewritable):
         raise TypeError(f"pipe must be a pipeline of stages, but is {brief(pipe)}")
     found: dict[int, Datapipe] = {}
@@ -96,11 +91,7 @@ def traverse(pipe: "Datapipe") -> "list[Datapipe]":
 
 
 def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":
-    """Return the stages that are instances of a class or a protocol, sources first.
-
-    Raises:
-        TypeError: Something that is no pipeline, or no class.
-    """
+    """Return the stages that are instances of a class or a protocol, sources first."""
     stages = traverse(pipe)
     try:
         return [stage for stage in stages if isinstance(stage, kind)]
@@ -109,12 +100,7 @@ def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":
 
 
 def replace(pipe: "Datapipe", old: "Datapipe", new: "Datapipe") -> "Datapipe":
-    """Return a copy of a pipeline with one stage replaced; the given pipeline does not change.
-
-    Raises:
-        TypeError: Something that is no pipeline.
-        ValueError: The stage is not in the pipeline.
-    """
+    """Return a copy of a pipeline with one of its stages replaced; the given pipeline does not change."""
     if not any(stage is old for stage in traverse(pipe)):
         raise ValueError(f"old: {type(old).__name__} is no stage of this pipeline; find() returns those that are")
     return pipe.rewrite(lambda stage: new if stage is old else stage)

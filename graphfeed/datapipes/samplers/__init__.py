@@ -1,5 +1,4 @@
-"""The stages that sample a graph around the seeds.
+"""The stages that sample a graph around the seeds, and add subgraphs to the mini-batch.
 
-A stage chooses what is sampled and adds subgraphs to the mini-batch. How a graph is sampled is in
-`graphfeed.storage.graph`, and the kernels are in `graphfeed.ops`.
+How a graph is sampled is in `graphfeed.storage.graph`, and the kernels are in `graphfeed.ops`.
 """

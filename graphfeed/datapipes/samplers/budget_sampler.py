@@ -29,16 +29,13 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
     random. The one subgraph has the seeds as its first nodes; no node is drawn twice.
 
     Raises:
-        TypeError: `graph` is not a graph, or a number is no whole one.
-        ValueError: The graph has no types, a node type has no numbers, or a number is negative; when it runs: a seed
-            outside of the graph.
+        ValueError: The graph has no types, or a node type has no numbers; when it runs: a seed outside of the graph.
 
     Example:
         >>> from graphfeed import HeteroItemSet, ItemSampler, ItemSet, from_coo
         >>> graph = from_coo({"author:writes:paper": ([0, 1, 2], [0, 0, 1])}, {"author": 3, "paper": 2})
         >>> pipe = ItemSampler(HeteroItemSet({"paper": ItemSet([0], names="seeds")}), batch_size=1)
-        >>> minibatch = next(iter(pipe.sample_by_budget(graph, {"author": [2], "paper": [0]})))
-        >>> minibatch.edge_ids(0)
+        >>> next(iter(pipe.sample_by_budget(graph, {"author": [2], "paper": [0]}))).edge_ids(0)
         {'author:writes:paper': tensor([0, 1])}
     """
 

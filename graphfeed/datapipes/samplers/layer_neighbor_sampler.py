@@ -21,20 +21,14 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
 
-    Without weights, replacement and types, the first mini-batch makes an index of the graph's largest columns
-    (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
-
-    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`. The last five options mean the
-    same as there, too, and what it raises is raised here.
-
-    Raises:
-        ValueError: A `batch_dependency` below 1.
+    `fanouts` has one number per hop, the outermost hop first; these, the last five options and errors are those of
+    `NeighborSampler`. Without weights, replacement and types, the first mini-batch makes an index of the graph's
+    largest columns (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
 
     Example:
-        >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(([1, 2, 3, 1, 2, 3], [0, 0, 0, 4, 4, 4]), num_nodes=5)
-        >>> pipe = ItemSampler(ItemSet(torch.tensor([0, 4]), names="seeds"), batch_size=2)
+        >>> pipe = ItemSampler(ItemSet([0, 4], names="seeds"), batch_size=2)
         >>> len(next(iter(pipe.sample_layer_neighbor(graph, fanouts=[1]))).input_nodes)
         3
     """
@@ -45,9 +39,9 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     layer_dependency: bool = False
     """Whether all hops share their variates: outer hops choose what inner hops chose, for still fewer nodes."""
     batch_dependency: int = 1
-    """The number k of mini-batches of an epoch for which a variate lasts. From each mini-batch to the next, one node in
-    k draws a new variate, so two mini-batches that are d apart share all but d in k of their variates. Each variate is
-    still uniform, and a function of the seed, the epoch and the mini-batch's index."""
+    """The number k, 1 or more, of mini-batches of an epoch for which a variate lasts. From one mini-batch to the next,
+    one node in k draws anew, so two that are d apart share all but d in k of their variates. Each is still uniform, and
+    a function of the seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
     num_gpu_cached_edges: int = 0
     gpu_cache_threshold: int = 1

@@ -30,16 +30,14 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a hop that has neither one nor one per edge type, a cache of fewer than 0 edges, a
-            threshold below 1, or `cooperative` with `only_new` or `disjoint`; when it runs: a seed outside of the
-            graph.
+        ValueError: No fan-outs, a hop that has neither one nor one per edge type, or `cooperative` with `only_new` or
+            `disjoint`; when it runs: a seed outside of the graph.
         RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
 
     Example:
-        >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
-        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> pipe = ItemSampler(ItemSet([0], names="seeds"), batch_size=1)
         >>> next(iter(pipe.sample_neighbor(graph, fanouts=[-1, -1]))).input_nodes
         tensor([0, 1, 2, 3])
     """
@@ -97,9 +95,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Sample several mini-batches at once; return the hops of each, or None for what fails once it is finished.
 
-        Args:
-            minibatches: The mini-batches.
-            each: Applies a function to each of them, like `map`, perhaps in threads.
+        `each` applies a function to each of them, like `map`, perhaps in threads.
         """
         asked: dict[int, tuple[ByType, list[int]]] = {}
         for number, minibatch in enumerate(minibatches):

@@ -17,14 +17,13 @@ from graphfeed.storage.graph import SamplingRequest
 class SamplePerLayer(Transform, name="sample_per_layer"):
     """Samples one hop around the rows of the hop before, or around the seeds: for samplers made of several stages.
 
-    The first such stage is the seeds' own hop, while `fanouts` of `NeighborSampler` has that hop last.
-
-    The new subgraph comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which
-    `compact_per_layer` gives it; stages between the two may change it. Each stage of this kind has draws of its own.
+    The first such stage is the seeds' own hop, while `fanouts` of `NeighborSampler` has that hop last. The new subgraph
+    comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which `compact_per_layer` gives it;
+    stages between the two may change it. Each stage of this kind has draws of its own.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
-        ValueError: Neither one fan-out nor one per edge type; when it runs: no seeds, or a hop before without row ids.
+        ValueError: Neither one fan-out nor one per edge type; when it runs: a hop before without row ids.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

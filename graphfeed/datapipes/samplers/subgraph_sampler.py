@@ -24,23 +24,16 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
     `key`, and is given the mini-batch's: `key.at(self.number)` is the seed of its draws. A mini-batch that doesn't come
     from a pipeline has no key, and gets a random one (`seed`).
 
-    Raises:
-        ValueError: When it runs: a mini-batch without seeds.
-
     Example:
-        >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo, unique_and_compact_csc_formats
         >>> class OneHop(SubgraphSampler):
-        ...     def __init__(self, datapipe, graph):
-        ...         super().__init__(datapipe)
-        ...         self.graph = graph
+        ...     graph: object
         ...     def sample_subgraphs(self, seeds, seeds_timestamp):
-        ...         hop = self.graph.sample_neighbors(seeds, torch.tensor([2]))
+        ...         hop = self.graph.in_subgraph(seeds)
         ...         rows, csc, _ = unique_and_compact_csc_formats(hop.sampled_csc, seeds)
         ...         return rows, [SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)]
         >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
-        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
-        >>> next(iter(OneHop(pipe, graph))).input_nodes
+        >>> next(iter(OneHop(ItemSampler(ItemSet([0], names="seeds"), batch_size=1), graph))).input_nodes
         tensor([0, 1, 2])
     """
 
@@ -64,8 +57,7 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         Args:
             seeds: Node ids; by node type if the seeds are.
             seeds_timestamp: The time of each seed, if the mini-batch has timestamps.
-            seeds_pre_time_window: How far back from its time each seed may look. It is passed only if the mini-batch
-                has `pre_time_window`.
+            seeds_pre_time_window: How far back from its time each seed may look; passed if the mini-batch says so.
         """
         raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
 

@@ -13,25 +13,22 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     The mini-batch's `timestamp` has one integer per seed, by type as the seeds are; for edge seeds, one per row, or one
     per node in the seeds' shape. An edge is eligible if its own time and its source's, if these are named, lie strictly
     between `time - pre_time_window` and `time` of the seed. Both ends are excluded, as in GraphBolt (its documentation
-    says otherwise).
-
-    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+    says otherwise). `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
 
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Nodes are not deduplicated:
-    the same node at two times counts as two rows. The rows of a hop are its seeds, then the source of every edge, each
-    with its seed's time (or its edge's, by `hop_time`). So every edge makes a row, and mini-batches are larger than
-    those of `NeighborSampler`. The draws depend on the mini-batch's key, the hop, the node's id and its time alone.
+    the rows of a hop are its seeds, then the source of every edge, each with its seed's time (or its edge's, by
+    `hop_time`). So mini-batches are larger than those of `NeighborSampler`. The draws depend on the mini-batch's key,
+    the hop, the node's id and its time alone.
 
-    Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge. A
-    graph made of an edge list that is sorted by time needs neither time nor memory for that.
+    Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge,
+    unless the graph was made of an edge list that is sorted by time.
 
     Example:
         >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
-        >>> edges, times = ([1, 2, 3, 4], [0, 0, 0, 1]), torch.tensor([10, 20, 30, 5])
-        >>> graph = from_coo(edges, num_nodes=5, edge_attributes={"time": times})
-        >>> items = ItemSet((torch.tensor([0]), torch.tensor([30])), names=("seeds", "timestamp"))
-        >>> pipe = ItemSampler(items, batch_size=1)
+        >>> times = torch.tensor([10, 20, 30, 5])
+        >>> graph = from_coo(([1, 2, 3, 4], [0, 0, 0, 1]), num_nodes=5, edge_attributes={"time": times})
+        >>> pipe = ItemSampler(ItemSet(([0], [30]), names=("seeds", "timestamp")), batch_size=1)
         >>> next(iter(pipe.temporal_sample_neighbor(graph, [-1], edge_timestamp_attr_name="time"))).input_nodes
         tensor([0, 1, 2])
     """

@@ -16,9 +16,8 @@ class TemporalSampler(FanoutSampler):
 
     Raises:
         KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
-        TypeError: When it runs: times that are not integers.
-        ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
-            mini-batch without `timestamp`, or with another number of times than seeds.
+        ValueError: No attribute with times, or options that exclude each other; when it runs: a mini-batch without
+            `timestamp`, or with another number of times than seeds.
     """
 
     node_timestamp_attr_name: str | None = None

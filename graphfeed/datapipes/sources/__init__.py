@@ -1,5 +1,4 @@
-"""The sources of pipelines.
+"""The sources of pipelines: they make mini-batches of items, and say which ones a rank or a worker makes.
 
-They make mini-batches of items, by position or from an iterable, and say which ones a rank or a worker makes. The item
-sets that they read are in `graphfeed.storage.datasets`.
+The item sets that they read, with their tasks and data sets, are in `graphfeed.storage.datasets`.
 """

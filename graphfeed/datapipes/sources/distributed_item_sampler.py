@@ -42,28 +42,25 @@ class DistributedItemSampler(Datapipe, init=False):
     With `owners`, where the graph is in parts, a rank's mini-batches have the items whose nodes its part owns, so that
     it asks other ranks for less. An edge belongs to the part of its destination, and any other tuple of nodes to that
     of the last one. Ranks have as many items and mini-batches as without `owners`: what a part has too much fills up
-    the mini-batches of parts that have too little, in each shuffled epoch with other items. Mini-batches still don't
-    depend on who makes them: one process with the same owners makes those of all ranks. But other owners give other
-    mini-batches, so a state is refused where the parts are not the same. Making the sampler reads all items once, at
-    some 60 nanoseconds each, and keeps 4 bytes of memory for each.
+    the mini-batches of parts that have too little, in each shuffled epoch with other items. One process with the same
+    owners makes the same mini-batches of all ranks, but other owners make others, so a state is refused where the parts
+    are not the same. Making the sampler reads all items once, at some 60 nanoseconds and 4 bytes of memory each.
 
     Raises:
         KeyError: There are no owners for a node type.
-        TypeError: `item_set` is not an ItemSet or HeteroItemSet, or `owners` doesn't tell the part of nodes.
-        ValueError: The item set is empty, the batch size is below 1, there is no such rank, or both ways to make ranks
-            even were chosen; or `owners` tells of fewer nodes than items have.
+        ValueError: The item set is empty, there is no such rank, both ways to make ranks even were chosen, or `owners`
+            tells of fewer nodes than items have.
         RuntimeError: When it is used: WORLD_SIZE is more than 1, as set by torchrun, but no process group is
             initialised, so that every rank would take all items.
 
     Example:
-        >>> pipe = DistributedItemSampler(ItemSet(7, names="seeds"), batch_size=2, rank=1, world_size=2)
-        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        >>> items = ItemSet(7, names="seeds")
+        >>> [batch.seeds.tolist() for batch in DistributedItemSampler(items, batch_size=2, rank=1, world_size=2)]
         [[2, 3], [6]]
         >>> from graphfeed.distributed import PartBook
-        >>> book, items = PartBook.from_bounds([0, 3, 7]), ItemSet(7, names="seeds")
-        >>> ranks = [DistributedItemSampler(items, 2, rank=rank, world_size=2, owners=book) for rank in range(2)]
-        >>> [[minibatch.seeds.tolist() for minibatch in pipe] for pipe in ranks]
-        [[[0, 1], [2, 6]], [[3, 4], [5]]]
+        >>> pipe = DistributedItemSampler(items, 2, rank=1, world_size=2, owners=PartBook.from_bounds([0, 3, 7]))
+        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        [[3, 4], [5]]
     """
 
     item_set: ItemSet | HeteroItemSet
@@ -153,10 +150,7 @@ class DistributedItemSampler(Datapipe, init=False):
 
     @property
     def turn(self) -> int:
-        """When this rank gets a mini-batch, in each round of all ranks.
-
-        Those of a part come once for each number of parts, and go in turn to the ranks that hold it.
-        """
+        """When this rank gets a mini-batch, in each round of all ranks; those that hold one part take turns."""
         rank, world_size = self.rank_and_size
         each, rest = divmod(world_size, self.num_parts)
         return rank if rest else rank % each * self.num_parts + rank // each
@@ -204,11 +198,7 @@ class DistributedItemSampler(Datapipe, init=False):
         return estimate
 
     def agree(self, seed: int) -> int:
-        """Return the seed of rank 0; every rank must call this.
-
-        Raises:
-            ValueError: These ranks have no process group, or rank 0 has other items.
-        """
+        """Return the seed of rank 0; every rank must call this, in a process group, with the same items."""
         if self.rank_and_size[1] == 1:
             return seed
         if find_rank() != self.rank_and_size:

@@ -25,14 +25,10 @@ class ItemSampler(Datapipe, init=False):
 
     The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
     and costs the same in the middle as at the start. Inside a torch DataLoader worker, it yields that worker's share.
-
-    Raises:
-        TypeError: `item_set` is not an ItemSet or HeteroItemSet, or a number is not a whole one.
-        ValueError: The item set is empty, or the batch size is below 1.
+    An empty item set is refused.
 
     Example:
-        >>> pipe = ItemSampler(ItemSet(5, names="seeds"), batch_size=2)
-        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        >>> [minibatch.seeds.tolist() for minibatch in ItemSampler(ItemSet(5, names="seeds"), batch_size=2)]
         [[0, 1], [2, 3], [4]]
     """
 

@@ -137,10 +137,7 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
 def nodes_of_items(item_set: ItemSet | HeteroItemSet) -> Iterator[tuple[str | None, torch.Tensor]]:
     """Yield the node that decides who owns an item, piece by piece in the order of the items, with its type.
 
-    That is the node itself, the destination of an edge, or the last node of another tuple.
-
-    Raises:
-        ValueError: No member has the name of seeds.
+    That is the node itself, the destination of an edge, or the last node of another tuple. One member is named seeds.
     """
     for seed_type, items in item_set.by_type.items() if isinstance(item_set, HeteroItemSet) else [(None, item_set)]:
         names = items.names or ()

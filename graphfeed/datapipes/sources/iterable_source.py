@@ -12,10 +12,7 @@ from graphfeed.ops.arguments import brief, check_position
 
 
 class IterableSource(Datapipe, init=False):
-    """Wraps an iterable of mini-batches; each gets a key by its position. Stages wrap iterables in it by themselves.
-
-    Resuming reads the iterable again from its start.
-    """
+    """Wraps an iterable, as stages do by themselves; mini-batches get keys by position, and resuming reads anew."""
 
     iterable: Iterable[Any]
     seed: int | None = None
