@@ -1,11 +1,9 @@
-"""graphfeed feeds mini-batches of large graphs to models.
+"""graphfeed feeds mini-batches of large graphs to models: you chain stages into a pipeline, and the loader runs it.
 
-You chain stages into a pipeline that says what a mini-batch is. The loader decides where and when each stage runs. The
-public names are listed by subject in `__init__.pyi`, and ARCHITECTURE.md says what belongs to which folder.
+The public names are listed by subject in `__init__.pyi`, and ARCHITECTURE.md says what belongs to which folder.
 
-    >>> import torch
     >>> import graphfeed as gf
-    >>> graph = gf.from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
+    >>> graph = gf.from_coo(([1, 2, 0], [0, 0, 1]), num_nodes=3)
     >>> pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=2, shuffle=True)
     >>> pipe = pipe.sample_neighbor(graph, fanouts=[5, 5])
     >>> with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:

@@ -71,14 +71,13 @@ def is_wrong(finding: Finding) -> bool:
 def cuda_check() -> CudaReport:
     """Report what this machine has and lacks for a GPU; if there is one, compile the kernels, and run one on it.
 
-    It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. Without a GPU it
-    says what is missing. It raises nothing: what goes wrong is part of the report. `graphfeed doctor --cuda` prints it
-    behind the rest of the machine, and exits with 1 if something is missing or failed. Whether each kernel gives the
-    bits of the CPU's is a test: `pytest -m gpu tests/gpu` in a clone.
+    It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. It raises nothing:
+    what is missing or goes wrong is part of the report. `graphfeed doctor --cuda` prints it, and exits with 1 if
+    something is missing or failed. Whether each kernel gives the bits of the CPU's is a test: `pytest -m gpu tests/gpu`
+    in a clone.
 
     Example:
-        >>> report = cuda_check()  # graphfeed.cuda_check()
-        >>> report.findings[0].subject
+        >>> cuda_check().findings[0].subject  # graphfeed.cuda_check()
         'graphfeed'
     """
     findings = list(look_around())

@@ -1,7 +1,4 @@
-"""Checks for tests of your own stages and samplers: what the loader relies on, and what makes a sample a sample.
-
-Each raises an AssertionError that says what differs, and where.
-"""
+"""Checks for tests of your own stages and samplers; an AssertionError says what differs, and where."""
 
 import hashlib
 import pickle
@@ -43,9 +40,6 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
         pipe: A pipeline of at least two mini-batches of little data, which are compared as a whole.
         executor: Runs the pipeline as well, such as a pool of processes.
 
-    Raises:
-        AssertionError: Something differs; the text names the mini-batch and the first part of it that does.
-
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
         >>> check_stage(ItemSampler(ItemSet(6, names="seeds"), batch_size=2, shuffle=True))
@@ -82,11 +76,8 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
 
     Args:
         graph: The graph in memory, by which `in_subgraph` tells which edges there are.
-        pipe: As for `check_stage`; it may sample another graph of the same edges, such as one of your own.
-        executor: As for `check_stage`.
-
-    Raises:
-        AssertionError: Something differs; the text names the mini-batch and the hop.
+        pipe, executor: As for `check_stage`; `pipe` may sample another graph of the same edges, such as one of your
+            own.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -115,8 +106,8 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
 def assert_same(first: object, second: object, *, what: str = "they differ") -> None:
     """Raise an AssertionError, naming the first part that differs, unless two values are equal bit by bit.
 
-    Tensors, arrays, dicts with the order of their keys, lists, and objects with all their attributes are compared,
-    whatever device the tensors are on.
+    Tensors of any device, arrays, dicts with the order of their keys, lists, and objects with all attributes are
+    compared.
     """
     left, right = dict(leaves(first)), dict(leaves(second))
     for path in [*left, *right]:

@@ -1,7 +1,6 @@
 """WHERE AND WHEN: the loader plans a pipeline and runs the plan.
 
-`plan.py` lists the rules in order, `rules.py` and `placement_rules.py` have them, `dataloader.py` runs an epoch. What a
-stage computes is decided in `graphfeed.datapipes`; the only stages here are those that rules insert.
+`plan.py` lists the rules in order, and `dataloader.py` runs an epoch. The only stages here are those that rules insert.
 """
 
 from graphfeed.datapipes.pipeline import Observer

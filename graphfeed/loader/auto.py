@@ -3,8 +3,7 @@
 An epoch begins without workers. If it takes `work` to make a mini-batch and `step` to use it, then by Little's law
 `work / step` of them have to be made at once to keep the step busy. So many threads and one more go on from there, and
 are measured too. If these wait for the interpreter's lock, processes follow. Whatever was fastest stays, until an epoch
-is faster or slower than that by a quarter: the next one is measured again. A run can end at any mini-batch and another
-one go on from there, since a mini-batch depends on its index alone; what was under way at that moment is made twice.
+is faster or slower by a quarter. What was under way when workers change is made twice.
 """
 
 from collections.abc import Generator, Iterator, Mapping

@@ -45,63 +45,58 @@ OF_THIS_LOADER = ("_workers", "_auto", "_running", "profiled", "_measured_in")
 class DataLoader(Generic[Batch]):
     """Runs a pipeline with workers. Iterating the loader yields the mini-batches of one epoch, in order.
 
-    The mini-batches of an epoch are the same bits, in the same order, for every choice of workers. They depend on the
-    pipeline, the seed, the epoch and their index alone. Each `iter()` starts the next epoch, even if the previous one
-    was left early; several epochs may be running at once. If a stage fails, the exception is raised in the place of its
-    mini-batch, with a note that names the stage, the mini-batch and the worker, and the epoch ends.
+    These are the same bits, in the same order, for every choice of workers. They depend on the pipeline, the seed, the
+    epoch and their index alone. Each `iter()` starts the next epoch, even if the previous one was left early; several
+    epochs may be running at once. If a stage fails, the exception is raised in the place of its mini-batch, with a note
+    that names the stage, the mini-batch and the worker, and the epoch ends.
 
     Workers run all stages up to the first one that must run in the main process, such as a copy to a GPU; `explain()`
-    shows which these are, and why. Features in CPU memory are fetched by worker threads. Worker processes fetch them if
-    stages of your own follow, so that these run in workers too; otherwise threads of the main process fetch beside the
-    processes. A stage can say where it runs by its `runs_in` (see `graphfeed.Placement`).
-
-    Handing a mini-batch over to a worker thread costs 100 to 200 microseconds. If all stages together take less than
-    that, `num_workers=0` is faster.
+    shows which these are, and why; a stage may say where it runs (`graphfeed.Placement`). Features in CPU memory are
+    fetched by worker threads. Worker processes fetch them if stages of your own follow; otherwise threads of the main
+    process fetch. Handing a mini-batch over to a worker thread costs 100 to 200 microseconds: if all stages together
+    take less, `num_workers=0` is faster. Workers don't go with a copy to a GPU before the sampler.
 
     Args:
         datapipe: The pipeline. It is not changed.
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
-            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. With
-            "auto", the first epoch begins without workers, and measures how long mini-batches take to make and to use.
-            From that follow `num_workers` and `worker`, until an epoch is faster or slower by a quarter; `explain()`
-            says what was measured, chosen and refused, or why it means the same as None here.
+            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. "auto"
+            begins without workers, measures how long mini-batches take to make and to use, and chooses `num_workers`
+            and `worker`, anew when an epoch is faster or slower by a quarter; `explain()` says why, or why it means
+            None here.
         persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
             seconds for the next loader of the same program that has as many workers and the same timeout.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
-            computing. Applies to the whole process once an epoch starts. Has no effect on the CPU.
-        overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU are prefetched, together with
-            the stages before them, in a thread and on a CUDA stream of their own. None asks the stages
-            (`FeatureFetcher.overlap_fetch`, True by default). Has no effect on the CPU, where workers run ahead anyway.
+            computing. Applies to the whole process once an epoch starts.
+        overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU are prefetched, with the stages
+            before them, in a thread and on a CUDA stream of their own. On the CPU, workers run ahead anyway. None asks
+            the stages (`FeatureFetcher.overlap_fetch`, True by default).
         overlap_graph_fetch: Whether sampling behind a copy to a GPU has its own thread and stream, ahead of fetching.
             None asks the stages (`NeighborSampler.overlap_fetch`, False by default).
         worker: "thread" or "process". Workers are threads by default, because the kernels release the GIL. Use
             processes for stages in Python that hold it, or that may crash: a process that dies is replaced, and its
             mini-batch is made again. They map large arrays that graphfeed made or loaded. Your own tensors are copied
-            to shared memory when the first epoch starts, which takes the memory of both for as long as you keep yours.
-            Stages of a notebook need the extra `notebook`.
+            to shared memory when the first epoch starts: both take memory while you keep yours. Stages of a notebook
+            need the extra `notebook`.
         executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
             with workers on this machine, or on others that open the same files (see docs/many-machines.md). It runs the
             workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor.
-        seed: The seed of all randomness. None takes the seed of the ItemSampler, or else a random one (see
-            `graphfeed.seed`).
-        prefetch_factor: How many mini-batches are in flight per worker, and how many wait behind each thread that runs
-            ahead. On a GPU they take up its memory. If threads fetch features beside worker processes, each of those
-            threads adds one more; there are as many of them as workers or cores.
+        seed: The seed of all randomness. None takes that of the ItemSampler, or else a random one (`graphfeed.seed`).
+        prefetch_factor: How many mini-batches are in flight per worker, and wait behind each thread that runs ahead; on
+            a GPU they take up its memory. Threads that fetch beside worker processes add one more each.
         timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
             killed; its start does not count. A thread can't be: it is left behind, and another one takes its place.
         window: For how many mini-batches rows of features on disk are read at once, in the order of the file, while
-            earlier ones are used. By default as many as there is memory for, if those features are larger than that;
-            0 reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU. Rows of other
+            earlier ones are used. By default as many as there is memory for, if those features are larger than that; 0
+            reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU. Rows of other
             ranks are asked for in windows only if a number is given (`PartitionedFeature`). So many mini-batches are
             also sampled at once from a graph on disk that is larger than the memory, in threads, if 8 have room there.
         memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
-            or a text such as "4G". With `num_workers="auto"`, mini-batches in flight and worker processes take their
-            part of it too. None means a third of what is available for the former, and half for the latter. The ranks
-            of a machine, of which there are as many as LOCAL_WORLD_SIZE says, share it alike.
+            or a text such as "4G", and with "auto" workers also mini-batches in flight and processes. None means a
+            third of what is available for the former, and half for the latter. The LOCAL_WORLD_SIZE ranks of a machine
+            share it alike.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
-        progress: Whether there is a bar for each epoch, with the share of the time that your step waits. Of several
-            ranks, the first one shows it.
+        progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.
         servers: The addresses of sampling servers (`graphfeed.distributed.SamplingServer`), which take the place of
             workers and must have the same pipeline and data. Then `num_workers` says how many mini-batches are asked
             for at once, by default 4 for each server. A server that needs longer than `timeout` counts as lost, and
@@ -111,15 +106,9 @@ class DataLoader(Generic[Batch]):
         tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
         patience: How many seconds to wait for a server to come back if all are lost that had answered before.
 
-    Raises:
-        TypeError: `datapipe` is not a pipeline, or `seed` is not a whole number.
-        ValueError: An option is out of range, or there are workers although a copy to a GPU comes before the sampler.
-        RuntimeError: When it runs: there is no such GPU.
-
     Example:
-        >>> from graphfeed import ItemSampler, ItemSet
-        >>> pipe = ItemSampler(ItemSet(4, names="seeds"), batch_size=2)
-        >>> with DataLoader(pipe, num_workers=2, seed=0) as loader:
+        >>> import graphfeed as gf
+        >>> with gf.DataLoader(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), num_workers=2) as loader:
         ...     [minibatch.seeds.tolist() for minibatch in loader]
         [[0, 1], [2, 3]]
     """
@@ -233,14 +222,8 @@ class DataLoader(Generic[Batch]):
 
         `print(profile)` begins with a verdict: who waits for whom, for what share of the time, and what to try. Below
         it are the time of each stage, here and in workers, the waits, and how full the window is. Mini-batches are the
-        same bits. It costs about 3 microseconds per stage and mini-batch.
-
-        Args:
-            record_functions: Whether stages of this process are also ranges of `torch.profiler`, at 17 microseconds
-                each.
-
-        Raises:
-            RuntimeError: Another block measures this loader.
+        same bits. It costs about 3 microseconds per stage and mini-batch, and 17 more with `record_functions`, which
+        makes stages of this process ranges of `torch.profiler` too. One block at a time measures a loader.
         """
         if self._measured_in is not None:
             raise RuntimeError("this loader is being measured in another block; leave that one first")
@@ -283,9 +266,8 @@ class DataLoader(Generic[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline. Where
-        ranks share the mini-batches, it has their number, and where a sampler of torch's gives the order
-        (`graphfeed.pyg`), a digest of it.
+        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline; where
+        ranks share the mini-batches, their number; and where a sampler of torch's gives the order, a digest of it.
         """
         progress = self._latest or self._next
         total = count_rounds(self.plan.written) if progress.index > 0 else None
@@ -309,7 +291,6 @@ class DataLoader(Generic[Batch]):
         mini-batch raises a ValueError.
 
         Raises:
-            TypeError: `state_dict` is not a dict.
             ValueError: `state_dict` is not a state, has an epoch below 0 or an index that no epoch has, or comes from
                 another pipeline, from another seed than the one this loader was given, or from ranks whose mini-batches
                 those of this loader can't share.

@@ -193,8 +193,8 @@ def bytes_text(size: float) -> str:
     """Return a number of bytes with two or three digits; an estimate is no more exact than that.
 
     Example:
-        >>> bytes_text(123_456), bytes_text(1_234_567)
-        ('123 kB', '1.2 MB')
+        >>> bytes_text(1_234_567)
+        '1.2 MB'
     """
     unit = 0
     while size >= 999.5 and unit < len(UNITS) - 1:

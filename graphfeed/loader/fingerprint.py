@@ -66,9 +66,6 @@ def find_difference(state: Any, expected: Fingerprint) -> str | None:
 
     A field that only one of them has is not compared, as another version of its stage may have added it; but owners of
     items, which make other mini-batches, must be in both.
-
-    Raises:
-        ValueError: What the state has is no fingerprint.
     """
     is_one = isinstance(state, Mapping) and all(re.match(r"\d+ ", str(stage)) for stage in state)
     if not is_one or not all(isinstance(fields, Mapping) for fields in state.values()):

@@ -70,11 +70,11 @@ class Plan:
         """Return the plan as text: a table of the stages, the last one first, then the rules that changed something.
 
         The table shows where each stage runs, the estimated size of its output, and the number by which errors name it;
-        for a GPU also the device and the stream. Caches follow, each with its size, hits and misses, and graphs in
-        mapped files, with how they are read. This makes one mini-batch of items. Nothing is sampled, and no device is
-        touched. Sizes are right to a factor of two or three: on WordNet, where few nodes have most of the edges, 0.7 to
-        2.4 times the real ones. `rewritten=False` shows the pipeline as it was written instead. With the summary of a
-        profile, the table has the time of each stage.
+        for a GPU also the device and the stream; with the summary of a profile, the time of each stage. Caches follow,
+        each with its size, hits and misses, and graphs in mapped files, with how they are read. This makes one
+        mini-batch of items; nothing is sampled, and no device is touched. Sizes are right to a factor of two or three:
+        on WordNet, where few nodes have most of the edges, 0.7 to 2.4 times the real ones. `rewritten=False` shows the
+        pipeline as it was written instead.
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))

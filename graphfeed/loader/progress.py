@@ -38,11 +38,7 @@ class Progress:
     """The thread that took the latest mini-batch."""
 
     def note_order(self, pipe: Datapipe) -> None:
-        """Take the digest of the order that the sources of an epoch have read.
-
-        Raises:
-            ValueError: The epoch goes on from a state, in which the order was another one.
-        """
+        """Take the digest of the order that the sources of an epoch have read; refuse another one than the state's."""
         digests = [source.digest_order() for source in find(pipe, ReadsOrder)]  # type: ignore[attr-defined]
         order = " ".join(digests) or None
         if self.index > 0 and self.order is not None and order != self.order:

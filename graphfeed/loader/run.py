@@ -1,15 +1,10 @@
 """What one run of a pipeline shares: who computes, whether anyone still reads, and who watches.
 
-Stages describe; they hold nothing of a run. A stage that the loader inserted asks for the context when it begins
-(`current_run`), in whichever thread runs it. The thread that iterates a loader has the context only while the pipeline
-makes a mini-batch; a thread that a stage starts gets it from that stage.
-
-- Success: mini-batches come out in order. At the end of an epoch every thread that a stage started has ended.
-- Failure: an exception travels in its mini-batch's place, behind all that was made before it, and is raised where the
-  mini-batch would have come out. That ends the epoch; the rest is cancelled.
-- Cancellation: a loop that is left, by `break`, an exception or the collector, cancels the run. Whoever waits in one of
-  its parts stops waiting, work that has not begun is dropped, and a stage that is at work ends with its mini-batch,
-  which nobody receives.
+Stages hold nothing of a run: one that the loader inserted asks for the context when it begins (`current_run`). A thread
+that a stage starts gets it there. At the end of an epoch all such threads have ended. An exception travels in its
+mini-batch's place, and the rest is cancelled. A loop that is left, by `break`, an exception or the collector, cancels
+the run: waits end, what has not begun is dropped, and a stage that is at work ends with its mini-batch, which nobody
+receives.
 """
 
 import os
@@ -102,11 +97,7 @@ class RunContext:
             RUN.reset(run)
 
     def wait(self, cut: Datapipe, side: Side, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that waits for the other side of a cut.
-
-        Raises:
-            RuntimeError: The other side belongs to the process that this one was forked from.
-        """
+        """Call a function that waits for the other side of a cut, which belongs to no process that forked this one."""
         if not self.is_here:
             raise RuntimeError(
                 "this iterator belongs to the process that this one was forked from, and so do its workers; begin "

@@ -1,7 +1,4 @@
-"""Compiles the kernels for the CPU ahead, so that no process waits for them; for container images.
-
-This is the command `graphfeed warm-up`.
-"""
+"""Compiles the kernels for the CPU ahead, for container images: the command `graphfeed warm-up`."""
 
 import argparse
 import sys
@@ -22,11 +19,11 @@ NODES = 8
 
 @checked
 def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
-    """Compile the kernels for the CPU, and keep their machine code on disk.
+    """Compile the kernels for the CPU, and keep their machine code on disk; it says on stderr what it compiles.
 
     A process compiles a kernel at its first call and keeps it for those that come after, so nothing needs this
-    function. It moves the wait to a place of your choice: into the build of a container image, or ahead of a job that
-    starts many processes. It says on stderr what it compiles. `graphfeed warm-up` is the same as a command.
+    function, or the command `graphfeed warm-up`. It moves the wait to a place of your choice: into the build of a
+    container image, or ahead of a job that starts many processes.
 
     The machine code is for this processor, this version of LLVM and this version of graphfeed. Build an image on a
     machine of the kind that runs it, or set NUMBA_CPU_NAME=generic both in the image and while it is built. It lies in
@@ -40,9 +37,6 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
         The kernels, with the dtypes of their arguments, the seconds that each took, and whether it was compiled or
         found on disk. With a pipeline, those that were not in use in this process before; processes that help it to
         compile put some of them on disk meanwhile.
-
-    Raises:
-        RuntimeError: A kernel could not be compiled.
 
     Example:
         >>> import graphfeed as gf

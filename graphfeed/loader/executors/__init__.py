@@ -1,9 +1,7 @@
 """Who computes: worker threads and processes behind the interface of `concurrent.futures.Executor`.
 
-A `ThreadExecutor` and a `ProcessExecutor` are what the loader and users submit calls to; any other executor of the same
-interface can take their place. A dispatcher, a thread, gives calls to worker processes and replaces workers that die;
-`worker_process` is a worker as that thread sees it, `worker_main` what runs inside it. The processes of a closed loader
-wait there for the next one. A `WorkerTask` is what the loader lets workers do: the stages before the cut.
+A dispatcher, a thread, gives calls to worker processes and replaces those that die; `worker_process` is a worker as
+that thread sees it, `worker_main` what runs inside it. A `WorkerTask` is what the loader lets workers do.
 """
 
 from graphfeed.loader.executors.cores import available_cores, cpu_quotas

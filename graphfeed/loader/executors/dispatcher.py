@@ -1,43 +1,13 @@
 """The thread that gives calls to worker processes, takes their replies, and replaces workers that die.
 
-What becomes of a task:
-
-Success
-    A worker sends a reply, and the future gets the result. A result that can't be unpickled here, or whose memory
-    can't be mapped here, is the call's failure.
-
-Failure of the call
-    The call raises in the worker. The future gets that exception, with the worker's traceback as text. The worker goes
-    on with the next task.
-
-The worker dies (it is killed, runs out of memory, crashes, exits)
-    The task goes back to the head of the queue, and a new worker takes the place of the old one. So a call may run more
-    than once. After `ATTEMPTS` deaths over the same task, its future fails with `WorkerLostError`; others go on. The
-    last replies of a worker that died are still read.
-
-The worker hangs
-    After `timeout` seconds the worker is killed, and the future fails with `TimeoutError`. The call is not tried again,
-    since it would hang again. Time in which this process was stopped, or the machine asleep, does not count. The start
-    of a worker may take `START_SECONDS` more.
-
-Workers don't start
-    If some run, they do all the work. If none does, or several in a row die before their first task, all pending
-    tasks fail with the reason.
-
-The future is cancelled before a worker begins the task
-    The task is dropped. A task that a worker has begun can't be cancelled.
-
-`begin_wait()`
-    Nobody needs the executor for now. The workers let go of what they keep between calls, and leave after
-    `IDLE_SECONDS`, unless `end_wait()` comes before.
-
-`finish(cancel=False)`, or the executor is garbage collected
-    No more tasks are accepted. Those that are there are done, then the workers leave.
-
-`finish(cancel=True)`, or this process ends
-    Pending tasks are cancelled; those that workers are doing fail with `WorkerLostError`. The workers leave at once;
-    the ones that don't within `GRACE_SECONDS` are killed. If this process itself is killed, the workers notice that
-    their sockets are closed, and exit by themselves.
+- A call that raises fails with that exception and its traceback as text; so does one whose result can't be had here.
+- A worker that dies is replaced, and its task goes back to the head of the queue, so a call may run more than once.
+  After `ATTEMPTS` deaths over the same task, it fails with `WorkerLostError`.
+- A worker that takes longer than `timeout` is killed, and the call fails with `TimeoutError`: it would hang again.
+- If no worker starts, or several in a row die before their first task, all pending tasks fail with the reason.
+- `finish(cancel=False)`, or the collector, lets workers leave when all tasks are done. `finish(cancel=True)`, or the
+  end of this process, cancels pending tasks, and those at work fail with `WorkerLostError`; workers that don't leave
+  within `GRACE_SECONDS` are killed. If this process itself is killed, they see their sockets close, and exit.
 """
 
 import os

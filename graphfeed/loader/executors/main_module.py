@@ -24,11 +24,7 @@ class Imported:
 
 
 def check_main_module(start_method: str) -> None:
-    """Raise if workers can't import the main module. In a worker that imports it at this moment, exit.
-
-    Raises:
-        RuntimeError: The program was read from standard input.
-    """
+    """Raise if workers can't import the main module. In a worker that imports it at this moment, exit."""
     if multiprocessing.current_process().name.startswith(PREFIX) and not Imported.done:
         # An exception would be printed by each worker; the parent says what is wrong once.
         os._exit(NO_GUARD)

@@ -1,7 +1,4 @@
-"""What a fork server imports once for all of its workers, so that their kernels are loaded before the first call.
-
-Only fork servers import this module: importing it runs a small pipeline.
-"""
+"""What a fork server, and nobody else, imports once for all of its workers: a small pipeline loads the kernels."""
 
 import gc
 import multiprocessing

@@ -43,27 +43,23 @@ class ProcessExecutor(Executor):
     It is a `concurrent.futures.Executor`, and differs from the standard library's ProcessPoolExecutor in this:
 
     - A worker that dies is replaced, and its call is done again, so it must do no harm to run a call twice. A call that
-      kills three workers fails, and only that call.
-    - A call that takes longer than `timeout` fails, and its worker is replaced.
+      kills three workers, or takes longer than `timeout`, fails, and only that call.
     - Tensors and arrays in results arrive through shared memory: they are copied once, in the worker, take no file
       descriptor each, and may be kept.
-    - `shutdown(cancel_futures=True)` also ends the calls that workers are doing at that moment.
-    - All workers end with this process, however it ends, even in the middle of a call. Nothing stays behind in the
-      system. An executor that nobody refers to any more ends when its calls are done.
+    - `shutdown(cancel_futures=True)` also ends the calls that workers are doing at that moment. All workers end with
+      this process, however it ends, and nothing stays behind in the system. An executor that nobody refers to any more
+      ends when its calls are done.
 
     Workers start when there is work, take one call at a time in the order of submission, and use one torch thread.
     Arguments are pickled when they are submitted, tensors among them by value. A call costs 0.25 ms with several in
-    flight, and 0.4 to 0.5 ms there and back with one.
+    flight, and 0.4 to 0.5 ms there and back with one. Daemonic processes, and programs that were read from standard
+    input, can't use it.
 
     Args:
         max_workers: The largest number of processes; None means as many as the cores that this process may use.
         start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
             "fork", which is quick but unsafe once this process runs threads that hold locks.
         timeout: How many seconds a call may take. The start of a worker may take `START_SECONDS` more.
-
-    Raises:
-        ValueError: An option out of range.
-        RuntimeError: This process is daemonic, and may start no others; or the program was read from standard input.
 
     Example:
         >>> with ProcessExecutor(max_workers=1) as executor:
@@ -105,11 +101,7 @@ class ProcessExecutor(Executor):
         weakref.finalize(self, self._dispatcher.finish, cancel=False)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Submit a call; return the future of its result.
-
-        Raises:
-            RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
-        """
+        """Submit a call; return the future of its result. Errors are those of `ThreadExecutor.submit`."""
         if os.getpid() != self._dispatcher.process:
             raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
         future: Future[T] = Future()

@@ -89,16 +89,10 @@ class WorkerThread(threading.Thread):
 class ThreadExecutor(Executor):
     """Runs calls in daemon threads, so that nobody has to wait for a call that hangs.
 
-    It differs from the standard library's ThreadPoolExecutor, which joins its threads at shutdown and at the end of the
-    program however long they take, in this:
-
-    - `shutdown(cancel_futures=True)` and the end of the program wait for a second at most, and after Ctrl-C for a fifth
-      of one. Threads that are still at work then are left behind, with one warning that says where they are.
-    - A thread that takes too long can be replaced (`abandon`).
-
-    Args:
-        max_workers: The largest number of threads.
-        name: What the names of the threads begin with.
+    The standard library's ThreadPoolExecutor joins its threads at shutdown and at the end of the program, however long
+    they take. Here, `shutdown(cancel_futures=True)` and the end of the program wait for a second at most, and after
+    Ctrl-C for a fifth of one; threads that are still at work then are left behind, with one warning that says where
+    they are. A thread that takes too long can be replaced (`abandon`). Names of threads begin with `name`.
 
     Example:
         >>> with ThreadExecutor(max_workers=1) as executor:
@@ -119,8 +113,7 @@ class ThreadExecutor(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Submit a call; return the future of its result.
 
-        Raises:
-            RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
+        An executor that was shut down, or belongs to the process that this one was forked from, raises a RuntimeError.
         """
         future: Future[T] = Future()
         self.complete(future, fn, *args, **kwargs)
@@ -132,11 +125,7 @@ class ThreadExecutor(Executor):
         return lambda task: self.submit(work, task, observer)
 
     def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Submit a call that completes a future.
-
-        Raises:
-            RuntimeError: As for `submit`.
-        """
+        """Submit a call that completes a future, as for `submit`."""
         if os.getpid() != self._process:
             raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
         with self._lock:
@@ -156,8 +145,7 @@ class ThreadExecutor(Executor):
     def abandon(self, future: "Future[Any]") -> list[str]:
         """Let another thread take the place of the one that works on a future, or of all if none has begun it.
 
-        Returns:
-            What each of those threads works on.
+        The result is what each of those threads works on.
         """
         with self._lock:
             busy = [thread for thread in self._threads if thread.at_work_on is not None and not thread.abandoned]
@@ -172,12 +160,9 @@ class ThreadExecutor(Executor):
         return [describe_work(thread) for thread in left]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls; end the threads when all calls are done.
+        """Accept no more calls; end the threads when all calls are done, and `wait` for that if asked to.
 
-        Args:
-            wait: Whether to wait for that.
-            cancel_futures: Whether to drop the calls that no thread has begun. Those that threads have begun are then
-                waited for no longer than a second.
+        `cancel_futures` drops the calls that no thread has begun, and waits for the others no longer than a second.
         """
         # A forked process has only a copy without threads, and the lock of that copy may be held for ever.
         if os.getpid() != self._process:

@@ -55,7 +55,7 @@ class RemoteError:
         return cls(pickled, summarise(error), tuple(notes_of(error)), text)
 
     def unpack(self) -> BaseException:
-        """Return the exception, with the traceback of its process as its cause. Never raises.
+        """Return the exception, with the traceback of its process as its cause, and never raise.
 
         An exception that does not survive pickling becomes a RuntimeError that says what it was.
         """

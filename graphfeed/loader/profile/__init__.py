@@ -1,10 +1,7 @@
 """What an epoch spends its time on: where stages run, who waits for whom, and what to change.
 
-A `Recorder` is an observer that writes down a span for each call of a stage, here or in a worker process or on a
-server, from which the spans travel with the mini-batch. An `EpochRecord` adds what the loader itself sees: when the
-loop asks for a mini-batch and gets it, how many are in flight, how long results travel. All else are functions of these
-records, without clocks or threads: `summarise` finds the medians (`Summary`), `judge` draws the conclusion, and a
-`Profile` shows both as a table, a dict or a trace.
+A `Recorder` is an observer that writes down a span for each call of a stage; those of worker processes and servers
+travel with the mini-batch. An `EpochRecord` adds what the loader sees. All else are functions of these records.
 """
 
 from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow, find_caches, timed

@@ -29,11 +29,9 @@ class Profile:
 
     Example:
         >>> import graphfeed as gf
-        >>> pipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2).transform()
-        >>> loader = gf.DataLoader(pipe, num_workers=0)
+        >>> loader = gf.DataLoader(gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2), num_workers=0)
         >>> with loader.profile() as profile:
-        ...     for minibatch in loader:
-        ...         pass
+        ...     minibatches = list(loader)
         >>> print(profile.verdict.cause)
         too few
     """
@@ -79,15 +77,11 @@ class Profile:
         """Write the latest 10,000 mini-batches as a trace that https://ui.perfetto.dev and chrome://tracing open.
 
         There is a track for each thread and process, with the stages, the waits and the steps of the loop, arrows from
-        the stages of a mini-batch to its step, and a counter of the mini-batches in flight and ready. A path that ends
-        with ".gz" is compressed.
+        the stages of a mini-batch to its step, and a counter of the mini-batches in flight and ready.
 
         Args:
-            path: The file to write; an old one is replaced as a whole.
+            path: The file to write, compressed if it ends with ".gz"; an old one is replaced as a whole.
             into: A trace of the same time that `torch.profiler` wrote, whose events are written along.
-
-        Raises:
-            ValueError: Nothing was measured, or `into` is no trace.
         """
         self._measured()
         write_trace(Path(path), self.records, None if into is None else Path(into))

@@ -1,8 +1,7 @@
 """The conclusion from a profile: who waits for whom, why, and the one change to try.
 
 `RULES` are asked in order, and the first that has an answer is right. What a change would gain is bounded by what else
-takes time (the bottleneck law of queueing networks): the loop's own thread, the cores, the workers. That other programs
-take the cores is added, and the rest goes by those that are left.
+takes time (the bottleneck law of queueing networks): the loop's own thread, the cores that others leave, the workers.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """The stages that only the loader's rules insert: shards, cuts, threads that run ahead, pinning, CUDA streams.
 
-Users don't write them; their stages are in `graphfeed.datapipes`. These stages say where others run. The workers
-themselves are in `graphfeed.loader.executors`, and what crosses a cut is in `graphfeed.loader.transport`.
+They say where others run. The workers are in `graphfeed.loader.executors`, what crosses a cut in `transport`.
 """
 
 from graphfeed.loader.stages.in_windows import InWindows

@@ -115,12 +115,11 @@ class InWindows(Datapipe):
     A sampler's window is sampled hop by hop, all mini-batches at once. A graph on a disk reads each page of a hop once
     for all of them: with 616 MB in 550 MB of memory, two threads make mini-batches of 1,024 seeds and 170,000 edges 1.5
     times as fast as when each samples alone, and those of 128 seeds no faster, as a window has to want most pages. One
-    in parts asks each other rank once per hop, and further windows are sampled while it waits
-    (`PartitionedGraph.sample_hops_together`).
+    in parts asks each other rank once per hop, and further windows are sampled while it waits.
 
-    The rows that a fetch needs for a window are read at once, in the order of their ids, and each of them once. That
-    happens while the mini-batches of the window before are used, and those of the window after are sampled. Samples and
-    rows leave as they are used. So the samples of two windows are in memory, and the rows of little more than one.
+    The rows that a fetch needs for a window are read at once, in the order of their ids, each once, while the
+    mini-batches of the window before are used, and those of the window after are sampled. Samples and rows leave as
+    they are used, so the samples of two windows are in memory, and the rows of little more than one.
     """
 
     datapipe: Datapipe

@@ -59,10 +59,7 @@ class StartsWorkers(Protocol):
 
 
 class ByIndex(Datapipe):
-    """Marks a source whose mini-batches workers make, each from its index alone.
-
-    A mini-batch does not depend on which worker gets its index.
-    """
+    """Marks a source whose mini-batches workers make, each from its index alone, no matter which worker gets it."""
 
     datapipe: Datapipe
 
@@ -85,7 +82,7 @@ class ByIndex(Datapipe):
 class InWorkers(Datapipe):
     """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
-    A bounded number of mini-batches is in flight. Without an executor, the transforms run in this thread.
+    A bounded number of them is in flight. Without an executor, the transforms run in this thread.
     """
 
     datapipe: Datapipe
@@ -151,7 +148,7 @@ class InWorkers(Datapipe):
         )
 
     def work(self) -> WorkerTask:
-        """Return what workers do for one mini-batch. It is the same for every epoch, so that a process unpacks it once.
+        """Return what workers do for one mini-batch, the same for every epoch, so that a process unpacks it once.
 
         Its source is None if that can't make a mini-batch from its index.
         """
@@ -269,9 +266,9 @@ def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[
 class InThreads(Datapipe):
     """Runs the transforms between it and the workers before it in threads, and yields their mini-batches in order.
 
-    A thread takes a mini-batch as soon as its worker is done, so no mini-batch waits for another one or for the reader.
-    There are as many threads as workers or cores. Each thread adds one to the number of mini-batches in flight, so the
-    mini-batches that threads work on keep no worker waiting.
+    A thread takes a mini-batch as soon as its worker is done, so none waits for another one or for the reader. There
+    are as many threads as workers or cores. Each adds one to the number of mini-batches in flight, so those that
+    threads work on keep no worker waiting.
     """
 
     datapipe: Datapipe

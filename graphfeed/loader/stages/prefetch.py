@@ -32,10 +32,7 @@ def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
 
 
 class Prefetch(Datapipe):
-    """Runs the stages before it in a thread of its own, some mini-batches ahead.
-
-    The thread holds no reference to the iterator. So an abandoned iterator is collected, which ends the thread.
-    """
+    """Runs the stages before it in a thread of its own, some mini-batches ahead, which an abandoned iterator ends."""
 
     datapipe: Datapipe[Any]
     buffer_size: int = 2
@@ -77,7 +74,7 @@ class Prefetch(Datapipe):
 class WithCudaEvent(Datapipe[Any]):
     """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
 
-    It makes the stream's device the current one of the thread that iterates it, which must be its own.
+    The stream's device becomes the current one of the thread that iterates it, which must be its own.
     """
 
     datapipe: Datapipe
@@ -111,8 +108,8 @@ class StreamPrefetch(Datapipe):
     """Runs the stages before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
 
     When the caller takes a mini-batch, its current stream waits for it, but the caller does not. If it issues steps
-    faster than the device runs them, it waits for the step `buffer_size + 1` steps back, so that the device has no more
-    than that many mini-batches in use.
+    faster than the device runs them, it waits for the step `buffer_size + 1` steps back, so that no more than that many
+    mini-batches are in use on the device.
 
     The stream waits for the work that the caller issued before the epoch. Later changes to memory on the device, such
     as to a feature, are not ordered with what is prefetched. When the epoch ends, or is left early, the caller's stream

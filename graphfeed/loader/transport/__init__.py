@@ -1,10 +1,7 @@
-"""What carries mini-batches across a cut of the pipeline.
+"""What carries mini-batches across a cut: queues of threads, events of CUDA streams, shared memory between processes.
 
-Threads pass them through a bounded queue (`ThreadChannel`), CUDA streams by events (`hand_over`), and processes through
-sockets and shared memory: `encode` splits an object into a pickle and the bytes of its arrays, an `Outbox` sends both
-to an `Inbox`, as a frame of `graphfeed.storage.memory` in an `Arena` that both map, and a `RecordSocket` moves the
-small records that announce messages. Only what the loader needs is here; channels for the user's own processes build on
-it in `graphfeed.channels`.
+For processes, `encode` splits an object into a pickle and the bytes of its arrays, which an `Outbox` sends to an
+`Inbox` by an `Arena` that both map. Channels for the user's own processes build on it in `graphfeed.channels`.
 """
 
 from graphfeed.loader.transport.arena import ARENA_BYTES, ArenaReader

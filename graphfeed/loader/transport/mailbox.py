@@ -58,10 +58,8 @@ class MessageReader:
     def read(self, data: Bytes, descriptor: int | None) -> tuple[bytes, list[Bytes]]:
         """Return a message's header, and its buffers, which view the record or the sender's memory.
 
-        Args:
-            data: The record.
-            descriptor: What came along with it, which is closed here. Without one, a block lies in the arena of the
-                block before.
+        The descriptor that came along with a record is closed here. Without one, a block lies in the arena of the block
+        before.
         """
         record = Record.unpack(data)
         try:
@@ -98,7 +96,7 @@ class Outbox:
     system, so nothing stays behind however the two processes end. Linux only.
 
     Args:
-        sock: One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets. The outbox takes ownership of it.
+        sock: One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets, which the outbox takes over.
         arena_bytes: The size of the arena; 0 sends each large message in a file of its own.
     """
 
@@ -114,12 +112,8 @@ class Outbox:
     ) -> int | None:
         """Send a message; return once its bytes are copied and its record is in the socket's queue.
 
-        Returns:
-            The slot of the arena's block that holds the message; None if it lies elsewhere.
-
-        Raises:
-            Closed: The receiver has closed its end, or is dead.
-            TimeoutError: The queue was full for that long; the message was not sent.
+        The result is the slot of the arena's block that holds the message; None if it lies elsewhere. A receiver that
+        closed its end, or is dead, raises `Closed`. A TimeoutError says that the message was not sent.
         """
         frame = Frame(header, [to_array(buffer) for buffer in buffers])
         if frame.size <= INLINE_BYTES:
@@ -173,9 +167,7 @@ class Outbox:
 
 
 class Inbox:
-    """The receiving end, for one thread of one process at a time.
-
-    It pickles to child processes of any start method; after that, use it only there.
+    """The receiving end, for one thread of one process at a time; it pickles as an `Outbox` does.
 
     Example:
         >>> outbox, inbox = open_mailbox()
@@ -183,8 +175,6 @@ class Inbox:
         >>> header, (buffer,) = inbox.receive(timeout_seconds=10)
         >>> header, buffer.view("int64").tolist()
         (b'header', [0, 1, 2])
-        >>> outbox.close(), inbox.close()
-        (None, None)
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -199,12 +189,9 @@ class Inbox:
         """Return the next message: its header, and its buffers as arrays of bytes, aligned to 64.
 
         The arrays view shared memory, are writable, and may be kept. Each of them keeps the whole message alive. Do not
-        use them in a process that was forked from this one.
-
-        Raises:
-            Closed: The sender has closed its end, or is dead, and all that it sent was received.
-            TimeoutError: Nothing came in time.
-            OSError: The message's memory can't be mapped, or did not arrive.
+        use them in a process that was forked from this one. `Closed` says that the sender has closed its end, or is
+        dead, and all that it sent was received; an OSError, that the message's memory can't be mapped, or did not
+        arrive.
         """
         return self.reader.read(*self.socket.receive(timeout_seconds))
 

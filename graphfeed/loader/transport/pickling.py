@@ -22,9 +22,8 @@ def encode(value: Any) -> tuple[bytes, list[Bytes]]:
     trust each other, since unpickling can execute any code. A tensor costs 5 microseconds, and 2 to decode.
 
     Example:
-        >>> header, buffers = encode({"ids": torch.arange(3), "name": "a"})
-        >>> len(buffers), decode(header, buffers)
-        (1, {'ids': tensor([0, 1, 2]), 'name': 'a'})
+        >>> decode(*encode({"ids": torch.arange(3), "name": "a"}))
+        {'ids': tensor([0, 1, 2]), 'name': 'a'}
     """
     buffers: list[Bytes] = []
 

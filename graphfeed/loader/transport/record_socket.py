@@ -18,22 +18,14 @@ DESCRIPTOR_LOST = "a message's memory did not arrive: this process has too many 
 
 
 class RecordSocket:
-    """One end of a connected pair of AF_UNIX, SOCK_SEQPACKET sockets, for one thread at a time.
-
-    Every wait has a time limit; 0 doesn't wait.
-    """
+    """One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets, for one thread at a time; a wait of 0 doesn't wait."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.chunk: Bytes | None = None
 
     def send(self, record: bytes | memoryview, descriptor: int | None, timeout_seconds: float) -> None:
-        """Send a record once the socket's queue has room for it, with a descriptor or without.
-
-        Raises:
-            Closed: The other end, or this one, was closed.
-            TimeoutError: There was no room in time.
-        """
+        """Send a record once the queue has room, perhaps with a descriptor; raise `Closed` if either end was closed."""
         rights = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         self._limit(timeout_seconds)
         try:
@@ -46,10 +38,7 @@ class RecordSocket:
     def receive(self, timeout_seconds: float) -> tuple[Bytes, int | None]:
         """Return the next record, aligned to 64 bytes, and the descriptor that came with it, now the caller's to close.
 
-        Raises:
-            Closed: The other end was closed and all records were received, or this end was closed.
-            TimeoutError: Nothing came in time.
-            OSError: The descriptor did not arrive.
+        Errors are those of `Inbox.receive`.
         """
         if self.chunk is None or self.chunk.size < RECORD_BYTES:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.

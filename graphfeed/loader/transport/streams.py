@@ -1,8 +1,7 @@
 """Side streams, and handing tensors from one CUDA stream to another.
 
-Two things make the hand-over safe. The consuming stream waits for an event that the producing stream recorded behind
-its work. And torch's allocator is told that the consuming stream uses the memory; otherwise it could give the memory
-away while it is still being read.
+The consuming stream waits for an event that the producing stream recorded behind its work. And torch's allocator is
+told that the consuming stream uses the memory; otherwise it could give it away while it is still being read.
 """
 
 from contextlib import suppress
