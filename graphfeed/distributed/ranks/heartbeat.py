@@ -39,7 +39,7 @@ class LostError(Exception):
 class Heartbeat:
     """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`."""
 
-    # One that is silent for `frozen_seconds` is lost if its machine confirms what it gets.
+    # One that has given signs, and is silent for `frozen_seconds`, is lost if its machine confirms what it gets.
     def __init__(self, rank: int, silent_seconds: float, frozen_seconds: float = inf) -> None:
         self.rank, self.silent_seconds, self.frozen_seconds = rank, silent_seconds, frozen_seconds
         self.left: set[int] = set()
@@ -48,12 +48,15 @@ class Heartbeat:
         self._leaving = False
         self._to: dict[int, socket.socket] = {}
         self._heard: dict[int, float] = {}
+        self._spoke: set[int] = set()
+        self._listened, self._looked = 0.0, time.monotonic()
+        """For how long this rank has listened, and until when: one that stood still itself takes none for silent."""
         self._gone: dict[int, float] = {}
         self._selector = selectors.DefaultSelector()
         self._next_beat = 0.0
 
     def begin(self, rank: int, connection: socket.socket) -> None:
-        self._to[rank] = connection
+        self._to[rank], self._next_beat = connection, 0.0
         self._watch(rank, connection)
 
     def take(self, rank: int, connection: socket.socket) -> None:
@@ -66,6 +69,7 @@ class Heartbeat:
         for key, _ in self._selector.select(PAUSE_SECONDS):
             self._hear(key.data, key.fileobj)  # type: ignore[arg-type]
         now = time.monotonic()
+        self._listened, self._looked = self._listened + min(now - self._looked, BEAT_SECONDS), now
         # Who leaves asks nothing any more, and ends as soon as all others leave. That is said at once.
         if leaving != self._leaving or now >= self._next_beat:
             self._leaving, self._next_beat = leaving, now + BEAT_SECONDS
@@ -77,9 +81,10 @@ class Heartbeat:
             # Not at once, as what was said before may arrive later.
             if now - self._gone.get(rank, now) > GRACE_SECONDS:
                 raise LostError(rank, "its connection ended")
-            if now - heard > self.silent_seconds:
+            silent = self._listened - heard
+            if silent > self.silent_seconds:
                 raise LostError(rank, f"it gave no sign of life for {self.silent_seconds:g} s")
-            if now - heard > self.frozen_seconds and rank in self._to and is_confirmed(self._to[rank]):
+            if silent > self.frozen_seconds and rank in self._spoke & self._to.keys() and is_confirmed(self._to[rank]):
                 raise LostError(rank, f"its machine answers, but it gave no sign of life for {self.frozen_seconds:g} s")
         return leaving and len(self.left) == len(self._to)
 
@@ -102,7 +107,7 @@ class Heartbeat:
 
     def _watch(self, rank: int, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self._heard[rank] = time.monotonic()
+        self._heard[rank] = self._listened
         self._selector.register(connection, selectors.EVENT_READ, rank)
 
     def _hear(self, rank: int, connection: socket.socket) -> None:
@@ -119,7 +124,8 @@ class Heartbeat:
             if begin >= 0 and len(signs) >= begin + LOST.size:
                 lost = LOST.unpack_from(signs, begin)[1]
                 raise LostError(lost, "its program failed" if lost == rank else f"rank {rank} lost it")
-            self._heard[rank] = time.monotonic()
+            self._heard[rank] = self._listened
+            self._spoke.add(rank)
             (self.left.add if signs[-1] else self.left.discard)(rank)
             return
         self._gone.setdefault(rank, time.monotonic())

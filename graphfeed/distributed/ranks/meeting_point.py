@@ -313,7 +313,9 @@ def tell_ranks(failed: bool) -> None:
             group.get_group_store().set(FAILED, json.dumps([distributed.get_rank(), how]))
 
 
-def call_within(seconds: float, function: Callable[[], Result], text: str) -> Result:
+def call_within(
+    seconds: float, function: Callable[[], Result], text: str, meanwhile: Callable[[], object] = lambda: None
+) -> Result:
     """Return the result of a function; after some seconds raise a TimeoutError, and leave it to a daemon thread."""
     future: Future[Result] = Future()
 
@@ -330,6 +332,7 @@ def call_within(seconds: float, function: Callable[[], Result], text: str) -> Re
     left = seconds
     while not wait([future], min(left, CHECK_SECONDS)).done:
         check_program()  # which may raise a ConnectionAbortedError
+        meanwhile()
         left -= CHECK_SECONDS
         if left <= 0:
             raise TimeoutError(text)

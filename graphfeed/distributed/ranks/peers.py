@@ -21,7 +21,7 @@ from graphfeed.distributed.ranks.agreement import Agreement
 from graphfeed.distributed.ranks.connections import Answer, Connections, open_connection
 from graphfeed.distributed.ranks.heartbeat import RESUME, Heartbeat, LostError, RankLostError
 from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
-from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint, Presence
+from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint, Presence, call_within
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import check_program, watch_program
 from graphfeed.distributed.wire import make_mutual_contexts
@@ -260,8 +260,12 @@ class Peers:
             raise ConnectionError(f"rank {has} has tls, but rank {lacks} has none; give Peers(tls=...) on all ranks")
         self._connections[rank] = Connections(partial(self._connect, presence, False), self._most)
         try:
-            self._heartbeat.begin(rank, self._connect(presence, True))
+            # Those that have come already shall not take this rank for frozen.
+            connect, beat = partial(self._connect, presence, True), partial(self._heartbeat.beat, leaving=False)
+            pulse = call_within(2 * CONNECT_SECONDS, connect, f"no answer for {2 * CONNECT_SECONDS:g} s", beat)
+            self._heartbeat.begin(rank, pulse)
         except OSError as error:
+            check_program()
             if isinstance(error, ssl.SSLError):
                 hint = "give all ranks certificates that the tls_root_certs of all others know"
             else:

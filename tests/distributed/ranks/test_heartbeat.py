@@ -32,6 +32,13 @@ def two() -> Iterator[Two]:
         rank.close()
 
 
+def listen(rank: Heartbeat, seconds: float) -> None:
+    """Let a rank give signs of life for some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        rank.beat(leaving=False)
+
+
 def test_ranks_end_once_all_of_them_leave(two: Two) -> None:
     first, second = two.ranks
     assert not first.beat(leaving=False)
@@ -84,17 +91,14 @@ def test_a_part_of_an_encrypted_sign_of_life_is_no_end(certificates: list[tuple[
 
 
 def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
     two = Two(silent_seconds=0.2)
     first, second = two.ranks
     for _ in range(20):  # 0.4 s
         first.beat(leaving=False)
         second.beat(leaving=False)
-    time.sleep(0.25)
-    first.beat(leaving=False)  # what had come before
-    time.sleep(0.25)
     with pytest.raises(LostError, match=r"rank 1: it gave no sign of life for 0\.2 s"):
-        first.beat(leaving=False)
+        listen(first, 20)
     first.close()
     second.close()
 
@@ -109,12 +113,39 @@ def test_a_silent_rank_whose_machine_answers_is_lost_earlier() -> None:
             with suppress(BlockingIOError):
                 while True:
                     connection.send(bytes(1 << 20))  # of which the other machine can't take all
-            time.sleep(0.3)
-            heart.beat(leaving=False)
+            other.send(b"\0")
+            listen(heart, 0.3)
+            other.setblocking(False)  # what is not confirmed yet may have come
             while not is_confirmed(connection):
-                other.recv(1 << 20)
+                with suppress(BlockingIOError):
+                    other.recv(1 << 20)
             with pytest.raises(LostError, match=r"rank 1: its machine answers, but it gave no sign of life for 0\.2 s"):
                 heart.beat(leaving=False)
+
+
+def test_a_rank_that_still_connects_to_others_is_not_frozen() -> None:
+    heart = Heartbeat(0, silent_seconds=60, frozen_seconds=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
+        connection = socket.create_connection(server.getsockname())
+        with server.accept()[0] as other, connection:
+            heart.begin(1, connection)
+            listen(heart, 0.4)
+            other.send(b"\0")
+            with pytest.raises(LostError, match="rank 1: its machine answers"):
+                listen(heart, 20)
+
+
+def test_a_rank_that_stood_still_itself_takes_no_other_for_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    two = Two(silent_seconds=0.2)
+    first, second = two.ranks
+    for _ in range(3):
+        time.sleep(0.3)  # as all ranks of a job that is paused do
+        first.beat(leaving=False)
+    with pytest.raises(LostError, match="rank 1: it gave no sign of life"):
+        listen(first, 20)
+    first.close()
+    second.close()
 
 
 def test_a_rank_whose_program_failed_says_so(two: Two) -> None:

@@ -17,8 +17,9 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, cut_graph
 from graphfeed.distributed.ranks import agreement, meeting_point
+from graphfeed.distributed.ranks import peers as peers_module
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
-from graphfeed.distributed.ranks.listener import Listener
+from graphfeed.distributed.ranks.listener import GREETING, Listener
 from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
 from graphfeed.distributed.release import RELEASE
@@ -110,6 +111,31 @@ def test_a_rank_with_another_release_is_refused() -> None:
     with pytest.raises(ConnectionError, match=f"has graphfeed 0.0.9, but rank 1 has {gf.__version__}; install"):
         peers.check()
     assert not store.check(["taken/1"])
+
+
+def test_a_rank_that_takes_long_to_connect_is_not_taken_for_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, begun, ended, port = peers_module.open_connection, threading.Event(), threading.Event(), free_port()
+
+    def connect_late(address: tuple[str, int], greeting: bytes, *options: Any) -> Any:
+        if GREETING.unpack(greeting)[1:] == (1, True) and address[1] != ranks[0]._ranks[0].address[1]:
+            begun.set()
+            ended.wait(20)
+        return connect(address, greeting, *options)
+
+    monkeypatch.setattr(peers_module, "open_connection", connect_late)
+    ranks: list[Peers] = []
+    for rank in range(3):
+        ranks.append(Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 3), frozen_timeout=1.0))
+        while rank == 1 and not ranks[0]._heartbeat._spoke:
+            time.sleep(0.01)
+    assert begun.wait(20)
+    assert not ended.wait(2)
+    ended.set()
+    for peers in ranks:
+        peers.meet()
+        peers.close()
+    for peers in ranks:
+        peers.join(20)
 
 
 @pytest.mark.slow
