@@ -40,9 +40,11 @@ LONG_NAME = re.compile(r"[-\w$.]{200,}")
 
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
     """Return the name of the machine code's function, and the object file that holds it; one thread at a time."""
-    for function in [function for function, is_known in DEVICE_FUNCTIONS.items() if not is_known]:
-        DEVICE_FUNCTIONS[function] = True
-        register_jitable(**OPTIONS)(function)
+    # Another thread may import further ones meanwhile.
+    for function, is_known in list(DEVICE_FUNCTIONS.items()):
+        if not is_known:
+            DEVICE_FUNCTIONS[function] = True
+            register_jitable(**OPTIONS)(function)
     with own_settings():
         callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
     names: dict[str, str] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphfeed.ops.cpu.compiler import compile as compile_module
 from graphfeed.ops.cpu.compiler import folders, store
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
 from graphfeed.ops.cpu.compiler.folders import Notices
@@ -62,6 +63,17 @@ def test_machine_code_calls_nothing_of_numba_s() -> None:
     assert symbol.encode() in code
     assert b"NRT_" not in code
     assert b"numba_" not in code
+
+
+def test_another_thread_may_import_functions_while_a_kernel_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ImportsMore:
+        def __bool__(self) -> bool:
+            functions[object()] = True
+            return True
+
+    functions = {double: ImportsMore(), **compile_module.DEVICE_FUNCTIONS}
+    monkeypatch.setattr(compile_module, "DEVICE_FUNCTIONS", functions)
+    assert b"double" in compile_kernel(double, ())[1]
 
 
 @kernel
