@@ -46,6 +46,7 @@ class GrowingRows:
             view = self._view()
             for lane, part in enumerate(parts):
                 start = (lane * self.room + self.rows) * self.row_bytes
+                self._reserve(start, count)
                 view[start : start + count * self.row_bytes] = as_bytes(part.to(self.dtype))
         self.rows += count
 
@@ -74,8 +75,14 @@ class GrowingRows:
         # Upwards, the last lane goes first, so that none is written over before it has moved.
         for lane in reversed(range(1, self.lanes)) if up else range(1, self.lanes):
             size = self.row_bytes
+            self._reserve(lane * room * size, self.rows)
             ctypes.memmove(address + lane * room * size, address + lane * self.room * size, self.rows * size)
         self.room = room
+
+    def _reserve(self, start: int, rows: int) -> None:
+        # A full disk is an error here; at a write to the mapping it would end the process.
+        if self.descriptor is not None and rows and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.descriptor, start, rows * self.row_bytes)
 
     def _resize(self, size: int) -> None:
         """Map so many bytes, and what was written to them before."""

@@ -1,5 +1,6 @@
 """Graphs of TFRecords, read by a thread for each entity, in memory or on disk."""
 
+import errno
 import inspect
 import logging
 import os
@@ -261,6 +262,16 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
     assert tensor.is_shared()  # type: ignore[no-untyped-call]
     assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error_that_names_the_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def be_full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", be_full)
+    metadata = SerializedGraphMetadata(export(tmp_path / "nodes", nodes(3), 1), export(tmp_path / "edges", edges(4), 1))
+    with pytest.raises(ValueError, match=r"rank 0: loading failed for \w+: .*No space left on device"):
+        load(LOADER, metadata, True, spill_folder=tmp_path)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
