@@ -84,8 +84,7 @@ class GraphPart:
     ) -> torch.Tensor:
         """Return the ids in the whole graph, perhaps as int32, of edges that were picked at positions in `columns`.
 
-        `offsets` says where the edges of each node's column begin. Where an edge's id is its position, this reads two
-        numbers per node rather than one per edge.
+        `offsets` says where those of each node begin. Where ids are positions, two numbers per node are read, not all.
         """
         ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
         if ids is not None:
@@ -107,10 +106,7 @@ class GraphPart:
 
 @checked
 def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -> GraphPart:
-    """Return one part of a graph in memory.
-
-    The assignment has the part of each node, of an integer dtype, by node type if the graph has types; or is a
-    `PartBook`.
+    """Return one part of a graph in memory, by the part of each node, by node type if there are types, or a `PartBook`.
 
     Example:
         >>> from graphfeed import from_coo

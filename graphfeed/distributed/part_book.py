@@ -15,8 +15,7 @@ from graphfeed.ops.structure import TYPE_DTYPES
 class PartBook:
     """Maps each global id to the part that owns it. The offsets of ids within their part ascend with the ids.
 
-    `PartBook.from_bounds` makes one for parts of consecutive ids, which takes no memory; `PartBook.from_assignment`
-    makes one for any parts.
+    For parts of consecutive ids, `PartBook.from_bounds` makes one that takes no memory.
     """
 
     @checked
@@ -102,7 +101,6 @@ def checksum_of(owners: torch.Tensor) -> torch.Tensor:
 
 
 def smallest_dtype(count: int) -> torch.dtype:
-    """Return the dtype for numbers below a count."""
     return torch.uint8 if count <= 1 << 8 else torch.int16 if count <= 1 << 15 else torch.int32
 
 

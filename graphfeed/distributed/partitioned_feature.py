@@ -31,11 +31,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
 
     With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those of this
-    rank's part take none of its room, if they are in memory.
-
-    With `DataLoader(window=32)`, rows are asked for that up to so many mini-batches need, each row once, while earlier
-    ones are used, and what the next ones need too stays here, within `memory_limit`. No update of a row that was read
-    so is seen later in the epoch, nor in later ones.
+    rank's part take none of its room, if they are in memory. With `DataLoader(window=32)`, rows are asked for that up
+    to so many mini-batches need, each row once, while earlier ones are used, and what the next ones need too stays
+    here, within `memory_limit`. No update of a row that was read so is seen later in the epoch, nor in later ones.
 
     Args:
         rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
@@ -74,10 +72,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.peers.agreement.state_part(self._name, said)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
-
-        A rank that ended or froze is a RankLostError.
-        """
+        """Return the rows at `ids`, shape (len(ids), ...), or all rows of all ranks; may raise a RankLostError."""
         return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:

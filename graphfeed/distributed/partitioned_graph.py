@@ -110,10 +110,7 @@ class PartitionedGraph(SamplingGraph):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of seeds with global ids: one hop, as `FusedCSCSamplingGraph.sample_neighbors` says.
-
-        A rank that ended or froze is a RankLostError.
-        """
+        """Sample one hop as the whole graph does, around global ids; a RankLostError if a rank ended or froze."""
         request, drawn = SamplingRequest((fanouts,), replace, probs_name), ops.draw_key() if key is None else key
         return self.pick(seeds, Hop(request, one_draw(drawn)))[0]
 

@@ -1,7 +1,6 @@
-"""Files in: from the formats that people have to tensors, graphs and data sets.
+"""Files in: from the formats that people have to tensors, graphs and data sets. Nothing below this room imports it.
 
-This room is optional, and nothing below it imports it. What it makes, and how that lies on disk, belongs to
-`graphfeed.storage`. Objects of other libraries, rather than files, belong to `graphfeed.interop`.
+What it makes is laid out on disk by `graphfeed.storage`. Objects of other libraries are for `graphfeed.interop`.
 """
 
 from graphfeed.ingest.build.dataset_builder import build_dataset

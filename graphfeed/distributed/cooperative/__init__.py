@@ -1,7 +1,6 @@
-"""Mini-batches that ranks make together.
+"""Mini-batches that ranks make together: one large one, each rank for the nodes of its own part.
 
-Ranks sample and fetch one large mini-batch, each for the nodes of its own part. Ranks that make mini-batches of their
-own need none of this.
+Stages with `cooperative=True` sample and fetch so. Ranks that make mini-batches of their own need none of this.
 """
 
 from graphfeed.distributed.cooperative.cooperative_conv import CooperativeConv, CooperativeConvFunction

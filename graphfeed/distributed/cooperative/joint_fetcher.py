@@ -30,8 +30,7 @@ class JointFetcher(Transform):
     """Fetches the features of a joint mini-batch, in place of a fetcher with `cooperative=True`.
 
     Each rank reads the rows of the nodes that it owns, and sends them to the ranks that need them. `node_features` has
-    the rows of `input_nodes`, as without cooperation, on the device of these. The edges of a hop are its own on each
-    rank, and so are their features.
+    the rows of `input_nodes`, on their device. The edges of a hop are its own on each rank, and so are their features.
     """
 
     wrapped: WrappedFetcher

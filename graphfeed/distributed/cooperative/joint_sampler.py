@@ -101,12 +101,10 @@ class JointStep(SamplingGraph):
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
-        """The number of nodes of the whole graph."""
         return self.graph.num_nodes
 
     @property
     def num_edges(self) -> int | dict[str, int]:
-        """The number of edges of the whole graph."""
         return self.graph.num_edges
 
     def sample_neighbors(self, seeds: ByType, *options: Any, **named: Any) -> SampledSubgraph:

@@ -1,7 +1,6 @@
-"""Partitions on disk.
+"""Partitions on disk: their layout, how parts are written and opened, reports, and the command.
 
-Their layout, how parts are written and opened, reports, and the command. Methods that assign nodes to parts are in
-`graphfeed.storage.graph`.
+Methods that assign nodes to parts are in `graphfeed.storage.graph`, as `assign_nodes` and what it calls.
 """
 
 from graphfeed.distributed.partition.reader import StoredPart, open_part

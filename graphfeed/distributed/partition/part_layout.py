@@ -1,10 +1,9 @@
-"""The files of a partition: which arrays there are, and the metadata that describes them.
+"""The files of a partition: which arrays there are, and the metadata that describes them, `partition.json`.
 
-`partition.json` describes the folder. The arrays that all parts need lie beside it: the part of each node, the
-attributes of all nodes, since any may be a neighbour, and as "first_edges" the whole graph's column starts, unless
-edges have ids of their own, which are an attribute then. Folder `part_i` holds what part `i` owns: the in-edges of its
-nodes, and the rows of its features. All arrays are `.npy` files, and they are mapped. The partition has an identity,
-which is in `partition.json` and in a file of each part, so that a part of another one is noticed.
+The arrays that all parts need lie beside it: the part of each node, the attributes of all nodes, since any may be a
+neighbour, and as "first_edges" the whole graph's column starts, unless edges have ids of their own, which are an
+attribute then. Folder `part_i` holds what part `i` owns: the in-edges of its nodes, and the rows of its features. The
+identity in `partition.json` is in a file of each part, too, so that a part of another partition is noticed.
 """
 
 import json

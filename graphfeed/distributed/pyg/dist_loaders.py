@@ -33,12 +33,10 @@ class DistLoader(PyGLoader):
     A loader is a `graphfeed.DataLoader`: it shows its `pipeline` and `explain()`, and `state_dict()` resumes an epoch.
     Making one waits for nobody, and ranks may make different numbers of mini-batches. A rank that is lost ends the
     others by a `RankLostError` that names it. At the end of its program, a rank answers the others until they end too.
-
     As a context, a loader gives the mini-batches of an epoch, as PyG's does, and is not closed. That epoch does not
     count: the next `iter()` starts it again.
 
     Args:
-        current_ctx: Which rank this is.
         master_addr: Where rank 0 listens. None: the ranks of the process group, if there is one, or the environment's
             MASTER_ADDR. Without any of these, it is a ValueError.
         master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with the
@@ -48,7 +46,6 @@ class DistLoader(PyGLoader):
         num_rpc_threads: Has no effect: one thread answers the other ranks.
         rpc_timeout: After how many seconds without a sign of life another rank counts as lost; where its machine
             answers, after 5 (`Peers`). The first loader at an address sets it.
-        dist_sampler: The sampler.
         datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
         input_type: The type of the seeds.
@@ -134,8 +131,8 @@ class DistNeighborLoader(DistLoader):
         dist_sampler: A sampler to use, instead of the arguments about sampling.
         transform: A function of each mini-batch.
         concurrency: How many mini-batches each of the workers makes at a time.
-        filter_per_worker: Has no effect: workers fetch features.
-        async_sampling: Has no effect: workers always run ahead, and mini-batches come in order.
+        filter_per_worker: Has no effect: workers fetch features. Nor has `async_sampling`: workers always run ahead,
+            and mini-batches come in order.
         device: Where mini-batches go.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
             `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.

@@ -59,9 +59,9 @@ class DistNeighborSampler:
     """Samples a graph in parts, as `torch_geometric.distributed.DistNeighborSampler` does, and as it was meant to.
 
     A loader samples by stages that it gets from here (`append_to`). Called directly, its methods return PyG's
-    `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types. All ids are global, with types within their type;
-    so `edge` can be looked up, unlike in PyG. Direct calls draw at random, and any rank calls any of them whenever it
-    likes.
+    `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types, on the `device`. All ids are global, with types
+    within their type; so `edge` can be looked up, unlike in PyG. Direct calls draw at random, and any rank calls any of
+    them whenever it likes.
 
     Args:
         current_ctx: Which rank this is. Rank `i` holds part `i`.
@@ -69,9 +69,7 @@ class DistNeighborSampler:
         num_neighbors: As for `graphfeed.pyg.NeighborLoader`: the seeds' own hop first. So are replace, subgraph_type,
             disjoint, temporal_strategy and time_attr. PyG's class does not have "induced".
         channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once, and put their results
-            there. A loader gives none.
-        concurrency: How many calls with a `channel` are sampled at a time.
-        device: Where the results go.
+            there; `concurrency` is how many such calls are sampled at a time. A loader gives none.
         kwargs: Have no effect, as in PyG.
     """
 
@@ -187,8 +185,7 @@ class DistNeighborSampler:
     async def node_sample(self, inputs: Any) -> Any:
         """Return what is sampled around nodes; in time, these need times.
 
-        `inputs` is PyG's `NodeSamplerInput`, or an object with `node_dict` and `time_dict` by node type, such as PyG's
-        `DistEdgeHeteroSamplerInput`.
+        `inputs` is PyG's `NodeSamplerInput`, or an object with `node_dict` and `time_dict` by node type.
         """
         # Sampling waits for other ranks, which must not hold up other coroutines.
         return await asyncio.to_thread(self._sample_nodes, inputs)
@@ -226,7 +223,6 @@ class DistNeighborSampler:
             one_hop_num: How many neighbours of each; -1 takes all.
             seed_time: The time of each node, if there are times.
             src_batch: The tree of each node, shape (N,).
-            edge_type: The edge type, if there are types.
 
         Returns:
             PyG's `SamplerOutput`: `node` has the neighbours as they were drawn, without the nodes themselves; `edge`

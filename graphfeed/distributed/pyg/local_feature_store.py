@@ -135,15 +135,11 @@ class LocalFeatureStore:
     def lookup_features(
         self, index: torch.Tensor, is_node_feat: bool = True, input_type: Group = None
     ) -> torch.futures.Future[torch.Tensor]:
-        """Return a future of the rows of `x` or `edge_attr`, from whichever rank has them, in the order of the ids.
+        """Return a future of the rows of `x` of nodes, or `edge_attr` of edges, from whichever rank has them, in order.
 
-        An id that no rank has, and a rank that was lost, is a RuntimeError of the future. A tensor that is not there is
-        a KeyError.
-
-        Args:
-            index: Global ids, shape (N,); with types, within their type.
-            is_node_feat: Whether to read `x` of nodes rather than `edge_attr` of edges.
-            input_type: The node type or edge type, if there are types.
+        The global ids have the shape (N,); with types, they are within `input_type`, a node type or an edge type. An id
+        that no rank has, and a rank that was lost, is a RuntimeError of the future. A tensor that is not there is a
+        KeyError.
         """
         group = input_type if is_node_feat or input_type is not None else EDGES
         domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
@@ -178,10 +174,9 @@ class LocalFeatureStore:
         return rows
 
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
-        """Return the features as read by global ids from all ranks; values become rows of one.
+        """Return the features as read by global ids from all ranks, as many as parts; values become rows of one.
 
-        The ranks, by default those of the process group, are as many as parts, and have the same tensors. Tensors of
-        edges without global ids are left out.
+        All ranks have the same tensors. Tensors of edges without global ids are left out.
         """
         peers = (Peers() if self.num_partitions == 1 else shared_peers()) if peers is None else peers
         if peers not in self._remote:

@@ -114,10 +114,9 @@ class LocalGraphStore:
         """Return the in-edges of the nodes that the part owns, as a `PartitionedGraph` takes them.
 
         Edges whose destination belongs to another part are left out. The in-edges of a node are in the order of their
-        ids, so that mini-batches are those of the whole graph.
-
-        `time_attr` names, in `features`, whole numbers as times of nodes, of all nodes in each part, or as times of
-        edges; both are a ValueError. Types without it exist at all times.
+        ids, so that mini-batches are those of the whole graph. `time_attr` names, in `features`, whole numbers as times
+        of nodes, of all nodes in each part, or as times of edges; both are a ValueError. Types without it exist at all
+        times.
         """
         if time_attr not in self._parts:
             self._parts[time_attr] = self._opened or self._make_part(features, time_attr)
@@ -202,11 +201,9 @@ class LocalGraphStore:
     ) -> "LocalGraphStore":
         """Return a store with edges of a graph without types.
 
-        Args:
-            edge_id: The global id of each edge, shape (E,). Without them, mini-batches have no `e_id`.
-            edge_index: Sources and destinations, shape (2, E).
-            num_nodes: The number of nodes of the whole graph.
-            is_sorted: Whether the edges are sorted by destination; otherwise they will be, and by source.
+        `edge_index` has sources and destinations, shape (2, E), and `edge_id` their global ids, shape (E,), without
+        which mini-batches have no `e_id`. `num_nodes` is that of the whole graph. Unless `is_sorted`, by destination,
+        edges are sorted by destination and source.
         """
         if edge_id is not None:
             check_length("edge_id", edge_id, edge_index.shape[-1], "edge")

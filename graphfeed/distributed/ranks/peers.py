@@ -50,7 +50,8 @@ class Peers:
     thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others,
     whatever this rank's program does; only if an exception ends this rank's program, it ends at once, and the other
     ranks fail too. A rank that calls `sys.exit` counts as done whatever the status; but if it was in the middle of an
-    epoch in which others go on, it is lost to them.
+    epoch in which others go on, it is lost to them. Several ranks of a launcher such as torchrun need a process group,
+    or a `meeting`; otherwise this is a RuntimeError.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
@@ -64,9 +65,6 @@ class Peers:
             which all ranks share then.
         frozen_timeout: The same as `timeout` where the rank's machine answers, as Linux tells: the rank is frozen then,
             or in one call that keeps Python's other threads from running, for which this must be long enough.
-
-    Raises:
-        RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
     """
 
     @checked
@@ -150,23 +148,15 @@ class Peers:
             raise self._lost
 
     def meet(self) -> None:
-        """Wait until all ranks have begun.
-
-        A rank that did not begin within `start_timeout` is a TimeoutError, and one that was lost a RankLostError.
-        """
+        """Wait until all ranks have begun: a TimeoutError after `start_timeout`, a RankLostError if one was lost."""
         self._check_process()
         self._met.result(self.start_timeout + self.timeout)
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
         """Send requests to other ranks; a rank answers its own without this. Waits until all have begun, as by `meet`.
 
-        Args:
-            name: What `serve` returned.
-            options: What is asked, in what JSON can hold.
-            questions: What each rank is asked for.
-
-        Returns:
-            The answer of each rank. Wait for it by `wait`.
+        `name` is what `serve` returned, `options` is what is asked, in what JSON can hold, and `questions` has what
+        each rank is asked for. Wait for the answer of each rank by `wait`.
         """
         if not questions:
             return {}
@@ -183,9 +173,9 @@ class Peers:
         return answers
 
     def wait(self, rank: int, answer: Answer) -> Tensors:
-        """Return an answer; a RankLostError if the rank was lost, a RuntimeError if it could not answer.
+        """Return an answer; raise a RankLostError if the rank was lost, and a RuntimeError if it could not answer.
 
-        It is a TimeoutError if the rank has not made, within `start_timeout`, what it was asked for.
+        If it lacks what it was asked for until `start_timeout`, this is a TimeoutError.
         """
         try:
             head, tensors = answer.read()

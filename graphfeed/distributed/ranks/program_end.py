@@ -1,7 +1,6 @@
 """Whether the program of this process ended with an error, for threads that outlive it.
 
-Python keeps no note of the status that a program gives to `sys.exit`. A rank that ends so counts as done: it goes on to
-answer the others, and its status reaches whoever started it once all ranks have ended.
+Python keeps no note of the status that a program gives to `sys.exit`: a rank that ends so counts as done.
 """
 
 import atexit

@@ -77,8 +77,7 @@ class SamplingServer(Closeable):
 
     Args:
         pipe: The pipeline, with at least one stage that a server can make.
-        host: The address to listen on.
-        port: The port; 0 takes a free one, which is then the attribute `port`. One that is taken is an OSError.
+        port: 0 takes a free one, which is then the attribute `port`. One that is taken is an OSError.
         token: A secret that both sides share.
         tls: A certificate chain and a private key, both as PEM.
         allow_plaintext: Whether to listen on other than loopback addresses without TLS. Then anybody on the way can

@@ -106,10 +106,7 @@ class ServerMetrics:
 
 
 class HealthEndpoint(ThreadingHTTPServer):
-    """Answers `GET /health` by 200 or 503, and `GET /metrics` in Prometheus's text format; neither needs a token.
-
-    `tls` is a certificate chain and a private key, both as PEM.
-    """
+    """Answers `GET /health` and `GET /metrics`, without a token; `tls` is a chain and a private key, both as PEM."""
 
     def __init__(self, metrics: ServerMetrics, host: str, port: int, tls: tuple[bytes, bytes] | None) -> None:
         prometheus = import_prometheus()

@@ -165,10 +165,7 @@ def make_client_context(tls_root_certs: bytes) -> ssl.SSLContext:
 def make_mutual_contexts(
     tls: tuple[bytes, bytes], tls_root_certs: bytes | None
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return TLS contexts of a server and a client that both show a certificate, and check the other's.
-
-    Certificates are checked against some others, by default the own chain, whatever names they have.
-    """
+    """Return TLS contexts of a server and a client that show a certificate, and check the other's, not its name."""
     server, roots = make_server_context(tls), tls[0] if tls_root_certs is None else tls_root_certs
     client = make_client_context(roots)
     client.check_hostname = False  # whoever has such a certificate is one of us, wherever it runs

@@ -31,7 +31,6 @@ class FlightServer:
     Args:
         port: The port; 0 takes a free one, which is then the attribute `port`.
         token: What calls must bring in their header "authorization"; "" for calls without one.
-        tls: A certificate chain and a private key, both as PEM.
         on_refused: Called for each call that is refused, with "unauthenticated" or "refused", and the reason.
         methods: Functions that answer, as for `pyarrow.flight.FlightServerBase`, such as `do_get(context, ticket)`.
     """

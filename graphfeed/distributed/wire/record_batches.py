@@ -1,7 +1,4 @@
-"""Values with tensors as Arrow's record batches: what each message over Arrow Flight holds. Nothing is pickled.
-
-A value is a tree for JSON, and its tensors by their names in the tree.
-"""
+"""Values with tensors as Arrow's record batches, for Arrow Flight: a tree for JSON, and its tensors; never pickled."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""Data sets built from tables.
+"""Data sets built from tables, by a description that says which tables are nodes and edges.
 
-A description says which tables are nodes and edges; ids are numbered, edges sorted, features and tasks written, and
-what is done is noted so that it goes on after a break. Tables are read in `graphfeed.ingest.tables`.
+What is done is noted so that it goes on after a break. Tables are read in `graphfeed.ingest.tables`.
 """

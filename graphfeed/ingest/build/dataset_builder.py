@@ -82,8 +82,8 @@ def build_dataset(
         FileExistsError: The folder is not empty, or another process is writing it.
         MemoryError: A step needs more memory than is given.
         OSError: The disk has less room than the result takes, or can't be written.
-        TypeError: A column has values of another type.
-        ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.
+        ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value. It
+            is a TypeError if a column has values of another type.
 
     Example:
         >>> import numpy as np

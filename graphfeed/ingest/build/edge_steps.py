@@ -134,7 +134,6 @@ class TableEdges(Edges):
         return self.num_edges
 
     def parts(self, first: int, last: int, /) -> Iterator[Any]:
-        """Yield batches of the edges of some columns of the graph."""
         low, high = first - self.first_nodes[1], last - self.first_nodes[1]
         columns = ", ".join(["source", "destination", *self.columns])
         return self.engine.stream(
@@ -147,5 +146,4 @@ class TableEdges(Edges):
         return (self.read("destination", part) for part in parts)
 
     def column(self, name: str, part: Any) -> NDArray[Any]:
-        """Return some rows of a column."""
         return np.array(self.constants[name]) if name in self.constants else as_numpy(part.column(name))

@@ -92,8 +92,8 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
     """Guess a specification from the names and columns of tables, with remarks on what was left out or may be wrong.
 
     Tables with columns of sources and destinations, such as `src` and `dst`, or with two columns named as other tables,
-    hold edges, and other tables nodes; without edges, this is a ValueError. Types come from columns such as `user_id`
-    and `item_id`, or from the names of the files, such as `nodes_user.parquet` and `edges_user_likes_item.parquet`.
+    hold edges, and other tables nodes. Types come from columns such as `user_id` and `item_id`, or from the names of
+    the files, such as `nodes_user.parquet` and `edges_user_likes_item.parquet`. Without edges, this is a ValueError.
     Look at the result before you use it.
     """
     seen = [Seen(Path(file), {stem_of(Path(other)) for other in files}) for file in files]

@@ -63,7 +63,6 @@ def is_reference(name: str) -> bool:
 
 
 def open_references(table: Table, folder: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays that features name."""
     names = [name for names in table.features.values() for name in names if is_reference(name)]
     return {name: open_reference(name, folder) for name in dict.fromkeys(names)}
 

@@ -186,7 +186,6 @@ class Rows:
             self.parts["train"] = self.labelled
 
     def read_time(self, name: str) -> None:
-        """Take the times from their column, if the entry has one."""
         if isinstance(self.table.time, str):
             column = self.relation.columns[self.table.time, False]
             self.time = numbers(column, "a time", whole=True)

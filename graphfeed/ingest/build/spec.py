@@ -213,13 +213,12 @@ class EdgeTable(Table):
 
 @dataclass(frozen=True)
 class Spec:
-    """What a data set is made of. Types that don't fit together are a ValueError.
+    """What a data set is made of, with its name. Types that don't fit together are a ValueError.
 
     Args:
         edges: The edges, by type "source:relation:destination". A single entry whose name has no colon makes a graph
             without types.
         nodes: The nodes, by type. The nodes of a type that is left out are those that its edges name.
-        name: The name of the data set.
         folder: Where paths begin; by default the working folder.
 
     Example:

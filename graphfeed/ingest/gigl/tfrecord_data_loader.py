@@ -55,15 +55,12 @@ class TFRecordDataLoader:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the ids and the features of this rank's share, in the order of files and records whatever the options.
 
+        The ids are int64, (nodes,) or (2, edges), and the features float32 unless the info says otherwise, (rows,
+        columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
         Labels and packed features are read by `load_torch_tensors_from_tf_record`. GiGL 0.2.0 returns them here, too.
 
-        Returns:
-            The ids: int64, (nodes,) or (2, edges); and the features: float32 unless the info says otherwise, (rows,
-            columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
-
-        Raises:
-            ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
-                an integer that float32 can't hold, unless the info has a `feature_dtype`.
+        Beside what `read_tfrecords` raises, it is a ValueError if an id is not one int64, the dimension is not
+        `feature_dim`, or float32 can't hold an integer and the info has no `feature_dtype`.
         """
         del tf_dataset_options  # they are TensorFlow's
         tensors = self.load(serialized_tf_record_info, {})

@@ -82,7 +82,6 @@ class TableSource:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns, in their order."""
         if self.suffix not in TEXTS:
             return list(self.schema.names)
         with naming([self], Exception):
@@ -102,7 +101,6 @@ class TableSource:
         return self.schema.field(column).type if column in self.columns else self.key_types[column]
 
     def split(self, line: str) -> list[str]:
-        """Return the values of a line of text."""
         return next(csv.reader([line], delimiter=CSV[self.suffix]))
 
     @cached_property

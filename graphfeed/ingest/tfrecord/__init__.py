@@ -1,5 +1,4 @@
-"""TFRecord files.
+"""TFRecord files: records are checked, parsed into columns and written here.
 
-Records are checked, parsed into columns and written here. The loops over bytes are kernels of `graphfeed.ops.records`;
-GiGL's own classes are in `graphfeed.ingest.gigl`.
+The loops over bytes are kernels of `graphfeed.ops.records`; GiGL's own classes are in `graphfeed.ingest.gigl`.
 """

@@ -73,7 +73,6 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
 
 
 def messages(columns: Mapping[str, torch.Tensor]) -> Iterator[bytes]:
-    """Yield rows as `tf.train.Example` messages."""
     names = [field(1, name.encode(errors="surrogateescape")) for name in columns]
     for row in zip(*map(lists, columns.values()), strict=True):
         features = (field(1, name + field(2, content)) for name, content in zip(names, row, strict=True))
@@ -107,7 +106,6 @@ def varint(value: int) -> bytes:
 
 @lru_cache
 def head(size: int) -> bytes:
-    """Return what comes before a message."""
     length = struct.pack("<Q", size)
     return length + masked(length)
 

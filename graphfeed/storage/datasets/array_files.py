@@ -74,12 +74,9 @@ def write_rows(file: BinaryIO, rows: NDArray[Any]) -> None:
 class ArrayWriter:
     """Writes a `.npy` file in blocks of rows; the file is synced to the disk when it is closed.
 
-    Args:
-        path: The file, which is replaced if it is there.
-        shape: The shape of the whole array; None as the number of rows stands for as many as come.
-        dtype: The dtype to which rows are converted.
-        first: The first row to write, if the file is shared with others, who write other rows of the same array. Its
-            rows are kept then, and any number of them may be written.
+    A file that is there is replaced. None as the number of rows in `shape` stands for as many as come; they are
+    converted to the dtype. `first` is the first row to write, if the file is shared with others, who write other rows
+    of the same array. Its rows are kept then, and any number of them may be written.
     """
 
     def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike, first: int | None = None) -> None:

@@ -28,7 +28,7 @@ def run_tasks(
     executor: Executor | None = None,
     progress: Callable[[Any], object] | None = None,
 ) -> dict[str, Any]:
-    """Run tasks whose files go to a folder, and return the result of each.
+    """Run tasks whose files go to a folder, which `new_folder` yields, and return the result of each.
 
     A task writes to a folder of its own; its files are moved to their places when it has finished, and then its result
     is noted. So a task may be lost in the middle, and may run twice, even at the same time: its files are a function of
@@ -36,7 +36,6 @@ def run_tasks(
     Where one raises, others that have not begun are cancelled; a lost worker is a `BrokenExecutor`.
 
     Args:
-        folder: What `new_folder` yields.
         tasks: The tasks by name: a name for a file, which no other task of the folder has.
         executor: Any executor, which pickles the tasks unless it runs them in threads. None for here and now, one after
             the other.

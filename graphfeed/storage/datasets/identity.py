@@ -23,10 +23,9 @@ DIGITS = 16
 
 
 def identify(data: Any, *more: Any) -> str:
-    """Return the same text for the same data, and for others most likely another; "" if nothing is known of the rows.
+    """Return the same text for the same data and `more`, and for others most likely another; "" if no rows are known.
 
-    `more` is what else decides, in what JSON can hold. A change of a few rows of an array of more than 4 MiB may go
-    unnoticed.
+    A change of a few rows of an array of more than 4 MiB may go unnoticed. `more` is what JSON can hold.
     """
     parts = list(parts_of(data))
     digest = hashlib.sha256(json.dumps(more).encode())

@@ -45,10 +45,7 @@ class DatasetReport:
 
 
 def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
-    """Look through the folder of an `OnDiskDataset`: its files, its edges and its features, in bounded memory.
-
-    A file that is wrong, and a data set without a graph, is a ValueError.
-    """
+    """Look through an `OnDiskDataset`'s folder in bounded memory; a wrong file, or no graph, is a ValueError."""
     dataset = open_in_files(folder)
     known = {str(name): str(own) for name, own in Section(dataset.yaml_data).get("checksums", dict, {}).items()}
     paths = {name: stay_inside(Path(folder), f"{PROCESSED}/{name}", "checksums") for name in known}

@@ -128,8 +128,7 @@ class OnDiskDataset:
     def load(self, tasks: str | list[str] | None = None) -> Self:
         """Preprocess the files if needed, and load the graph, the features and the tasks. A second call loads again.
 
-        With the names of some tasks, all others are skipped with a warning. A file that is missing is a
-        FileNotFoundError, and one that is wrong a ValueError.
+        With the names of some tasks, all others are skipped with a warning. A file that is wrong is a ValueError.
         """
         chosen = [tasks] if isinstance(tasks, str) else tasks
         if chosen is not None and not isinstance(chosen, list):

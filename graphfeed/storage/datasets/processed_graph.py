@@ -140,16 +140,8 @@ def write_edges(
     """Sort the edges of a graph into the arrays of a folder, and return the metadata of the graph.
 
     Ranges of columns are tasks. Those that are done are noted in a folder below the graph's, which is removed at the
-    end: a call after another one that was interrupted does the others.
-
-    Args:
-        graph_folder: The folder.
-        edges: The edges of each type, which may be in several pieces.
-        num_nodes: The number of nodes of each type; the only type of a graph without types is None.
-        attributes: The arrays of edge attributes by name.
-        auto_cast: Whether ids take the smallest dtype that fits.
-        sorting: Who sorts them, and in how much memory.
-        progress: Makes the progress bar of a step with a name and some edges.
+    end: a call after another one that was interrupted does the others. The edges of each type may be in several pieces.
+    With `auto_cast`, ids take the smallest dtype that fits.
     """
     check_nodes_fit("the number of nodes", sum(num_nodes.values()))
     total, first = sum(map(len, edges)), first_ids(num_nodes)

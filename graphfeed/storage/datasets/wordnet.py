@@ -72,7 +72,6 @@ def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
 
 
 def read_feature(arrays: Arrays) -> torch.Tensor:
-    """Return the sparse rows of zeros and ones as a dense tensor."""
     num_rows, num_columns = arrays["synset_feat_shape"]
     rows = np.repeat(np.arange(num_rows), np.diff(arrays["synset_feat_indptr"]))
     dense = np.zeros((num_rows, num_columns), dtype=np.uint8)

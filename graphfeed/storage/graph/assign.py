@@ -91,13 +91,9 @@ def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive
     """Return the part of each node by METIS (Karypis and Kumar: A fast and high quality multilevel scheme, 1998).
 
     Edges count in both directions, and several between two nodes weigh as many. A loop counts nothing. It took 260
-    bytes for each edge of random graphs, ten to a node. Without pymetis, this is an ImportError.
-
-    Args:
-        recursive: Whether METIS bisects again and again; by default, pymetis decides by the number of parts.
-
-    Returns:
-        int32, shape (nodes,), in the order of the graph's ids.
+    bytes for each edge of random graphs, ten to a node. `recursive` says whether METIS bisects again and again; by
+    default, pymetis, without which this is an ImportError, decides by the number of parts. The result is int32, shape
+    (nodes,), in the order of the graph's ids.
     """
     pymetis = import_optional("pymetis", "the method 'metis'", install_hint("partition"))
     num_nodes = graph.total_num_nodes
@@ -148,20 +144,15 @@ def assign_nodes(
 
     Args:
         graph: The graph, in memory or mapped by `load_graph`.
-        num_parts: 1 or more. Where it exceeds the number of nodes, some parts are empty.
+        num_parts: 1 or more, as far as int32 goes. Where it exceeds the number of nodes, some parts are empty.
         method: "range" gives each part consecutive ids, whose edges are cut as the ids are ordered. "hash" gives it
             random ones: parts are alike, and nearly all edges are cut. "ldg" goes through the graph as a stream and
             puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
             takes the most time and memory; it needs the extra `partition`, and is an ImportError without pymetis.
         seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
         balance: The node of each item to balance, such as the nodes to train on, or the destinations of the edges; by
-            node type if the graph has types, where types may be left out. Only for "ldg"; "hash" balances any items
-            by chance.
-
-    Raises:
-        KeyError: A node type to balance that the graph doesn't have.
-        ValueError: An unknown method, fewer than one part, or more than int32 can number; an item of a node that is not
-            there, or items for another method than "ldg".
+            node type if the graph has types, where types may be left out. Only for "ldg", or it is a ValueError; "hash"
+            balances any items by chance.
 
     Example:
         >>> from graphfeed import from_coo

@@ -47,7 +47,9 @@ def from_coo(
 ) -> FusedCSCSamplingGraph:
     """Make a graph from edge lists. The id of each edge is its row in the list, or in the list of its edge type.
 
-    This takes a counting sort and, while it runs, 16 bytes per edge on top of the graph.
+    This takes a counting sort and, while it runs, 16 bytes per edge on top of the graph. An id that its node type
+    doesn't have, lengths that don't match and an unknown type are a ValueError, a type or an attribute that is missing
+    a KeyError.
 
     Args:
         edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other whole
@@ -55,16 +57,11 @@ def from_coo(
             the three, as PyG's `edge_index_dict`; the ids of each node type begin at 0.
         num_nodes: With types, by node type, in the order that the types will have.
         node_attributes: Tensors or arrays by name; with types, by name and node type, with all types.
-        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type. They are
-            sorted together with the edges.
+        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type.
         sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
             types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
             then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
             each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
-
-    Raises:
-        KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
-        ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:
         >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})

@@ -53,11 +53,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return sorted(numbers, key=numbers.__getitem__)
 
     def validate(self, request: SamplingRequest) -> None:
-        """Raise if the graph can't serve a request.
-
-        That is a KeyError for an attribute that the graph lacks, and a ValueError for a hop that has neither one
-        fan-out nor one per edge type.
-        """
+        """Raise if the graph can't serve a request, a KeyError if it lacks an attribute (see `SamplingGraph`)."""
         super().validate(request)
         query = request.temporal or TemporalQuery()
         if query.node_timestamp_attr_name is not None:
@@ -323,7 +319,8 @@ def fused_csc_sampling_graph(
     """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied here.
 
     NumPy arrays and what NumPy can view may take the place of tensors; lists are copied. For worker processes and
-    `pin_memory_()`, arrays of your own are copied once, and take memory twice for as long as you keep them.
+    `pin_memory_()`, arrays of your own are copied once, and take memory twice for as long as you keep them. Arrays that
+    are no valid CSC, lengths that don't match and types that don't agree are a ValueError.
 
     The graph keeps the dtypes that it is given, and sampled subgraphs have them. For the CPU's kernels, column starts
     in int32 are copied to int64 once (8 bytes per node), and edge types in int16 or int64 to int32 (4 bytes per edge).
@@ -338,9 +335,6 @@ def fused_csc_sampling_graph(
         edge_type_to_id: Number of each edge type: "source:relation:destination", or a tuple of the three.
         node_attributes: By name, tensors with one row per node.
         edge_attributes: By name, tensors with one row per edge, in the order of `indices`.
-
-    Raises:
-        ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
 
     Example:
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))

@@ -51,7 +51,7 @@ class SamplingGraph(GraphProtocol):
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request; called when a stage is built.
 
-        It is a ValueError if a hop has neither one fan-out nor one per edge type, or the graph doesn't heed an option.
+        A hop with neither one fan-out nor one per edge type, and an option that is not heeded, is a ValueError.
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
@@ -81,10 +81,10 @@ class SamplingGraph(GraphProtocol):
         seeds_timestamp: ByType | None = None,
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all rows found so far, and relabel.
+        """Sample hop after hop, each from all rows found so far, and relabel; return the hops, the outermost first.
 
-        In time, nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its
-        columns, then the source of every edge.
+        The row ids of each are the column ids of the one before it. In time, nodes are not deduplicated: the same node
+        at two times counts as two rows. The rows of a hop are its columns, then the source of every edge.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
@@ -92,9 +92,6 @@ class SamplingGraph(GraphProtocol):
             keys: The key of each hop, the seeds' own hop first; two of each by LABOR.
             seeds_timestamp: In time: the time of each seed; by node type as the seeds are.
             seed2_contribution: By LABOR, the share of the nodes that draw by the second key.
-
-        Returns:
-            One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
         return self.sample_drawn(seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
 
@@ -168,26 +165,19 @@ class SamplingGraph(GraphProtocol):
         return self.sample_layer_neighbors(*options, random_seed=seeds, seed2_contribution=share / 2**64), None
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
-        """Return all in-edges of some nodes, with the ids of the graph, and the columns in the order of the nodes.
+        """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
 
-        The nodes are by node type if the graph has types; errors are those of `sample_neighbors`.
+        The nodes are by node type if the graph has types, and the columns are in this order.
         """
         return self.sample_neighbors(nodes, torch.tensor([-1]), key=0)
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, against the direction of the edges; a walk that comes to a node without in-edges stays there.
 
-        Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, on
-        its start and on `i` alone. Here, each step takes all in-edges of the nodes that the walks have come to; a graph
-        that can do with less overrides this. Types in the graph are a ValueError.
-
-        Args:
-            starts: The node ids where the walks begin.
-            length: How many steps each takes.
-            key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
-
-        Returns:
-            Node ids, shape (walks, length + 1); the starts come first.
+        Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, by
+        default the result of `draw_key`, on its start and on `i` alone. Here, each step takes all in-edges of the nodes
+        that the walks have come to; a graph that can do with less overrides this. Types in the graph are a ValueError.
+        The result has node ids, shape (walks, length + 1); the starts come first.
         """
         check_walks(self, length)
         key = draw_key() if key is None else key
@@ -216,7 +206,9 @@ class SamplingGraph(GraphProtocol):
     ) -> torch.Tensor:
         """Return the pairs, followed by copies of each with a destination drawn uniformly from the nodes of its type.
 
-        A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i` alone.
+        The result has the shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first,
+        and so on. A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i`
+        alone.
 
         Args:
             edge_type: Type of the pairs, "source:relation:destination" or a tuple of the three; None and "" stand for
@@ -225,9 +217,6 @@ class SamplingGraph(GraphProtocol):
                 checked where they are sampled around, as the GPU would have to be waited for here.
             negative_ratio: The number of copies of each pair, 1 or more.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
-
-        Returns:
-            Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
         """
         num_nodes, edge_type = self.num_nodes, type_name(edge_type)
         node_pairs = as_ids("node_pairs", node_pairs)

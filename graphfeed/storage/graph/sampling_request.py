@@ -54,10 +54,9 @@ Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 @checked
 @dataclass(frozen=True, eq=False)
 class SamplingRequest:
-    """How neighbours are sampled, whatever the seeds: fan-outs, weights, replacement and strategy.
+    """How neighbours are sampled, whatever the seeds. Options that exclude each other are a ValueError.
 
-    A stage makes one when it is built, and hands it to its graph: to be validated, to be prepared for, and with each
-    mini-batch. Options that exclude each other are a ValueError.
+    A stage makes one when it is built, and hands it to its graph, also to be validated and to be prepared for.
 
     Example:
         >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace
@@ -136,7 +135,6 @@ def method_of(request: SamplingRequest) -> str | None:
 
 
 def one_draw(key: Any) -> Draws:
-    """Return the draws of a hop with one key."""
     check_count("key", key, 0, MASK)
     return (int(key), int(key)), 0
 

@@ -161,9 +161,9 @@ def check_parts(name: str, value: object, count: int) -> None:
 def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
     """Return the node type of each column of edge or hyperlink seeds; another number of types is a ValueError.
 
-    The seed type is an edge type "source:relation:destination" for two columns, otherwise node types joined by ":". If
-    it has as many parts as the seeds have columns, each part is a node type. So for seeds of three columns, an edge
-    type names its relation as a node type, which the graph then reports as unknown.
+    The seed type is an edge type for two columns, otherwise node types joined by ":". If it has as many parts as the
+    seeds have columns, each part is a node type. So for seeds of three columns, an edge type names its relation as a
+    node type, which the graph then reports as unknown.
 
     Example:
         >>> seed_type_str_to_ntypes("user:likes:item", 2), seed_type_str_to_ntypes("user:item:shop", 3)

@@ -1,5 +1,4 @@
-"""Graphs in files.
+"""Graphs in files: what `save` writes is one file that several processes map without a copy.
 
-`formats` lists what can be read. What `save` writes is one file that several processes map without a copy. Data sets,
-which have features and tasks as well, are in `graphfeed.storage.datasets`.
+`formats` lists what can be read. Data sets, with features and tasks as well, are in `graphfeed.storage.datasets`.
 """

@@ -96,8 +96,8 @@ def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
     """Map a graph that a process of the same user and machine put into shared memory; each call maps it anew.
 
     This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
-    checked. A write to the arrays is visible to all processes, and in all mappings. Without a graph of that name, it is
-    a FileNotFoundError; if it is of another version, a ValueError.
+    checked. A write to the arrays is visible to all processes, and in all mappings. A name that no graph has is a
+    FileNotFoundError; a graph of another version is a ValueError.
 
     Example:
         >>> from graphfeed import from_coo

@@ -1,5 +1,4 @@
-"""How a graph in memory is sampled.
+"""How a graph in memory is sampled: one hop, all hops, with types, in time, and negatives.
 
-This is the work behind the methods of `FusedCSCSamplingGraph`: one hop, all hops, with types, in time, and negatives;
-and what is computed from a graph for it. Loops over edges are in `graphfeed.ops`.
+This is the work behind the methods of `FusedCSCSamplingGraph`; the loops over edges are in `graphfeed.ops`.
 """

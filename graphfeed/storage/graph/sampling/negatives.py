@@ -59,17 +59,9 @@ def sample_negative_pairs(
 ) -> torch.Tensor:
     """Return pairs that stand for missing edges; see `graphfeed.ops.sample_negative_pairs`.
 
-    Args:
-        graph: Its arrays must be in this process for `strict` and for times.
-        edge_type: "source:relation:destination"; None for a graph without types.
-        query: Which pairs.
-        wanted: How many, or the source of each.
-        key: The key of the draws.
-        limits: The time of each pair; None: times don't matter.
-
-    Raises:
-        KeyError: The graph doesn't have the node types, the attribute or, for `strict`, the edge type.
-        ValueError: Weights of another number of nodes, or no pair is right.
+    `wanted` says how many, or has the source of each; `limits` has the time of each, if times matter. For `strict` and
+    for times, the graph's arrays must be in this process. A type or an attribute that the graph lacks is a KeyError; a
+    ValueError says that no pair is right.
     """
     sizes, starts = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
     typed = None not in sizes
