@@ -1,7 +1,7 @@
 """PyG: its loaders on this package's pipelines, and mini-batches and sampled subgraphs as its data objects.
 
-This room is optional, and needs `torch_geometric` only when it is used. Nothing here samples or fetches; that is done
-by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg.md says what each argument means.
+This room needs `torch_geometric` only when it is used. What samples and fetches are the stages in
+`graphfeed.datapipes`. docs/from-pyg.md says what each argument means.
 """
 
 import typing

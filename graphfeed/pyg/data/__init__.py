@@ -1,8 +1,6 @@
-"""PyG's graphs and mini-batches.
+"""PyG's graphs and mini-batches: data, stores and input nodes become a graph, features and items here, and back.
 
-What a PyG program passes as its data, stores or input nodes becomes a graph, features and items here (`read_graph`,
-`read_features`, `read_input_nodes`, `read_input_edges`), and mini-batches become PyG's data. Only `tables` knows how
-PyG's data store their values. Graphs and features themselves are in `graphfeed.storage`.
+Only `tables` knows how PyG's data store their values. Graphs and features themselves are in `graphfeed.storage`.
 """
 
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features

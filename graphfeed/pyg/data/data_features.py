@@ -59,13 +59,8 @@ class DataFeatures:
 def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
     """Return the features of a PyG `Data` or `HeteroData`, which share its memory, or those of a pair of stores.
 
-    Args:
-        data: The data, or a pair of stores.
-        custom_cls: What mini-batches of a pair of stores are made of; None: a `Data` or a `HeteroData`.
-
-    Raises:
-        TypeError: A feature is neither a dense tensor nor an array, nor a `TensorFrame`.
-        ValueError: A feature requires a gradient, which does not reach it from a mini-batch.
+    Mini-batches of a pair of stores are made of `custom_cls`; None: a `Data` or a `HeteroData`. A feature is a dense
+    tensor, an array or a `TensorFrame`, and requires no gradient, which would not reach it from a mini-batch.
     """
     data = as_data(data)
     if isinstance(data, StorePair):

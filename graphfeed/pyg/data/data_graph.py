@@ -33,18 +33,14 @@ def read_graph(
 ) -> DataGraph:
     """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores; an edge's id is its position there.
 
-    Edges without a type that are grouped by destination already, in a `GraphStore` or in a sorted `EdgeIndex`, are not
-    grouped again, and share the memory.
+    Edges without a type that are grouped by destination already, in a `GraphStore` or in a sorted `EdgeIndex`, share
+    the memory. Edges as a `SparseTensor` are refused.
 
     Args:
         data: The data, or a pair of stores.
         time_attr: The name of times of nodes or of edges, whole numbers; types without it exist at all times.
         weight_attr: The name of weights of edges; edge types without it have the weight 1.
         reverse: Whether edges lead from destination to source.
-
-    Raises:
-        TypeError: Times that are no whole numbers.
-        ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or edges are a `SparseTensor`.
     """
     tables = tables_of(data)
     nodes, edges = tables.nodes, tables.edges

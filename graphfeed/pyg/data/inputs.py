@@ -22,10 +22,6 @@ from graphfeed.storage.graph import NegativeQuery, NodeWeights, type_name
 class NegativeSampling:
     """How a link loader draws negatives. `torch_geometric.sampler.NegativeSampling` will do, too.
 
-    Raises:
-        ValueError: A mode that is neither "binary" nor "triplet", or an amount that is not above 0, or not whole for
-            triplets.
-
     Example:
         >>> NegativeSampling("triplet", amount=2.0).amount
         2
@@ -74,11 +70,7 @@ class NegativeSampling:
         return bool(self.mode == "triplet")
 
     def query(self, time_name: str | None) -> NegativeQuery:
-        """Return which pairs are negatives.
-
-        Args:
-            time_name: The node attribute of the graph with times, by which nodes exist; None: always.
-        """
+        """Return which pairs are negatives; `time_name` is the node attribute by which nodes exist; None: always."""
         source, destination = (
             None if part is None else NodeWeights(part) for part in (self.src_weight, self.dst_weight)
         )
@@ -113,11 +105,8 @@ class Seeds(NamedTuple):
 def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
     """Return the seeds as items named seeds, input_id and, if there are times, timestamp.
 
-    The `input_id` of a seed is its position, or its id if a mask selects the seeds, as in PyG.
-
-    Raises:
-        TypeError: Seeds that are no ids, or times that are no whole numbers where they are compared.
-        ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
+    The `input_id` of a seed is its position, or its id if a mask selects the seeds, as in PyG. Seeds must have a type
+    for data with types, and times where these are compared.
     """
     data = tables_of(data)
     if not data.typed:
@@ -225,11 +214,8 @@ class InputEdges(NamedTuple):
 def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> Seeds:
     """Return the seeds as items named seeds, input_id and, if there are any, labels and timestamp.
 
-    With binary negatives, labels are raised by one if the least of them is 0, as 0 stands for negatives.
-
-    Raises:
-        ValueError: Seeds without a type for data with types, nodes that there are not, labels for triplets, other
-            lengths, or no seeds.
+    With binary negatives, labels are raised by one if the least of them is 0, as 0 stands for negatives; triplets have
+    none. Seeds must have a type for data with types.
     """
     data = tables_of(data)
     edge_type, index, labels = None, given.index, given.labels

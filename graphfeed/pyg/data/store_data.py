@@ -16,9 +16,8 @@ class EdgeList(NamedTuple):
     """Edges as they are stored; the id of an edge is its position there.
 
     Example:
-        >>> edges = EdgeList(torch.tensor([1, 2, 0]), indptr=torch.tensor([0, 2, 2, 3]))
-        >>> [part.tolist() for part in edges.ends()], len(edges)
-        ([[1, 2, 0], [0, 0, 2]], 3)
+        >>> [part.tolist() for part in EdgeList(torch.tensor([1, 2, 0]), indptr=torch.tensor([0, 2, 2, 3])).ends()]
+        [[1, 2, 0], [0, 0, 2]]
     """
 
     source: torch.Tensor
@@ -30,10 +29,7 @@ class EdgeList(NamedTuple):
     def from_index(cls, index: Any, *, reverse: bool = False) -> Self:
         """Return the edges of an `edge_index`, shape (2, E), with source and destination exchanged if `reverse`.
 
-        A PyG `EdgeIndex` that is sorted by destination is not sorted again.
-
-        Raises:
-            ValueError: It says that it is sorted, but is not.
+        A PyG `EdgeIndex` that is sorted by destination is not sorted again, but refused if it only says that it is.
         """
         ends = plain_index(index)
         source, destination = ends[int(reverse)], ends[int(not reverse)]

@@ -10,10 +10,7 @@ from graphfeed.pyg.data.store_data import EdgeType, StorePair
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What PyG calls stores: mappings from names to values, of nodes and of edges, by type.
-
-    Data without types have one table for both, under None.
-    """
+    """What PyG calls stores: mappings from names to values, of nodes and of edges, by type or, without, by None."""
 
     nodes: dict[str | None, Any]
     edges: dict[EdgeType | None, Any]
@@ -70,12 +67,7 @@ def as_data(data: Any) -> Any:
 
 
 def tables_of(data: Any) -> Tables:
-    """Return the tables of a `Data`, a `HeteroData` or a pair of stores; tables as they are.
-
-    Raises:
-        TypeError: `data` is none of these.
-        ValueError: See `as_data`.
-    """
+    """Return the tables of a `Data`, a `HeteroData` or a pair of stores; tables as they are."""
     if isinstance(data, Tables):
         return data
     data = as_data(data)

@@ -23,11 +23,8 @@ def from_pyg(
 
     The id of an edge is its position in `edge_index`. Features share the memory of the data, under PyG's names. Those
     of one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
-
-    Args:
-        data: The data.
-        time_attr: The name of times of nodes or of edges, which become an attribute of the graph as well.
-        weight_attr: The name of weights of edges, which do so too.
+    `time_attr`, the name of times of nodes or of edges, and `weight_attr`, that of weights of edges, become attributes
+    of the graph as well.
 
     Raises:
         TypeError: `data` is something else, or has a value that is neither a dense tensor nor a `TensorFrame`.
@@ -37,10 +34,8 @@ def from_pyg(
         >>> from torch_geometric.data import Data
         >>> data = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 2], [1, 1]]), y=torch.tensor([5, 6, 7]))
         >>> graph, features = from_pyg(data)
-        >>> graph
-        FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
-        >>> features.read("node", None, "y").tolist()
-        [[5], [6], [7]]
+        >>> graph, features.read("node", None, "y").tolist()
+        (FusedCSCSamplingGraph(num_nodes=3, num_edges=2), [[5], [6], [7]])
     """
     check_data(data)
     found = read_features(data)
@@ -53,20 +48,16 @@ def from_pyg(
 
 @checked
 def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -> Any:
-    """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`.
+    """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`. Needs PyG.
 
-    Edges are in the order of their ids. The attributes of the graph, and all rows of the features, become attributes of
-    their names; a feature takes the place of an attribute of the same name, also for types that have no such feature:
-    `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read has its shape again.
-
-    Args:
-        graph: The graph, on the CPU.
-        features: Features of its nodes and edges.
+    Edges are in the order of their ids. The attributes of the graph, which is on the CPU, and all rows of the features,
+    become attributes of their names; a feature takes the place of an attribute of the same name, also for types that
+    have no such feature: `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read has its
+    shape again.
 
     Raises:
-        ImportError: PyG is not installed.
-        ValueError: Features of another number of rows than there are nodes or edges, or called as something else is:
-            a `Data` has one value of a name, for nodes or for edges.
+        ValueError: Features of another number of rows than there are nodes or edges, or called as something else is: a
+            `Data` has one value of a name, for nodes or for edges.
 
     Example:
         >>> from graphfeed import from_coo

@@ -1,8 +1,6 @@
-"""PyG's loaders.
+"""PyG's loaders: each takes the arguments of the PyG loader of its name and makes a pipeline of stages.
 
-Each takes the arguments of the PyG loader of its name and makes a pipeline of stages. Those of several loaders are
-in `graphfeed.pyg.stages`. What loaders share is `PyGLoader` and `TorchOptions`; loaders of several machines use it too,
-in `graphfeed.distributed.pyg`.
+Stages of several loaders are in `graphfeed.pyg.stages`, loaders of several machines in `graphfeed.distributed.pyg`.
 """
 
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions

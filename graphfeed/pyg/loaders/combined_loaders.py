@@ -15,10 +15,7 @@ from graphfeed.storage.memory import move
 
 
 class ItemsAt(Transform):
-    """Replaces seeds that are positions of items by those items.
-
-    So several pipelines read the order of an epoch from one source.
-    """
+    """Replaces seeds that are positions of items by those items, so that pipelines share the order of an epoch."""
 
     item_set: ItemSet | HeteroItemSet
     minibatcher: Callable[[Any, Any], Any]
@@ -30,11 +27,7 @@ class ItemsAt(Transform):
 
 
 class ZipBatches(Datapipe[Any]):
-    """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another.
-
-    Raises:
-        ValueError: There is no pipeline.
-    """
+    """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another."""
 
     datapipes: tuple[Datapipe, ...]
 
@@ -61,12 +54,7 @@ class ZipLoader(PyGLoader):
 
     Args:
         loaders: Loaders of this package's `graphfeed.pyg` that take seeds, such as `NeighborLoader`.
-        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
-
-    Raises:
-        TypeError: Something else than such loaders.
-        ValueError: There are no loaders.
+        filter_per_worker, kwargs: As for `NodeLoader`.
     """
 
     def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:

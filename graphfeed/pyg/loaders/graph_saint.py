@@ -59,8 +59,8 @@ def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
 class DrawWalks(Transform):
     """Walks from random nodes, and makes the nodes on the way the input nodes of a mini-batch, in the order of ids.
 
-    A step leads from the destination of an edge to its source. The seeds of the mini-batch are dropped. The graph has
-    no types.
+    A step leads from the destination of an edge to its source. The mini-batch's seeds are dropped. The graph has no
+    types.
     """
 
     graph: SamplingGraph
@@ -105,15 +105,9 @@ class GraphSAINTSampler(PyGLoader):
         batch_size: How many nodes, edges or walks are drawn for a mini-batch.
         num_steps: The number of mini-batches of an epoch.
         sample_coverage: How many nodes are counted, as a multiple of the number of nodes; 0: none.
-        save_dir: A folder where the counts are kept, to be read by the next loader.
+        save_dir: A folder where the counts are kept, to be read by the next loader of the same graph.
         log: Whether a bar shows, in a terminal, how far the counting has come.
-        kwargs: The arguments of torch's `DataLoader` except `batch_size`, and some of `graphfeed.DataLoader`; see
-            `NodeLoader`.
-
-    Raises:
-        TypeError: `data` is no `Data`.
-        ValueError: `data` has types, norms, no nodes, or no edges to draw; a number is out of range; or the file with
-            the counts is of another graph or damaged.
+        kwargs: As for `NodeLoader`.
     """
 
     is_subgraph = True
@@ -265,12 +259,8 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
     """Takes the nodes on random walks along the edges, as `torch_geometric.loader.GraphSAINTRandomWalkSampler` does.
 
-    A walk begins at any node, and stays where no edge leads on. `batch_size` is how many walks there are.
-
-    Args:
-        data: See `GraphSAINTSampler`, as for all further arguments.
-        batch_size: How many walks there are in a mini-batch.
-        walk_length: How many steps each takes.
+    Each of the `batch_size` walks of a mini-batch begins at any node, takes `walk_length` steps, and stays where no
+    edge leads on. Further arguments are those of `GraphSAINTSampler`.
     """
 
     def __init__(

@@ -17,8 +17,7 @@ class ImbalancedSampler(Sampler[int]):
 
     It goes where `torch_geometric.loader.ImbalancedSampler` does: `NeighborLoader(..., sampler=sampler)`. There, its
     draws depend on the loader's seed and the epoch alone. In a loader of torch's, they come from torch's default
-    generator. A draw takes a class, then one of its members, both by integers, so there is no limit on how many items
-    there are.
+    generator. A draw takes a class, then one of its members, both by integers, so the number of items has no limit.
 
     Args:
         dataset: The labels, whole numbers from 0 on; or a `Data` with one in `y` for each node, or a data set or list
@@ -26,14 +25,9 @@ class ImbalancedSampler(Sampler[int]):
         input_nodes: The seeds of the loader, ids or a mask; None is all nodes. Has no effect on graphs of a data set.
         num_samples: How many positions an epoch has; None: as many as there are labels.
 
-    Raises:
-        TypeError: Labels that are no whole numbers, or none at all.
-        ValueError: A label below 0, another number of labels than nodes, or none to draw from.
-
     Example:
-        >>> sampler = ImbalancedSampler(torch.tensor([0, 0, 0, 0, 1]), num_samples=1000)
-        >>> positions = torch.tensor(list(sampler))
-        >>> 400 < int((positions == 4).sum()) < 600
+        >>> positions = list(ImbalancedSampler(torch.tensor([0, 0, 0, 0, 1]), num_samples=1000))
+        >>> 400 < positions.count(4) < 600
         True
     """
 

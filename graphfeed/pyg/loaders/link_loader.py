@@ -17,9 +17,8 @@ from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusion
 class LinkLoader(PyGLoader):
     """Makes mini-batches around edges with any of PyG's samplers, or this package's (`graphfeed.pyg.NeighborSampler`).
 
-    The arguments, their order and the batches are those of `torch_geometric.loader.LinkLoader`; docs/from-pyg.md has a
-    table. A `NeighborSampler` of this package becomes stages of the pipeline. Any other sampler is a stage that calls
-    its `sample_from_edges`; what it draws from torch's, NumPy's and Python's generators is seeded for each mini-batch.
+    The arguments, their order and the batches are those of `torch_geometric.loader.LinkLoader`; samplers are used as by
+    `NodeLoader`, those of PyG's by `sample_from_edges`.
 
     Without negatives, or with binary ones, the data hold `edge_label_index`, `edge_label` and `edge_label_time`; with
     triplets, `src_index`, `dst_pos_index`, `dst_neg_index` and `seed_time`. Negatives exist at the time of their edge,
@@ -27,22 +26,15 @@ class LinkLoader(PyGLoader):
     others, as in PyG, unless `exclude_seed_edges` says otherwise.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
-        link_sampler: The sampler.
         edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
             either of these; without, the tuple's type is None.
         edge_label: The label of each seed. With binary negatives, labels whose least is 0 are raised by one.
         edge_label_time: The time of each seed.
         neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
         neg_sampling_ratio: The amount of binary negatives.
-        transform: A function of each `Data`.
-        transform_sampler_output: A function of each sampler's output, before features are fetched.
-        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        custom_cls: What mini-batches of a pair of stores are made of; otherwise only None.
-        input_id: What `input_id` says of each seed, in place of its position.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`. Also
-            `exclude_seed_edges`: True removes sampled edges that join the two ends of a seed of the mini-batch,
-            "reverse" or an edge type those of the other direction too (`ExtraOptions`).
+        kwargs: See `NodeLoader`, as for the arguments that are not listed here. Also `exclude_seed_edges`: True removes
+            sampled edges that join the two ends of a seed of the mini-batch, "reverse" or an edge type those of the
+            other direction too (`ExtraOptions`).
     """
 
     @checked
@@ -89,20 +81,14 @@ class LinkLoader(PyGLoader):
 class LinkNeighborLoader(LinkLoader):
     """Makes mini-batches of the sampled neighbourhoods of edges, as `torch_geometric.loader.LinkNeighborLoader` does.
 
-    The arguments, their order and the batches are PyG's; docs/from-pyg.md has a table. `LinkLoader` says what the data
-    hold of the seeds, and `NeighborLoader` how neighbours are sampled, and what a loader offers beyond PyG's.
+    The arguments, their order and the batches are PyG's. `LinkLoader` says what the data hold of the seeds, and
+    `NeighborLoader` how neighbours are sampled, and what a loader offers beyond PyG's.
 
     Args:
-        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
-            `NumNeighbors`.
-        edge_label_index: The seeds; see `LinkLoader`.
-        edge_label: The label of each seed.
+        num_neighbors: As for `NeighborLoader`, the seeds' own hop first; so are replace, subgraph_type,
+            temporal_strategy, weight_attr, is_sorted, neighbor_sampler and directed.
         edge_label_time: The time of each seed: its neighbours and negatives are not later.
-        replace: As for `NeighborLoader`; so are subgraph_type, temporal_strategy, weight_attr, is_sorted,
-            neighbor_sampler and directed.
         disjoint: Whether each end of each seed has nodes of its own.
-        neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
-        neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
         kwargs: See `LinkLoader`, as for the arguments that are not listed here.
     """

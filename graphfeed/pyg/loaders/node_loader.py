@@ -33,8 +33,8 @@ class NodeLoader(PyGLoader):
         custom_cls: What mini-batches of a pair of stores are made of; otherwise only None.
         input_id: What `input_id` says of each seed, in place of its position.
         kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
-            `graphfeed.DataLoader`; `TorchOptions` says what each means. Also `time_window`, how far back from its time
-            each seed may look, and `as_edge_index`, which makes `edge_index` an `EdgeIndex`; see `ExtraOptions`.
+            `graphfeed.DataLoader` (see `TorchOptions`); `time_window`, how far back from its time each seed may look,
+            and `as_edge_index`, which makes `edge_index` an `EdgeIndex` (see `ExtraOptions`).
     """
 
     @checked
@@ -86,19 +86,16 @@ class NeighborLoader(NodeLoader):
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
             `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type. Without a
             number, `[]`, the seeds are alone.
-        input_nodes: The seeds; see `NodeLoader`.
         input_time: The time of each seed, in place of its own.
         replace: Whether an edge may be chosen more than once.
         subgraph_type: "directional" has the sampled edges; "bidirectional" also the reverse of each; "induced" has all
-            edges between the nodes.
-        disjoint: Whether each seed has nodes of its own, with `batch` saying to which seed a node belongs. Always so in
-            time.
+            edges between the nodes, as `directed=False` does.
+        disjoint: Whether each seed has nodes of its own, as always in time, with `batch` saying whose a node is.
         temporal_strategy: "uniform", or "last" for the most recent neighbours.
         time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
         weight_attr: The name of edge weights.
         is_sorted: Has no effect: edges are grouped by destination by counting.
         neighbor_sampler: A sampler to use, instead of the arguments about sampling.
-        directed: False stands for `subgraph_type="induced"`.
         kwargs: See `NodeLoader`, as for the arguments that are not listed here.
     """
 
@@ -146,15 +143,7 @@ class HGTLoader(NodeLoader):
     Args:
         data: A `torch_geometric.data.HeteroData`.
         num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
-        input_nodes: The seeds: a node type, a tuple of one and ids, a mask or None, or a dict of these by node type.
-        is_sorted: Has no effect: edges are grouped by destination by counting.
-        transform: A function of each `HeteroData`.
-        transform_sampler_output: A function of each sampler's output, before features are fetched.
-        kwargs: See `NodeLoader`, as for the arguments that are not listed here.
-
-    Raises:
-        TypeError: `data` is no data of PyG's.
-        ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
+        kwargs: See `NodeLoader`, as for the arguments that are not listed here; `is_sorted` has no effect.
     """
 
     @checked
@@ -179,17 +168,8 @@ class RandomNodeLoader(NodeLoader):
     """Splits the nodes into parts and gives the induced subgraph of each, as `torch_geometric.loader.RandomNodeLoader`.
 
     With `shuffle=True`, the parts are random ones in each epoch. The nodes of a mini-batch are in the order in which
-    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides.
-
-    Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`; a part has nodes of all types.
-        num_parts: The number of parts.
-        kwargs: The arguments of torch's `DataLoader` except `batch_size`, and some of `graphfeed.DataLoader`; see
-            `NodeLoader`.
-
-    Raises:
-        TypeError: `data` is no data of PyG's.
-        ValueError: `num_parts` is below 1, or there are no nodes.
+    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides. With types,
+    each of the `num_parts` parts has nodes of all types. Other arguments are as for `NodeLoader`, without `batch_size`.
     """
 
     is_subgraph = True

@@ -54,12 +54,7 @@ NUMBERS = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class TorchOptions:
-    """What to do with the arguments of torch's `DataLoader`.
-
-    Raises:
-        TypeError: An argument that torch's loader does not have either.
-        ValueError: Arguments that exclude each other, or a batch size that is no number.
-    """
+    """What to do with the arguments of torch's `DataLoader`; what that does not have either is a TypeError."""
 
     batch_size: int | None = 1
     """The number of seeds of a mini-batch."""
@@ -205,12 +200,7 @@ class PyGLoader(DataLoader[Any]):
     """A `graphfeed.DataLoader` that made its pipeline itself.
 
     `pipeline` is that pipeline, and `explain()` shows what of it runs where. `loader(positions)` makes the mini-batch
-    of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins.
-
-    Raises:
-        ImportError: PyG is not installed.
-        TypeError: An argument that there is not.
-        ValueError: Arguments that don't fit the data or each other, or no seeds.
+    of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins. Needs PyG.
     """
 
     is_subgraph: ClassVar[bool] = False
@@ -225,8 +215,7 @@ class PyGLoader(DataLoader[Any]):
         """Make a loader.
 
         Args:
-            datapipe: All stages but those that the options put behind them.
-            options: The arguments of torch's `DataLoader`.
+            datapipe: All stages but those that the options, torch's arguments, put behind them.
             data: The data whose attributes mini-batches hold; None: they hold those of no data that may change.
             kwargs: The arguments of `graphfeed.DataLoader`, in place of those that the options stand for.
         """

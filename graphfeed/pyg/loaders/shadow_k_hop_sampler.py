@@ -25,10 +25,6 @@ class InduceTrees(Transform):
 
     The nodes are in the order of their trees, each seed the first of its own. It costs a look at each in-edge of each
     of them. The graph has no types.
-
-    Raises:
-        TypeError: `graph` is not a graph.
-        ValueError: When it runs: a mini-batch that was not sampled.
     """
 
     graph: SamplingGraph
@@ -82,9 +78,9 @@ def sort_here(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 class ShaDowKHopSampler(PyGLoader):
     """Makes mini-batches of one subgraph per root, as `torch_geometric.loader.ShaDowKHopSampler` does.
 
-    The nodes around a root are sampled hop by hop; its subgraph has all edges between them. A mini-batch is a `Batch`
-    of these subgraphs, with `batch`, `ptr` and `root_n_id`, and with `n_id`, `e_id` and `input_id` besides. `y` is that
-    of the roots. The root is the first node of its subgraph. torch-sparse is not needed.
+    The nodes around a root are sampled hop by hop; its subgraph has all edges between them, and the root as its first
+    node. A mini-batch is a `Batch` of these subgraphs, with `batch`, `ptr` and `root_n_id`, and with `n_id`, `e_id` and
+    `input_id` besides. `y` is that of the roots. torch-sparse is not needed.
 
     Args:
         data: A `torch_geometric.data.Data`.
@@ -92,11 +88,7 @@ class ShaDowKHopSampler(PyGLoader):
         num_neighbors: How many neighbours each node gets in each hop; -1 takes all.
         node_idx: The roots: ids or a mask; None is all nodes.
         replace: Whether an edge may be chosen more than once.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
-
-    Raises:
-        TypeError: `data` is no `Data`.
-        ValueError: `data` has types, a number is out of range, or there are no roots.
+        kwargs: As for `NodeLoader`.
     """
 
     is_subgraph = True

@@ -22,10 +22,7 @@ def gather_events(rows: Any, names: Any) -> MiniBatch:
 
 
 class ToTemporalData(Transform):
-    """Turns events into a PyG `TemporalData`, with negative destinations if asked for.
-
-    What it draws depends on the mini-batch's key.
-    """
+    """Turns events into a PyG `TemporalData`, perhaps with negative destinations, drawn by the mini-batch's key."""
 
     template: Any
     """A `TemporalData` that each one begins as, without what belongs to events."""
@@ -64,12 +61,7 @@ class TemporalDataLoader(PyGLoader):
         data: A `torch_geometric.data.TemporalData` whose times rise.
         batch_size: The number of events of a mini-batch.
         neg_sampling_ratio: How many negative destinations there are for each event.
-        kwargs: The arguments of torch's `DataLoader`, except those of its order, and some of `graphfeed.DataLoader`;
-            see `NodeLoader`.
-
-    Raises:
-        TypeError: `data` is no `TemporalData`.
-        ValueError: Times that don't rise, no events, a ratio below 0, or an argument that would change the order.
+        kwargs: As for `NodeLoader`, without those that would change the order.
 
     Example:
         >>> from torch_geometric.data import TemporalData

@@ -1,9 +1,7 @@
-"""PyG's samplers.
+"""PyG's samplers, with the classes of PyG's that go with them: programs call them, or give them to a loader.
 
-Programs call them by themselves, or give them to a loader. Their mini-batches are those of the loaders in
-`graphfeed.pyg.loaders`. `NeighborSampler` and `HGTSampler` derive from a class of PyG's, so their modules are imported
-when they are first used; what they have in common with loaders that need no PyG is `Neighborhoods`. PyG's own classes
-that go with them are here by their names too.
+Their mini-batches are those of `graphfeed.pyg.loaders`. `NeighborSampler` and `HGTSampler` derive from a class of
+PyG's, so their modules are imported when they are first used.
 """
 
 import importlib

@@ -78,24 +78,11 @@ class NeighborSampler(StageSampler):
     no permutation.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
-        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
-            `NumNeighbors`. Stages of a pipeline take the outermost hop first (`graphfeed.NeighborSampler`).
-        subgraph_type: "directional", "bidirectional" or "induced".
-        replace: Whether an edge may be chosen more than once.
-        disjoint: Whether each seed has nodes of its own.
-        temporal_strategy: "uniform" or "last".
-        time_attr: The name of times of nodes or edges.
-        weight_attr: The name of weights of edges.
-        is_sorted: Has no effect: edges are grouped by destination by counting, which keeps their order.
+        num_neighbors: As for `NeighborLoader`, the seeds' own hop first; so are the other arguments about sampling, and
+            `data`. Stages of a pipeline take the outermost hop first (`graphfeed.NeighborSampler`).
         share_memory: Has no effect: a graph moves to shared memory when processes need it.
-        directed: False stands for `subgraph_type="induced"`.
         sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of those from
             it.
-
-    Raises:
-        TypeError: Arguments of the loader that PyG had under this name.
-        ValueError: Arguments that don't fit the data or each other.
     """
 
     @refuse_former_arguments
@@ -158,16 +145,11 @@ class HGTSampler(StageSampler):
     """Samples as `torch_geometric.sampler.HGTSampler` does, and runs without torch-sparse.
 
     PyG's own `NodeLoader` takes it too. There, and where you call it, its draws are seeded by torch's default
-    generator; in a loader of this package, by the mini-batch's key.
+    generator; in a loader of this package, by the mini-batch's key. `is_sorted` and `share_memory` have no effect.
 
     Args:
         data: A `torch_geometric.data.HeteroData`.
         num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
-        is_sorted: Has no effect: edges are grouped by destination by counting.
-        share_memory: Has no effect: a graph moves to shared memory when processes need it.
-
-    Raises:
-        ValueError: `data` has no types, or a node type has no numbers, or a number is negative.
     """
 
     def __init__(

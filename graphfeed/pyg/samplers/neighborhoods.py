@@ -22,11 +22,7 @@ STRATEGIES: dict[str, Literal["uniform", "latest"]] = {"uniform": "uniform", "la
 
 @dataclass(frozen=True, eq=False)
 class Neighborhoods:
-    """What is sampled around seeds, in PyG's terms; `append_to` adds the stages that do it to a pipeline.
-
-    Raises:
-        ValueError: Numbers of neighbours that don't fit the graph, an unknown name, or options that exclude each other.
-    """
+    """What is sampled around seeds, in PyG's terms; `append_to` adds the stages that do it to a pipeline."""
 
     graph: SamplingGraph
     num_neighbors: Any
@@ -126,11 +122,7 @@ class Neighborhoods:
         return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward, has_hops)
 
     def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
-        """Return a pipeline of edges with the stages behind it that draw negatives and sample.
-
-        Raises:
-            ValueError: Negatives need the edges of the data, but the graph has them the other way around.
-        """
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
         if negatives is not None:
             self.check_negatives(negatives)
             query = negatives.query(self.node_time)

@@ -45,8 +45,7 @@ class ToRootedBatch(Transform):
 class FillData(Transform):
     """Puts a PyG `Data`, or a `HeteroData` if the graph has types, together: the names are those of PyG's loaders.
 
-    Nothing that was fetched is copied. The data begin as a shallow copy of `features.template`, so what belongs to
-    neither nodes nor edges is there too.
+    Nothing that was fetched is copied. What belongs to neither nodes nor edges comes from `features.template`.
     """
 
     features: DataFeatures
@@ -191,9 +190,6 @@ class ToPyGData(Transform, name="to_pyg_data"):
 
     Workers make them too. `MiniBatch.to_pyg_data` says what they hold. Only `copy_to`, and stages of your own that
     derive from `Transform`, can follow.
-
-    Raises:
-        TypeError: When it runs: something else than a mini-batch arrived.
     """
 
     by_hop: bool = True

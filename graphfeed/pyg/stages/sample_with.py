@@ -14,9 +14,6 @@ class SampleWith(Transform):
 
     What the sampler draws from the global generators of torch, NumPy and Python is seeded for each mini-batch, as for
     every stage from outside of this package (`Transform`).
-
-    Raises:
-        TypeError: The sampler has no `sample_from_nodes`, or for edges no `sample_from_edges`.
     """
 
     sampler: Any

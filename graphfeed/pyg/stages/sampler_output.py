@@ -90,11 +90,8 @@ def only_type(values: Any) -> Any:
 class ToSamplerOutput(Transform):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
-    The sampler before it samples each node once (`only_new`, or `disjoint`). The nodes are in the order of the hops,
-    the seeds first; so are the edges, those to the seeds first.
-
-    Raises:
-        ValueError: When it runs: a mini-batch that was not sampled.
+    The sampler before it samples each node once (`only_new`, or `disjoint`). Nodes and edges are in the order of the
+    hops, the seeds and the edges to them first.
     """
 
     disjoint: bool = False
