@@ -1,11 +1,7 @@
 """Channels of samples between processes of one machine that users start themselves. The loader never uses them.
 
-`ShmChannel` and `MpChannel` carry dicts of tensors under the names that GraphLearn-for-PyTorch gave them, and
-`SamplerPool` starts processes under DGL's former name. In `sample_channel`, each process has a `channel_client`, which
-talks to a `broker`, a thread of the process that made the channel; the broker keeps the account, in a
-`bounded_queue_state`, and forwards records, while the tensors stay in the memory that `graphfeed.loader.transport`
-shares. What carries samples between machines, `SamplerSender`, `SamplerReceiver` and `RemoteReceivingChannel`, is found
-here by the name.
+A process has a `channel_client`, which talks to a `broker`, a thread of the process that made the channel; tensors stay
+in the memory that `graphfeed.loader.transport` shares. What carries samples between machines is found here by the name.
 """
 
 import sys

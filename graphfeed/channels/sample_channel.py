@@ -27,10 +27,7 @@ SampleMessage = dict[str, torch.Tensor]
 
 
 class ChannelBase(ABC):
-    """Carries samples, dicts of tensors, from producers to consumers.
-
-    The class and its two methods have the names that GraphLearn-for-PyTorch gave them.
-    """
+    """Carries samples, dicts of tensors, from producers to consumers, under GraphLearn-for-PyTorch's names."""
 
     @abstractmethod
     def send(self, msg: SampleMessage, *args: Any, **kwargs: Any) -> None:
@@ -87,13 +84,10 @@ class SampleChannel(ChannelBase, Closeable):
             return client.put(header, buffers, timeout_seconds)
 
     def get(self, timeout_seconds: float) -> SampleMessage | None:
-        """Return the next sample, or None if none came in time.
+        """Return the next sample, or None if none came in time; errors are those of `ShmChannel.recv`.
 
-        Raises:
-            EndOfEpoch: All producers have ended the epoch, and all of it was received. Every thread that receives
-                gets this once, however late it comes; the next call continues with the next epoch.
-            PeerError: A producer sent an error, or died in the middle of an epoch. Every consumer gets this once.
-            Closed: The process that made the channel closed it, or is dead.
+        Every thread that receives gets an `EndOfEpoch` once, however late it comes; the next call continues with the
+        next epoch.
         """
         with self._client() as client:
             received = client.get(timeout_seconds)
@@ -194,11 +188,7 @@ class MpChannel(SampleChannel):
 
     @checked
     def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
-        """Send a sample; without a timeout, wait up to ten minutes for room.
-
-        Raises:
-            queue.Full: There was no room in time, or with `block=False` there is none now.
-        """
+        """Send a sample; without a timeout, wait up to ten minutes for room. Without room, raise `queue.Full`."""
         seconds = waiting_time(block, timeout)
         if not self.put(msg, seconds):
             raise queue.Full(f"the channel had no room for {seconds:g} s: its consumers don't receive")
@@ -207,11 +197,8 @@ class MpChannel(SampleChannel):
     def recv(self, block: bool = True, timeout: float | None = None) -> SampleMessage:
         """Return the next sample; without a timeout, wait up to ten minutes for it.
 
-        Raises:
-            queue.Empty: Nothing came in time, or with `block=False` there is nothing now.
-            EndOfEpoch: All producers have ended the epoch, and all of it was received.
-            PeerError: A producer sent an error, or died in the middle of an epoch.
-            Closed: The process that made the channel closed it, or is dead.
+        Nothing at once, with `block=False`, or in time raises `queue.Empty`; other errors are those of
+        `ShmChannel.recv`.
         """
         seconds = waiting_time(block, timeout)
         sample = self.get(seconds)
@@ -247,8 +234,8 @@ class ShmChannel(SampleChannel):
         >>> import torch
         >>> with ShmChannel(capacity=2, shm_size="1MB") as channel:
         ...     channel.send({"ids": torch.arange(3)})
-        ...     channel.recv(timeout_ms=10_000), channel.empty()
-        ({'ids': tensor([0, 1, 2])}, True)
+        ...     channel.recv(timeout_ms=10_000)
+        {'ids': tensor([0, 1, 2])}
     """
 
     @checked
@@ -264,7 +251,6 @@ class ShmChannel(SampleChannel):
             RuntimeError: The sample is larger than the channel; nothing was sent.
             PeerError: The last consumer died.
             Closed: The process that made the channel closed it, or is dead.
-            TypeError: The sample is not a dict of dense tensors by name.
         """
         seconds = timeout_ms / 1000 if timeout_ms else TIMEOUT_SECONDS
         if not self.put(msg, seconds):
@@ -277,7 +263,7 @@ class ShmChannel(SampleChannel):
         Raises:
             QueueTimeoutError: Nothing came in time.
             EndOfEpoch: All producers have ended the epoch, and all of it was received.
-            PeerError: A producer sent an error, or died in the middle of an epoch.
+            PeerError: A producer sent an error, or died in the middle of an epoch. Every consumer gets this once.
             Closed: The process that made the channel closed it, or is dead.
         """
         seconds = timeout_ms / 1000 if timeout_ms else TIMEOUT_SECONDS

@@ -1,8 +1,7 @@
 """Other libraries: names only for programs of GraphBolt's, and graphs of DGL, GraphLearn, NetworkX, OGB and SciPy.
 
-This room is optional, and nothing below it imports it. What the core takes from here when it meets another library's
-objects, such as torch's data pipes, is an entry point (`graphfeed.ops.process`). What is useful without
-the other library belongs to `graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
+What the core takes from here when it meets another library's objects is an entry point (`graphfeed.ops.process`). What
+is useful without the other library belongs elsewhere, and PyG has a room of its own, `graphfeed.pyg`.
 """
 
 import importlib

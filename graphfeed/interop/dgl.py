@@ -2,11 +2,8 @@
 
 Importing this module before DGL makes DGL work beside any torch. `import dgl` imports its `dgl.graphbolt`, which needs
 a library that was compiled for one release of torch, and a part of torchdata that is gone. Where DGL is not imported
-yet, graphfeed takes the place of that module: `import dgl` then succeeds, with `dgl.nn`, blocks and graphs, and
-`import dgl.graphbolt as gb` finds the names of graphfeed.
-
-    import graphfeed.interop.dgl
-    import dgl
+yet, graphfeed takes the place of that module: `import dgl` then succeeds, and `import dgl.graphbolt as gb` finds the
+names of graphfeed.
 """
 
 import sys
@@ -94,9 +91,6 @@ def from_dglgraph(
         include_original_edge_id: Whether to keep DGL's edge ids, by type, as the `original_edge_ids` of sampled
             subgraphs. Without them, edges are known by their positions in the new graph, and edge features of the DGL
             graph cannot be fetched.
-
-    Raises:
-        TypeError: `g` is not such a graph.
 
     Example:
         >>> import dgl  # doctest: +SKIP

@@ -76,11 +76,7 @@ Stage = TypeVar("Stage", bound=type)
 
 @checked
 def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
-    """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same.
-
-    Raises:
-        ValueError: The name belongs to another stage.
-    """
+    """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same."""
 
     def decorate(stage: Stage) -> Stage:
         register(name, stage)
@@ -107,11 +103,7 @@ class FeatureFetcherStartMarker(_PassOn, name="mark_feature_fetcher_start"):
 
 
 class Waiter(_PassOn, name="wait"):
-    """Calls the `wait()` that an earlier stage attached to each mini-batch, and passes the mini-batch on.
-
-    Raises:
-        TypeError: A mini-batch has no `wait()`. Raised while the pipeline runs.
-    """
+    """Calls the `wait()` that an earlier stage attached to each mini-batch, and passes the mini-batch on."""
 
     def __call__(self, minibatch: Any) -> Any:
         wait = getattr(minibatch, "wait", None)
@@ -126,9 +118,6 @@ class Waiter(_PassOn, name="wait"):
 
 class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
     """Runs the stages before it in a thread, a few mini-batches ahead: without a loader, or more than a loader does.
-
-    Raises:
-        ValueError: The buffer size is below 1.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -163,10 +152,9 @@ def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
-        >>> pipe = ItemSampler(ItemSet(3, names="seeds"), 1).transform()
-        >>> ((last, sources),) = traverse_dps(pipe).values()
-        >>> last is pipe, [type(stage).__name__ for stage, _ in sources.values()]
-        (True, ['ItemSampler'])
+        >>> ((last, sources),) = traverse_dps(ItemSampler(ItemSet(3, names="seeds"), 1).transform()).values()
+        >>> type(last).__name__, [type(stage).__name__ for stage, _ in sources.values()]
+        ('MiniBatchTransformer', ['ItemSampler'])
     """
     if not isinstance(datapipe, Datapipe):
         raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
@@ -189,13 +177,10 @@ def find_dps(graph: DataPipeGraph, dp_type: type) -> list[Datapipe]:
 
 @checked
 def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datapipe) -> DataPipeGraph:
-    """Return the graph with one stage replaced; `replace` takes a pipeline instead.
+    """Return the graph with one of its stages replaced; `replace` takes a pipeline instead.
 
     Stages never change. The returned graph holds new stages from the replaced one to the last, and the new pipeline is
     its last stage: `next(iter(graph.values()))[0]`.
-
-    Raises:
-        ValueError: The stage is not in the graph.
     """
     return traverse_dps(replace(last_of(graph), old_datapipe, new_datapipe))
 
@@ -211,11 +196,7 @@ def datapipe_graph_to_adjlist(datapipe_graph: DataPipeGraph) -> dict[int, tuple[
 
 
 class ItemSetDict(HeteroItemSet):
-    """Deprecated: use `HeteroItemSet`, which this is a subclass of.
-
-    Warns:
-        DeprecationWarning: Always.
-    """
+    """Deprecated, as a DeprecationWarning says: use `HeteroItemSet`, which this is a subclass of."""
 
     def __init__(self, itemsets: Mapping[str, ItemSet]) -> None:
         warnings.warn("ItemSetDict is deprecated; use HeteroItemSet", DeprecationWarning, stacklevel=2)
@@ -277,12 +258,8 @@ def append_negatives(
 class BuiltinDataset(OnDiskDataset):
     """One of GraphBolt's data sets, such as "cora" or "ogbn-products", from a folder; nothing is downloaded.
 
-    Args:
-        name: The name of the data set. Its folder has this name, or this name with "-seeds" appended.
-        root: The folder that the data set's folder is in.
-
-    Raises:
-        FileNotFoundError: The folder does not exist. The message says where to put it.
+    Its folder, in `root`, has its name, or this name with "-seeds" appended. The message of a FileNotFoundError says
+    where to put it.
     """
 
     @checked
@@ -308,15 +285,8 @@ PREFIX = 10
 def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_pickle: bool = False) -> None:
     """Save an array like `numpy.save`, with its values aligned to 4096 bytes in the file; any reader can load it.
 
-    NumPy is not patched, so several threads may save at once.
-
-    Args:
-        file: The file to write. A path that does not end in ".npy" gets this suffix.
-        arr: An array, or anything that NumPy converts to one.
-        allow_pickle: Has no effect: arrays of objects are never written.
-
-    Raises:
-        ValueError: The array holds objects.
+    NumPy is not patched, so several threads may save at once. A path that does not end in ".npy" gets this suffix.
+    Arrays of objects are refused, whatever `allow_pickle` says.
 
     Example:
         >>> import io
