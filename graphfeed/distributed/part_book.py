@@ -101,6 +101,7 @@ def checksum_of(owners: torch.Tensor) -> torch.Tensor:
 
 
 def smallest_dtype(count: int) -> torch.dtype:
+    """Return the dtype for numbers below a count."""
     return torch.uint8 if count <= 1 << 8 else torch.int16 if count <= 1 << 15 else torch.int32
 
 

@@ -67,7 +67,6 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
     Args:
         root: The folder that `write_partition` wrote; or `Partitioner`, here or in `torch_geometric.distributed`, whose
             layout is read into memory and always checked. Mini-batches are those of the whole graph.
-        part: The number of the part.
         check: Whether to check all ids too, with a pass over the arrays; do so if the files come from elsewhere.
 
     Example:

@@ -196,7 +196,6 @@ def write_partition(
 
     Args:
         root: The folder, which must not exist or be empty, and must not be the working folder.
-        graph: The whole graph.
         assignment: The part of each node, from `assign_nodes` for example; by node type if the graph has types.
         num_parts: At most 65,536; some parts may be empty.
         features: The features of nodes by id, and of edges by the ids of sampled edges.

@@ -48,7 +48,6 @@ class DistLoader(PyGLoader):
             answers, after 5 (`Peers`). The first loader at an address sets it.
         datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
-        input_type: The type of the seeds.
         kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.
     """
 
@@ -133,7 +132,6 @@ class DistNeighborLoader(DistLoader):
         concurrency: How many mini-batches each of the workers makes at a time.
         filter_per_worker: Has no effect: workers fetch features. Nor has `async_sampling`: workers always run ahead,
             and mini-batches come in order.
-        device: Where mini-batches go.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
             `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
     """

@@ -134,7 +134,6 @@ class Partitioner:
         data: A `FusedCSCSamplingGraph`; a `Dataset` or an `OnDiskDataset` that was loaded, with its features; or PyG's
             `Data` or `HeteroData` with `edge_index`. Times are the attribute `time` of nodes, or `edge_time` or `time`
             of edges.
-        root: The folder to write to.
         recursive: Whether METIS bisects again and again, rather than to make all parts at once.
         method: How nodes are assigned, with the `seed`, as in `assign_nodes`; or the part of each node, by node type if
             there are types.

@@ -41,7 +41,6 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
             "grpc://host:port"; then anybody on the way can read the token and the mini-batches.
         token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
-        seed: The seed of all randomness.
         timeout: After how many seconds without an answer a server counts as lost.
 
     Example:

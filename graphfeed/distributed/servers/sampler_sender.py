@@ -47,8 +47,8 @@ class SamplerSender(Closeable):
             machines must be written as "grpc://10.0.0.2:50051"; then anybody on the way can read the token and the
             samples, and put others in their place.
         net_type: "socket".
-        token: The token that receivers ask for; another one is a PermissionError. None means that of the environment,
-            GRAPHFEED_TOKEN. Without one, only receivers on this machine can be called.
+        token: The token that receivers ask for; another one, or an unknown certificate, is a PermissionError. None
+            means that of the environment, GRAPHFEED_TOKEN. Without one, only receivers on this machine can be called.
         tls_root_certs: The certificates that the receivers' are checked against, as PEM; None connects without TLS.
         timeout: How many seconds connecting may take, and each `send`, before a TimeoutError.
 

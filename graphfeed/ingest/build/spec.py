@@ -140,8 +140,8 @@ class NodeTable(Table):
     """The nodes of a type.
 
     Args:
-        id: The column of the ids by which edges name the nodes. Without it, edges name them by row, from 0.
-        names: Where edges name the nodes by row, the column of what results are mapped back to.
+        id: The column of the ids by which edges name the nodes. Without it, edges name them by row, from 0, and `names`
+            is the column of what results are mapped back to.
         count: The number of nodes, where there are no files.
         time: The column of the times, or one number for all nodes.
     """
@@ -379,6 +379,6 @@ def refuse_rest(section: Section) -> None:
 
 
 def read_spec(path: str | os.PathLike[str]) -> Spec:
-    """Read a specification from a YAML file, in whose folder its paths begin; the ValueError names a wrong key."""
+    """Read a specification from a YAML file, in whose folder its paths begin; a ValueError names a wrong key."""
     file = Path(path)
     return Spec.from_mapping(load_yaml(file), str(file), file.resolve().parent)

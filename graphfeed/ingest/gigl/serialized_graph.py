@@ -17,9 +17,7 @@ EdgeType = tuple[str, str, str]
 @checked
 @dataclass(frozen=True)
 class SerializedTFRecordInfo:
-    """The files of one entity, nodes or edges of one type, and what their records hold.
-
-    The fields and their order are those of GiGL 0.2.0, with `feature_dtype` behind them.
+    """The files of one entity, nodes or edges of one type: GiGL 0.2.0's fields in its order, and `feature_dtype`.
 
     Example:
         >>> SerializedTFRecordInfo("nodes/", ["f"], {}, 1, "node_id").is_node_entity

@@ -88,7 +88,6 @@ def preprocess_ondisk_dataset(
     2.6 times the list: 350 MB of memory, and mapped files, which the system may drop.
 
     Args:
-        dataset_dir: The folder of `metadata.yaml`.
         include_original_edge_id: Whether the ids of sampled edges are their positions in the edge list of their type.
             If there are edge features they always are, because the features are found by these ids.
         force_preprocess: True preprocesses in any case, and False only if there is no result. None also does so if the

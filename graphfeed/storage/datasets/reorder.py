@@ -55,8 +55,6 @@ def reorder_dataset(
     that hold ids of nodes under former names, are a ValueError.
 
     Args:
-        source: The folder of a data set.
-        folder: The folder to write.
         by: "part" puts nodes together that have edges to each other, by the method "ldg" of `assign_nodes`. "met" puts
             the sources of the most edges first, which suits graphs where these have no more in-edges than others. Nodes
             of a type stay together.

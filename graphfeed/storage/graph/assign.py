@@ -205,12 +205,7 @@ def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Te
 
 
 def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -> torch.Tensor:
-    """Return an assignment as one tensor, in the order of the graph's ids.
-
-    Raises:
-        KeyError: A node type is missing, or the graph does not have it.
-        ValueError: The assignment does not have a part for each node, or a part out of range.
-    """
+    """Return an assignment as one tensor, in the order of the graph's ids; a node without a part is a ValueError."""
     sizes, given = to_type_dict(graph.num_nodes), match_types("assignment", assignment, graph.num_nodes)
     if given.keys() != sizes.keys():
         raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(given)}")

@@ -103,6 +103,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     ) -> SampledSubgraph | CompletedFuture:
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
 
+        The result has every edge type of the graph, each with one column per seed of its destination type.
+
         Args:
             seeds: Node ids of the dtype of `indices`; by node type if the graph has types. A type that is missing has
                 no seeds.
@@ -112,9 +114,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             returning_indices_and_original_edge_ids_are_optional: Has no effect: both are always returned.
             async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
             key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
-
-        Returns:
-            Every edge type of the graph, each with one column per seed of its destination type.
 
         Raises:
             KeyError: The graph doesn't have a node type or an attribute.
@@ -195,7 +194,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
         An edge is eligible if the time of its source node, and its own, lie strictly between `time - window` and
         `time`. Both ends are excluded, as in GraphBolt (its documentation says otherwise). A time whose attribute is
-        not named is ignored; without both, all edges are eligible. A node with several times is several seeds.
+        not named is ignored; without both, all edges are eligible. A node with several times is several seeds. Beside
+        the errors of `sample_neighbors`, times that are not integers are a TypeError; another number of times or
+        windows than of seeds, a negative window, and weights or replacement together with "latest" are a ValueError.
 
         Args:
             seeds: This, `fanouts`, `replace`, `probs_name` and `key` mean the same as for `sample_neighbors`.
@@ -205,11 +206,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             edge_timestamp_attr_name: The edge attribute that holds integer times, for all edge types.
             strategy: "uniform" draws at random; "latest" takes the edges with the latest times, among equal times those
                 that come last in the graph. An edge with two times is as late as the later one.
-
-        Raises:
-            TypeError: Times that are not integers; and what `sample_neighbors` raises.
-            ValueError: The number of times or windows is not that of the seeds, a negative window, or weights or
-                replacement together with "latest"; and what `sample_neighbors` raises.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)

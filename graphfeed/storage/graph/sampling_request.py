@@ -135,6 +135,7 @@ def method_of(request: SamplingRequest) -> str | None:
 
 
 def one_draw(key: Any) -> Draws:
+    """Return the draws of a hop with one key."""
     check_count("key", key, 0, MASK)
     return (int(key), int(key)), 0
 

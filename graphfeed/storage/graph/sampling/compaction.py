@@ -59,19 +59,17 @@ def unique_and_compact_csc_formats(
 ) -> Any:
     """Relabel sampled columns: the seeds first and verbatim, then each new source once, in order of first appearance.
 
-    The row ids begin with the seeds for every node type that has seeds, even if it is the source of no edge type, so
-    that destinations have features and a self term. Node types are in the order of the seeds, then of the edge types.
-    Ids of several dtypes are a TypeError; another number of columns than of seeds, and a negative id, are a ValueError.
+    Returned are the row ids, the columns with positions in them, and the bounds of the rows, `tensor([0, number of
+    rows])`; each by type if the graph has types. The row ids begin with the seeds for every node type that has seeds,
+    even if it is the source of no edge type, so that destinations have features and a self term. Node types are in the
+    order of the seeds, then of the edge types. Ids of several dtypes are a TypeError; another number of columns than of
+    seeds, and a negative id, are a ValueError.
 
     Args:
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
         unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
         rank: Only 0, with a `world_size` of 1: ids are not distributed over ranks.
         async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
-
-    Returns:
-        The row ids, the columns with positions in them, and the bounds of the rows, `tensor([0, number of rows])`; each
-        by type if the graph has types.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
