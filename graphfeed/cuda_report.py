@@ -73,8 +73,7 @@ def cuda_check() -> CudaReport:
 
     It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. It raises nothing:
     what is missing or goes wrong is part of the report. `graphfeed doctor --cuda` prints it, and exits with 1 if
-    something is missing or failed. Whether each kernel gives the bits of the CPU's is a test: `pytest -m gpu tests/gpu`
-    in a clone.
+    something is wrong. Whether each kernel gives the bits of the CPU's is a test: `pytest -m gpu tests/gpu` in a clone.
 
     Example:
         >>> cuda_check().findings[0].subject  # graphfeed.cuda_check()

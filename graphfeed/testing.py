@@ -76,8 +76,7 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
 
     Args:
         graph: The graph in memory, by which `in_subgraph` tells which edges there are.
-        pipe, executor: As for `check_stage`; `pipe` may sample another graph of the same edges, such as one of your
-            own.
+        pipe, executor: As for `check_stage`; `pipe` may sample a graph of your own of the same edges.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -106,8 +105,7 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
 def assert_same(first: object, second: object, *, what: str = "they differ") -> None:
     """Raise an AssertionError, naming the first part that differs, unless two values are equal bit by bit.
 
-    Tensors of any device, arrays, dicts with the order of their keys, lists, and objects with all attributes are
-    compared.
+    Tensors of any device, arrays, dicts with the order of keys, lists, and objects with all attributes are compared.
     """
     left, right = dict(leaves(first)), dict(leaves(second))
     for path in [*left, *right]:

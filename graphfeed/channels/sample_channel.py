@@ -86,8 +86,7 @@ class SampleChannel(ChannelBase, Closeable):
     def get(self, timeout_seconds: float) -> SampleMessage | None:
         """Return the next sample, or None if none came in time; errors are those of `ShmChannel.recv`.
 
-        Every thread that receives gets an `EndOfEpoch` once, however late it comes; the next call continues with the
-        next epoch.
+        Every thread that receives gets an `EndOfEpoch` once, however late it comes; the next call goes on.
         """
         with self._client() as client:
             received = client.get(timeout_seconds)

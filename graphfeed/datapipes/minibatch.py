@@ -126,15 +126,13 @@ class MiniBatch:
         `pipe.to_pyg_data()` is a stage that does this, so that workers do it. The names are those of `NeighborLoader`:
 
         - `edge_index` has the edges of all hops, parallel edges too, and `e_id` their ids, shape (E,). What several
-          hops drew is there once; what one hop drew twice (`replace=True`) is there twice, as in PyG. It is None if
-          nothing was sampled.
+          hops drew is there once; what one hop drew twice (`replace=True`), twice. None if nothing was sampled.
         - `n_id` has the ids of the nodes. `num_sampled_nodes` says how many are seeds, and how many each hop adds.
-        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several keep their names,
-          and so does `y`.
+        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several, and `y`, keep their
+          names.
         - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time. Seeds
           that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
-        - `input_id` is the member of the item set with that name: `torch.arange(len(ids))` tells which items the seeds
-          are.
+        - `input_id` is the member of the item set with that name: `torch.arange(len(ids))` tells which items these are.
 
         Args:
             by_hop: Whether edges are in the order of the hops, those to the seeds first, as PyG has them and the stage

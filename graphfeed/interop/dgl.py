@@ -2,8 +2,7 @@
 
 Importing this module before DGL makes DGL work beside any torch. `import dgl` imports its `dgl.graphbolt`, which needs
 a library that was compiled for one release of torch, and a part of torchdata that is gone. Where DGL is not imported
-yet, graphfeed takes the place of that module: `import dgl` then succeeds, and `import dgl.graphbolt as gb` finds the
-names of graphfeed.
+yet, graphfeed takes the place of that module: `import dgl` then succeeds, and `dgl.graphbolt` has graphfeed's names.
 """
 
 import sys
@@ -81,8 +80,7 @@ def from_dglgraph(
     """Make a graph from a `dgl.DGLGraph`; node types and edge types keep their numbers.
 
     An attribute belongs to all nodes or all edges. Node and edge data therefore become attributes only if every type
-    has them with the same dtype and row shape; the rest is left out. Edge data is sorted together with the edges. DGL
-    itself is not imported.
+    has them with the same dtype and row shape; the rest is left out. DGL is not imported.
 
     Args:
         g: The graph, or any object with the same `ntypes`, `canonical_etypes`, `num_nodes`, `edges` and `nodes`.

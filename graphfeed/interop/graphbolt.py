@@ -258,8 +258,8 @@ def append_negatives(
 class BuiltinDataset(OnDiskDataset):
     """One of GraphBolt's data sets, such as "cora" or "ogbn-products", from a folder; nothing is downloaded.
 
-    Its folder, in `root`, has its name, or this name with "-seeds" appended. The message of a FileNotFoundError says
-    where to put it.
+    Its folder, in `root`, has its name, or this name with "-seeds" appended. Where it is missing, a FileNotFoundError
+    says where to put it.
     """
 
     @checked

@@ -61,8 +61,7 @@ class DataLoader(Generic[Batch]):
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
             options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. "auto"
             begins without workers, measures how long mini-batches take to make and to use, and chooses `num_workers`
-            and `worker`, anew when an epoch is faster or slower by a quarter; `explain()` says why, or why it means
-            None here.
+            and `worker`, anew if an epoch is a quarter faster or slower; `explain()` says why, or why it means None.
         persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
             seconds for the next loader of the same program that has as many workers and the same timeout.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
@@ -92,8 +91,8 @@ class DataLoader(Generic[Batch]):
             also sampled at once from a graph on disk that is larger than the memory, in threads, if 8 have room there.
         memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
             or a text such as "4G", and with "auto" workers also mini-batches in flight and processes. None means a
-            third of what is available for the former, and half for the latter. The LOCAL_WORLD_SIZE ranks of a machine
-            share it alike.
+            third of what is available for the former, half for the latter. The LOCAL_WORLD_SIZE ranks of a machine
+            share it.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
         progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.

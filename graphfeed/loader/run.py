@@ -3,8 +3,7 @@
 Stages hold nothing of a run: one that the loader inserted asks for the context when it begins (`current_run`). A thread
 that a stage starts gets it there. At the end of an epoch all such threads have ended. An exception travels in its
 mini-batch's place, and the rest is cancelled. A loop that is left, by `break`, an exception or the collector, cancels
-the run: waits end, what has not begun is dropped, and a stage that is at work ends with its mini-batch, which nobody
-receives.
+the run: waits end, what has not begun is dropped, and a stage at work ends with its mini-batch, which is dropped.
 """
 
 import os

@@ -25,8 +25,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     the same neighbours both times. The draws depend on the mini-batch's key, the hop and the node's id alone; a
     mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
 
-    The five options from `overlap_fetch` to `asynchronous` are those of samplers on GPUs. Values that would change the
-    result are refused.
+    The five options from `overlap_fetch` to `asynchronous` are those of samplers on GPUs. None may change the result.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.

@@ -26,8 +26,8 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
     becomes an attribute, with an `ItemNameWarning` unless it is `input_id`, which `MiniBatch.to_pyg_data` reads.
 
     Args:
-        batch: Rows of an item set: a member, a tuple of members, or a dict of those by type, which is turned into one
-            dict by type per member.
+        batch: Rows of an item set: a member, a tuple of members, or a dict of those by type, which becomes one dict by
+            type per member.
         names: The item set's names. Without any, the batch itself is returned, with a warning.
     """
     if names is None:

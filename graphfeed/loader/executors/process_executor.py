@@ -52,8 +52,8 @@ class ProcessExecutor(Executor):
 
     Workers start when there is work, take one call at a time in the order of submission, and use one torch thread.
     Arguments are pickled when they are submitted, tensors among them by value. A call costs 0.25 ms with several in
-    flight, and 0.4 to 0.5 ms there and back with one. Daemonic processes, and programs that were read from standard
-    input, can't use it.
+    flight, and 0.4 to 0.5 ms there and back with one. Neither a daemonic process nor a program read from stdin can use
+    it.
 
     Args:
         max_workers: The largest number of processes; None means as many as the cores that this process may use.

@@ -24,8 +24,7 @@ class Profile:
     """Where the time of a loader's epochs goes. `print(profile)` shows a verdict and a table of the stages.
 
     Measuring costs about 3 microseconds for each stage of a mini-batch. Times of stages are medians without what stages
-    within them take; the first mini-batches, for which too few were in flight, are left out. Caches are those of this
-    process.
+    within them take; the first mini-batches, with too few in flight, are left out. Caches are those of this process.
 
     Example:
         >>> import graphfeed as gf

@@ -58,8 +58,7 @@ class MessageReader:
     def read(self, data: Bytes, descriptor: int | None) -> tuple[bytes, list[Bytes]]:
         """Return a message's header, and its buffers, which view the record or the sender's memory.
 
-        The descriptor that came along with a record is closed here. Without one, a block lies in the arena of the block
-        before.
+        The descriptor that came along with a record is closed here. Without one, a block lies in the last arena.
         """
         record = Record.unpack(data)
         try:
@@ -190,8 +189,7 @@ class Inbox:
 
         The arrays view shared memory, are writable, and may be kept. Each of them keeps the whole message alive. Do not
         use them in a process that was forked from this one. `Closed` says that the sender has closed its end, or is
-        dead, and all that it sent was received; an OSError, that the message's memory can't be mapped, or did not
-        arrive.
+        dead, and all that it sent was received; an OSError, that a message's memory can't be had.
         """
         return self.reader.read(*self.socket.receive(timeout_seconds))
 

@@ -23,8 +23,8 @@ def from_pyg(
 
     The id of an edge is its position in `edge_index`. Features share the memory of the data, under PyG's names. Those
     of one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
-    `time_attr`, the name of times of nodes or of edges, and `weight_attr`, that of weights of edges, become attributes
-    of the graph as well.
+    `time_attr`, the name of times of nodes or edges, and `weight_attr`, that of edges' weights, become attributes of
+    the graph.
 
     Raises:
         TypeError: `data` is something else, or has a value that is neither a dense tensor nor a `TensorFrame`.
@@ -51,9 +51,9 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
     """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`. Needs PyG.
 
     Edges are in the order of their ids. The attributes of the graph, which is on the CPU, and all rows of the features,
-    become attributes of their names; a feature takes the place of an attribute of the same name, also for types that
-    have no such feature: `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read has its
-    shape again.
+    become attributes of their names; a feature takes the place of an attribute of the same name, also for types without
+    such a feature: `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read regains its
+    shape.
 
     Raises:
         ValueError: Features of another number of rows than there are nodes or edges, or called as something else is: a

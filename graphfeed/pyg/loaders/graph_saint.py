@@ -59,8 +59,7 @@ def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
 class DrawWalks(Transform):
     """Walks from random nodes, and makes the nodes on the way the input nodes of a mini-batch, in the order of ids.
 
-    A step leads from the destination of an edge to its source. The mini-batch's seeds are dropped. The graph has no
-    types.
+    A step leads from the destination of an edge to its source. The seeds are dropped. The graph has no types.
     """
 
     graph: SamplingGraph

@@ -20,7 +20,7 @@ class ImbalancedSampler(Sampler[int]):
     generator. A draw takes a class, then one of its members, both by integers, so the number of items has no limit.
 
     Args:
-        dataset: The labels, whole numbers from 0 on; or a `Data` with one in `y` for each node, or a data set or list
+        dataset: The labels, whole numbers from 0 on; or a `Data` with one in `y` for each node; or a data set or list
             of `Data` with one each.
         input_nodes: The seeds of the loader, ids or a mask; None is all nodes. Has no effect on graphs of a data set.
         num_samples: How many positions an epoch has; None: as many as there are labels.

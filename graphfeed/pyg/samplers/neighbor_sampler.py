@@ -74,15 +74,13 @@ class NeighborSampler(StageSampler):
     """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, and runs without a back end of PyG's.
 
     PyG's own `NodeLoader` and `LinkLoader` take it too. There, and where you call it, its draws are seeded by torch's
-    default generator; in a loader of this package, by the mini-batch's key. Edge ids are those of the data, so there is
-    no permutation.
+    default generator; in a loader of this package, by the mini-batch's key. Edge ids are those of the data.
 
     Args:
         num_neighbors: As for `NeighborLoader`, the seeds' own hop first; so are the other arguments about sampling, and
             `data`. Stages of a pipeline take the outermost hop first (`graphfeed.NeighborSampler`).
         share_memory: Has no effect: a graph moves to shared memory when processes need it.
-        sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of those from
-            it.
+        sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of its edges.
     """
 
     @refuse_former_arguments

@@ -27,8 +27,7 @@ class Neighborhoods:
     graph: SamplingGraph
     num_neighbors: Any
     """One number per hop, the seeds' own hop first, or a dict of such lists by edge type, or a `NumNeighbors`. -1 takes
-    all neighbours, 0 none. In a graph with types, a number holds for each edge type. Without a number, only the seeds
-    are there."""
+    all neighbours, 0 none. With types, a number holds for each edge type. Without numbers, the seeds are alone."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     subgraph_type: SubgraphType = "directional"
