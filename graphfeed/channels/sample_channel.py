@@ -84,9 +84,10 @@ class SampleChannel(ChannelBase, Closeable):
             return client.put(header, buffers, timeout_seconds)
 
     def get(self, timeout_seconds: float) -> SampleMessage | None:
-        """Return the next sample, or None if none came in time; errors are those of `ShmChannel.recv`.
+        """Return the next sample, or None if none came in time; other errors are those of `ShmChannel.recv`.
 
-        Every thread that receives gets an `EndOfEpoch` once, however late it comes; the next call goes on.
+        Every thread that receives gets an `EndOfEpoch` once, however late it comes; the next call goes on with the next
+        epoch.
         """
         with self._client() as client:
             received = client.get(timeout_seconds)

@@ -96,7 +96,7 @@ class RunContext:
             RUN.reset(run)
 
     def wait(self, cut: Datapipe, side: Side, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that waits for the other side of a cut, which belongs to no process that forked this one."""
+        """Call a function that waits for the other side of a cut; raise a RuntimeError in a forked process."""
         if not self.is_here:
             raise RuntimeError(
                 "this iterator belongs to the process that this one was forked from, and so do its workers; begin "

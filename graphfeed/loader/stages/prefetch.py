@@ -32,7 +32,7 @@ def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
 
 
 class Prefetch(Datapipe):
-    """Runs the stages before it in a thread of its own, some mini-batches ahead, which an abandoned iterator ends."""
+    """Runs the stages before it in a thread, some mini-batches ahead; an iterator that is abandoned ends it."""
 
     datapipe: Datapipe[Any]
     buffer_size: int = 2
