@@ -1,4 +1,4 @@
-"""Compiles the kernels for the CPU ahead, for container images: the command `graphfeed warm-up`."""
+"""Compiles the kernels for the CPU ahead, so that no process waits for them; for container images."""
 
 import argparse
 import sys
