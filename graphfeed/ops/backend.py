@@ -20,10 +20,7 @@ def cuda_extra() -> str:
 
 @cache
 def load(package: str, op: str) -> ModuleType:
-    """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy.
-
-    CUDA kernels without CuPy are an ImportError, and an op without kernels for the device is a ValueError.
-    """
+    """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy."""
     name = f"graphfeed.ops.{package}.{op}"
     op = op.rpartition(".")[2]
     try:
@@ -70,13 +67,10 @@ def check_device(name: str, device: torch.device | str) -> None:
 
 
 def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType:
-    """Return the kernel module of an op for the device of a tensor.
+    """Return the kernel module of an op, such as "structure.compact", for the device of a tensor.
 
-    Args:
-        op: The op with its folder, such as "structure.compact".
-        tensor: The tensor whose device decides.
-        others: Other tensors that the kernels read, by the names of the caller's arguments. A GPU also reads pinned
-            memory, where it has no gaps; any other place is a ValueError, as `load` has its errors.
+    `others` are what else the kernels read, by the names of the caller's arguments: on that device, or pinned and
+    without gaps for a GPU; else that is a ValueError. CUDA kernels without CuPy are an ImportError.
     """
     return load(package_for(op, tensor, **others), op)
 

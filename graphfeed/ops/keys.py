@@ -117,10 +117,9 @@ def minibatch_key() -> Key:
 
 
 def draw_key(hop: int | None = None) -> int:
-    """Return the key of a hop of the stage that this thread is running, for the mini-batch that it is making.
+    """Return the key of a hop of the stage that this thread runs, for its mini-batch; outside of a stage, a random one.
 
-    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Keys differ by hop; without a
-    number, they differ by call. Outside of a stage the key is random (see `seed`).
+    A hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Without a hop, keys differ by call.
     """
     draws = CURRENT.get()
     return draw_unkeyed() if draws is None else draws.at(hop)

@@ -63,10 +63,7 @@ def mapping_of(start: int, stop: int) -> Mapped | None:
 
 
 def map_file(descriptor: int, path: str, size: int, offset: int = 0, *, shared: bool = False) -> NDArray[np.uint8]:
-    """Map bytes of a file from an offset on. What is written goes to copies of its pages, unless it is shared.
-
-    Linux counts only pages that are written to, and so doesn't refuse files that are larger than its memory.
-    """
+    """Map bytes of a file, of which Linux counts what is written to; that goes to copies of pages, unless `shared`."""
     if shared:
         memory = mmap.mmap(descriptor, size, offset=offset)
     elif sys.platform == "linux":

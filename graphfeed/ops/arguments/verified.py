@@ -1,8 +1,6 @@
-"""Remembers which tensors have passed a check, so that they are not checked at each call.
+"""Remembers which tensors have passed a check, which would take a pass over all of a graph for each mini-batch.
 
-Wrong values in a graph's arrays would make a kernel read anything, but a check takes a pass over them, of which a
-mini-batch reads a small part. What is written to the tensors later is not seen: after that, call the check itself, such
-as `graph.check()`.
+What is written to them later is not seen: after that, call the check itself, such as `graph.check()`.
 """
 
 import weakref
@@ -38,10 +36,7 @@ def forget_valid(what: Hashable, tensors: Tensors) -> None:
 
 
 def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> None:
-    """Run a check that raises if tensors are wrong, unless they have passed it or lie on a GPU, to be waited for.
-
-    `what` is the name of the check, and whatever else it depends on. What is no tensor is left to the check.
-    """
+    """Run a check of some name, unless the tensors passed it or lie on a GPU, which would have to be waited for."""
     if not has_passed(what, tensors) and all(getattr(tensor, "is_cpu", True) for tensor in tensors):
         check()
         mark_valid(what, tensors)

@@ -1,7 +1,4 @@
-"""Instructions that kernels use and Python lacks: what each does, as plain Python.
-
-Compiled kernels have machine instructions in their place, from `compiler/lowering.py`.
-"""
+"""Instructions that kernels use and Python lacks, as plain Python; `compiler/lowering.py` has those of the machine."""
 
 import ctypes
 import os
@@ -26,11 +23,7 @@ def count_bits(value: Any) -> int:
 
 
 def mark_below(values: Any, index: Any, limit: Any) -> np.uint64:
-    """Return which of the 32 values of a uint32 array from an index on are below a limit: a bit each, the lowest first.
-
-    LLVM makes no SIMD comparison of a loop over loaded values, with which LABOR's mini-batches take up to 1.3 times as
-    long.
-    """
+    """Return, as bits, which of 32 values of a uint32 array from an index on are below a limit; SIMD compares them."""
     return np.uint64(sum(1 << number for number, value in enumerate(values[index : index + 32]) if value < limit))
 
 

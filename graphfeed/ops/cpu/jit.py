@@ -1,9 +1,8 @@
 """What kernels are written with: the decorators, the types of arguments, and how far to prefetch.
 
-A kernel is a Python function whose annotations say what it takes; `Ids` stands for int32 or int64, for each of which it
-is compiled at its first call. Kernels run without the interpreter lock. They allocate nothing, raise nothing and call
-only `@device_function`s, instructions and NumPy's scalars, so that their machine code needs nothing of Numba's. With
-NUMBA_DISABLE_JIT=1 they are plain Python, for a debugger, with the same results a thousand times as slowly.
+A kernel is a Python function whose annotations say what it takes. It runs without the interpreter lock, allocates and
+raises nothing, and calls only `@device_function`s, instructions and NumPy's scalars, so that its machine code needs
+nothing of Numba's. With NUMBA_DISABLE_JIT=1 it is plain Python, with the same results a thousand times as slowly.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -1,8 +1,7 @@
 """How kernels read values of a mapped file: in the order of the file, and pages ahead of the reads.
 
-A page that is not in memory makes a thread wait for the disk, and one read at a time is a fifth of what a disk can do.
-So the values are sorted by page, the system is told of the pages of the next block of them, and then this block is
-read. No more than two blocks are under way, so that pages are not dropped before they are used.
+The system is told of the pages of the next block of values while one is read, as one read at a time is a fifth of what
+a disk can do. No more blocks are under way, so that no page is dropped before it is used.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,7 @@
 """How kernels look values up: in hash tables with open addressing, and in ascending arrays.
 
-A hash table is an array whose size is a power of two, with -1 in each free slot, of which there must be one. It holds
-keys (`find_key`); or, where keys may be any numbers, the numbers of entries, whose keys are in another array
-(`find_entry`).
+A table's size is a power of two, with -1 in free slots, of which there must be one. It holds keys (`find_key`) or the
+numbers of entries, whose keys are in another array (`find_entry`).
 """
 
 import numpy as np

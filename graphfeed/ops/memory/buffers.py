@@ -1,7 +1,4 @@
-"""Reusable output buffers: a mini-batch's arrays return to a pool when the last tensor that views them dies.
-
-Writing to fresh pages costs more than the copy itself, because the operating system has to clear each page first.
-"""
+"""Output buffers that are used again once the last tensor in them dies, as fresh pages cost more than the copy."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator

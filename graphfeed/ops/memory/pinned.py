@@ -131,8 +131,7 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialised tensor in page-locked memory, which is released with the last tensor that lies there.
 
     Torch's own rounds sizes up to a power of two, stays with the process, and is handed out again as soon as it is
-    freed, also while a kernel reads it. What one process writes, forked ones see too. A RuntimeError says that there is
-    no CUDA device, or that CUDA refuses the memory.
+    freed, also while a kernel reads it. What one process writes, forked ones see too. It fails as `page_lock` does.
     """
     size = prod(shape) * dtype.itemsize
     if size == 0:

@@ -1,8 +1,7 @@
 """Memory that other processes can map, in huge pages where the system has them, which make random reads far faster.
 
-On Linux, it is an anonymous memory file, which other processes open by its owner's process id and descriptor. It has no
-name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Elsewhere, it is a
-file in the temporary folder, removed when its owner exits.
+On Linux, it is an anonymous memory file, which other processes open by its owner's process id and descriptor, and which
+lives as long as one of them maps it. Elsewhere, it is a temporary file, removed when its owner exits.
 """
 
 import atexit
@@ -88,11 +87,7 @@ class MappedMemory:
 
 
 def map_shared(descriptor: int, size: int) -> Bytes:
-    """Map the first `size` bytes of a file, for reading and writing; the last array that views them unmaps them.
-
-    A large mapping begins at a huge page's boundary; otherwise the system would not use huge pages. The descriptor need
-    not stay open.
-    """
+    """Map the first bytes of a file, on a huge page's boundary, to read and write; the last view there unmaps them."""
     if SYSTEM is None:
         return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
     # Reserve more address space than needed, wherever there is some, then map the file over its aligned part.
@@ -114,10 +109,7 @@ def map_shared(descriptor: int, size: int) -> Bytes:
 
 
 def collapse(memory: Bytes) -> bool:
-    """Move the written part of a mapping into huge pages, for every process that maps it; return whether that worked.
-
-    It takes 2 to 4 seconds per GB, once, and only changes how fast the memory is read.
-    """
+    """Move what is written of a mapping to huge pages, for all processes, at 2 to 4 s a GB; tell whether it worked."""
     start = memory.ctypes.data
     whole = memory.size // HUGE_PAGE * HUGE_PAGE
     if SYSTEM is None or whole == 0 or start % HUGE_PAGE:
@@ -137,8 +129,7 @@ def read_at_random(tensors: Iterable[torch.Tensor], *, yes: bool) -> None:
 def populate(memory: Bytes) -> bool:
     """Back a mapping that nobody has written to with huge pages; return whether that worked, for whole ones.
 
-    It takes 0.1 s per GB to clear pages, and up to 2 s of processor time where the system has to free huge pages first.
-    The writes that follow are then many times as fast.
+    It takes 0.1 s per GB, and up to 2 s where the system must free huge pages first; then writes are far faster.
     """
     memory[::HUGE_PAGE] = 0  # the system makes no huge page where there is no small one
     pieces = [memory[begin : begin + POPULATED_BYTES] for begin in range(0, memory.size, POPULATED_BYTES)]

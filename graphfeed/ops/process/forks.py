@@ -15,8 +15,7 @@ RENEWED: "WeakKeyDictionary[object, Callable[..., object]]" = WeakKeyDictionary(
 def renew_in_child(thing: T, function: Callable[[T], object]) -> None:
     """Let a function renew an object, which others keep alive, in each forked process before anything else there.
 
-    It replaces locks, which nobody there releases if another thread held them, and closes what belongs to the parent.
-    It is called with the object, and must not refer to it by itself.
+    It replaces locks, which another thread may hold, and closes what is the parent's, without referring to the object.
     """
     RENEWED[thing] = function
 

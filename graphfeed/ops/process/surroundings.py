@@ -73,11 +73,7 @@ LOCK = ForkLock()
 
 
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
-    """Import a module whose package may be missing; warnings of the import are not shown.
-
-    An ImportError for a package that is not installed says what needs it (`purpose`) and how to install it (`remedy`).
-    Any other error of the import is raised unchanged.
-    """
+    """Import a module whose package may be missing, without warnings; an ImportError says its purpose and remedy."""
     known = IMPORTED.get(module)
     # What is in sys.modules alone may be half imported, by another thread.
     if known is not None and sys.modules.get(module) is known:

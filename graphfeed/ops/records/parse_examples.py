@@ -44,7 +44,7 @@ def parse_examples(
         layout: The features to read.
         out: uint8, contiguous, of `layout.buffer_bytes(len(starts))` bytes; written:
             `layout.columns(out, len(starts))`.
-        defaults: Values for records without a feature, by name, with the dtype and the size of a row. A feature without
+        defaults: Values for records without a feature, by name, with the dtype and the size of a row; a feature without
             a default must be in all records.
 
     Raises:

@@ -101,8 +101,8 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
 def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
     """Assign a slot to each key (int64, 0 or more) in turn, and evict the keys that the policy picks, in the state.
 
-    Return int64: the slot of each key, -1 for keys that are not admitted. A key that has a slot keeps it, and its rank.
-    A call admits at most as many keys as there are slots. A later key may get the slot of an earlier one, so write the
+    Return int64: the slot of each key, -1 for those that are not admitted: a call admits at most as many as there are
+    slots. A key that has a slot keeps it, and its rank. A later key may get the slot of an earlier one, so write the
     values in order.
     """
     check_vector("keys", keys, (torch.int64,))

@@ -18,9 +18,8 @@ BYTES_PER_PLACE = 16
 class CacheSets:
     """The slots of a set-associative cache. The hash of a key selects the set that may hold it.
 
-    Place `way` of set `number` is slot `number * ways + way`. Look-ups and replacements change the tensors, so only one
-    of them may run at a time. Each takes keys (int64, 0 or more, not checked) and the number of a request, greater than
-    those of all earlier ones.
+    Place `way` of set `number` is slot `number * ways + way`. Look-ups and replacements change the tensors, so one may
+    run at a time. They take keys (int64, 0 or more, not checked) and the number of a request, above all earlier ones.
     """
 
     keys: torch.Tensor
@@ -80,9 +79,8 @@ def find_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Ten
 def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
     """Assign a slot to each key. In each set, the least recently used key is evicted, and among equals the first one.
 
-    Return int64: the slot of each key, -1 for keys that are not admitted. A key that has a slot keeps it. Keys that
-    this request or a later one used or stored are not evicted, and a key without another place is not admitted. So no
-    two of the keys, which must differ, get the same slot. They are sorted by set.
+    Return int64: the slot of each key, -1 where all places have keys that this request or a later one used or stored.
+    A key that has a slot keeps it. The keys, which must differ, are sorted by set.
     """
     return find_slots("replace_in_sets", sets, keys, request)
 

@@ -26,10 +26,9 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
     Args:
         values: Any dtype, shape (rows, ...).
-        index: int32 or int64, 1-D, in `0 .. rows - 1`. Negative ids don't count from the end but are errors.
+        index: int32 or int64, 1-D, in `0 .. rows - 1`: all others, also negative ones, are an IndexError.
 
     Raises:
-        IndexError: An id lies outside of the rows.
         ValueError: The values lie on another device than the index and are not pinned, or require gradients where these
             are enabled: the rows would have none.
 
@@ -134,12 +133,9 @@ def gather_parts(
 ) -> None:
     """Copy `out[i] = parts[owners[i]][places[i]]`; where a part is None, the row of `out` stays as it is.
 
-    It is one pass over the rows, with the next ones prefetched as in `gather_rows`.
-
     Args:
         parts: Tensors on the CPU, of the same dtype and shape of a row.
-        owners: The part of each row: integers, in `0 .. len(parts) - 1`.
-        places: The place in its part, int32 or int64, as long as `owners`.
+        owners, places: The part of each row, in `0 .. len(parts) - 1`, and the place in its part, int32 or int64.
         out: Written; contiguous, shape (len(owners), ...), of the dtype of the parts.
 
     Raises:
@@ -147,8 +143,7 @@ def gather_parts(
         ValueError: The lengths, or the rows of parts and output, differ; or `out` is not contiguous.
 
     Example:
-        >>> out = torch.zeros(3, 1)
-        >>> parts = [torch.tensor([[1.0], [2.0]]), None, torch.tensor([[3.0]])]
+        >>> out, parts = torch.zeros(3, 1), [torch.tensor([[1.0], [2.0]]), None, torch.tensor([[3.0]])]
         >>> gather_parts(parts, torch.tensor([2, 1, 0]), torch.tensor([0, 5, 1]), out)
         >>> out.flatten().tolist()
         [3.0, 0.0, 2.0]
@@ -209,8 +204,8 @@ def copy_rows(
 ) -> None:
     """Copy `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order; of equal targets, the last one wins.
 
-    It takes as long as `gather_rows`. Unless the targets are distinct, a GPU needs 8 bytes of scratch memory per row of
-    `out`.
+    It takes as long as `gather_rows`. Unless the targets are known to be `distinct`, a GPU needs 8 bytes of scratch
+    memory per row of `out`.
 
     Args:
         source: Shape (rows, ...).
@@ -218,7 +213,6 @@ def copy_rows(
             does not check them.
         out: Written; contiguous, with rows of the same number of bytes.
         to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, or -1 to skip a row.
-        distinct: Whether the caller knows that no two targets are equal.
 
     Raises:
         IndexError: A row lies outside of a tensor.

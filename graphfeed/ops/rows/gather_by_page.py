@@ -22,10 +22,9 @@ Each: TypeAlias = Callable[..., Iterable[Any]]
 
 
 def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return `values[positions]` of a mapped array (see `gather_each_by_page`), read in the order of its file.
+    """Return `values[positions]` of a mapped array, as `gather_each_by_page` does for several.
 
-    For pages that are on the disk: the system reads many of them at a time. Where all are in memory, sorting costs more
-    than `take_rows`.
+    Where all pages are in memory, sorting costs more than `take_rows`.
 
     Example:
         >>> gather_by_page(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))

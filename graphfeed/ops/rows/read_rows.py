@@ -20,15 +20,13 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 def read_rows(
     descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor, gap_bytes: int = 0
 ) -> None:
-    """Read row `ids[i]` of an open file into `out[places[i]]`.
+    """Read row `ids[i]` of an open file, in which row 0 begins at `start`, into `out[places[i]]`.
 
     Rows that are near to each other take one system call of up to a megabyte together, and are copied from there; a
     repeated id is read once. Reads begin and end at multiples of 4096 bytes, so that the file may be opened with
     `os.O_DIRECT`, and don't use the file's own position, so threads may share a descriptor.
 
     Args:
-        descriptor: The descriptor of a file that is open for reading.
-        start: The offset of row 0 in the file.
         ids: int64, ascending, 0 or more.
         out: Written; contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
         places: int64, as long as `ids`, in `0 .. len(out) - 1`.
@@ -84,10 +82,7 @@ def whole_blocks(size: int) -> Bytes:
 
 
 def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" = None) -> Bytes:
-    """Return a part of an open file, read by the blocks in which it lies, into a buffer if one is given.
-
-    It fails as `read_bytes` does.
-    """
+    """Return a part of an open file, read by the blocks in which it lies, into a buffer if given; see `read_bytes`."""
     check_count("start", start, 0, LARGEST)
     skipped = start % BLOCK_BYTES
     blocks = -(-(skipped + size) // BLOCK_BYTES) * BLOCK_BYTES

@@ -41,9 +41,8 @@ def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
         >>> note_rows(plan, torch.tensor([7, 2, 7]), number=0, first=0, first_before=0)
         Noted(rows=2, kept=0)
         >>> plan = begin_window(plan, first=0)
-        >>> rows, slots = place_rows(plan, first=0)
-        >>> rows.tolist(), slots.tolist()
-        ([2, 7], [0, 1])
+        >>> place_rows(plan, first=0)
+        (tensor([2, 7]), tensor([0, 1]))
         >>> find_slots(plan, torch.tensor([7, 3])).tolist()
         [1, -1]
     """
@@ -80,7 +79,7 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
     Args:
         plan: Changed.
         ids: int32 or int64, on the CPU.
-        number: The number of the mini-batch, below 2^31 - 2 and larger than that of the one before.
+        number: Of the mini-batch: below 2^31 - 2, and larger than that of the one before.
         first, first_before: The number of the first mini-batch of this window, and of the window before.
 
     Raises:
@@ -94,10 +93,9 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
 
 
 def begin_window(plan: RowPlan, first: int) -> RowPlan:
-    """Return the plan once a window, which `first` begins, is complete: what it lacks waits, and the next is collected.
+    """Return the plan, in place of the given, once the window that `first` begins is complete; what it lacks waits.
 
-    Rows of the window before that wait still get no slot, unless this one needs them too. The plan that is given is
-    changed, and not to be used any more.
+    Rows of the window before that wait still get no slot, unless this one needs them too. The next window is collected.
     """
     kernels("rows.row_plan", torch.empty(0)).give_up_waiting(plan, first)
     return plan._replace(
@@ -108,8 +106,7 @@ def begin_window(plan: RowPlan, first: int) -> RowPlan:
 def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Give slots to the first rows that wait, as far as there are some; return both, int64, ascending.
 
-    It costs two passes over all slots of the plan, which is changed. What mini-batch number `first` needs, the first
-    that is not yet used, and later ones, stays.
+    It costs two passes over all slots. What mini-batches from `first` on, the next to be used, need stays.
     """
     module, counts = kernels("rows.row_plan", torch.empty(0)), np.zeros(MOST_MET + 1, np.int64)
     if not plan.num_waiting[0]:

@@ -9,13 +9,9 @@ from graphfeed.ops.memory import buffers
 
 
 def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTHING) -> torch.Tensor:
-    """Return positions in a row, int64, drawn independently, with replacement; each by the key and its number alone.
+    """Return positions in `0 .. size - 1`, int64, with replacement, each drawn by the key and its number alone.
 
-    Args:
-        count: How many.
-        size: How many places there are.
-        cumulative: int64: the running sums of the places' weights, as `cumulate_weights` makes them of one column;
-            nothing: all places are alike.
+    They are drawn by the running sums of weights, as `cumulate_weights` makes them of one column, if these are given.
 
     Raises:
         ValueError: There is no place, or not a weight for each, or the running sums fall or end at 0.

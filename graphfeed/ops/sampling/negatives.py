@@ -102,15 +102,13 @@ def sample_negative_pairs(
 ) -> torch.Tensor:
     """Return `count` negative pairs of a source and a destination, int64, each drawn until it is a valid one.
 
-    A pair is right if both nodes exist at its time and it is none of some edges. The probability of each that is right
-    is in proportion to the product of its nodes' weights, as long as a right one comes up in 32 draws. Where almost all
-    are wrong, all destinations of one source are looked at, which costs a pass over the nodes and their in-edges.
-
-    Pair `i` is a function of the key and of `i` alone. The look for an edge costs a read of the destination's in-edges.
+    A pair is right if both nodes exist at its time and it is none of some edges, for which the destination's in-edges
+    are read. The probability of each that is right is in proportion to the product of its nodes' weights, as long as a
+    right one comes up in 32 draws. Where almost all are wrong, all destinations of one source are looked at, which
+    costs a pass over the nodes and their in-edges. Pair `i` is a function of the key and of `i` alone.
 
     Args:
-        sources: What the sources are drawn from; or the source of each pair, int64.
-        destinations: What the destinations are drawn from.
+        sources, destinations: What they are drawn from; or the source of each pair, int64.
         limits: int64: the time of each pair; nothing: times don't matter.
         edges: What a pair must not be.
 

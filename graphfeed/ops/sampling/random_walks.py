@@ -15,12 +15,8 @@ def random_walks(
 
     A step leads from a column to the source of one of its edges, so against the direction of a graph in compressed
     sparse columns. A walk that comes to a node without edges stays there. Walk `i` is a function of the key, of its
-    start and of `i` alone. The result is int64, shape (walks, num_steps + 1); the starts come first.
-
-    Args:
-        starts: Where each walk begins, int32 or int64.
-        num_steps: How many steps each takes.
-        first_step: How many steps the walks have taken before.
+    start and of `i` alone. The result is int64, shape (walks, num_steps + 1): the starts, int32 or int64, come first.
+    `first_step` is how many steps the walks have taken before.
 
     Raises:
         ValueError: A start lies outside of the graph, a number of steps is negative, or the arrays are not a graph's.

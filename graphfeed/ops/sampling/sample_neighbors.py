@@ -1,7 +1,7 @@
 """Sample in-edges of nodes: one hop, not relabelled.
 
 LABOR-0 is that of "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339),
-as the sequential Poisson sampling of its appendix A.3: the columns of a hop choose the same neighbours where they can.
+by the sequential Poisson sampling of its appendix A.3.
 """
 
 from graphfeed.ops.arguments import check_ids, check_vector

@@ -12,9 +12,9 @@ from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensur
 
 
 class TemporalGraph(NamedTuple):
-    """The arrays of a graph for temporal sampling. None is not there: without times, all edges are before any time.
+    """The arrays of a graph for temporal sampling; without times (None), all edges are before any time.
 
-    An edge's rank is the position that it has once the edges of each column are sorted by time.
+    An edge's rank is its position once the edges of each column are sorted by time.
     """
 
     indptr: torch.Tensor

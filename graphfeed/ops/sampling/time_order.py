@@ -46,16 +46,12 @@ def earliest_times(times: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
 
 
 def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor | None = None) -> TimeOrder:
-    """Return the edges of each column by time.
+    """Return the edges of each column by time (int64, one per edge).
 
     This is done once per graph. If the edges are sorted already, as in a graph made of an edge list in the order of
     time, it takes one pass and no memory; else a sort of each column, and 16 bytes per edge. A GPU sorts all edges at
-    once, and needs about 50 bytes per edge meanwhile.
-
-    Args:
-        indptr: Column starts, shape (nodes + 1,).
-        times: int64, one per edge.
-        types: Edge types, ascending inside each column, if the edges of each type are to be sorted by themselves.
+    once, and needs about 50 bytes per edge meanwhile. With `types`, which ascend inside each column, the edges of each
+    type are sorted by themselves.
 
     Raises:
         ValueError: `indptr` holds no column starts, or the number of times or of types is wrong.

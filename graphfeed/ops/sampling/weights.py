@@ -17,16 +17,13 @@ WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the running sum of each column's weights in units of 2**-31 of the column's largest, int64, one per edge.
 
-    A weight above 0 counts at least one unit, so that its edge stays eligible. In a mask all True values weigh the
-    same. This is done once per graph; it takes a pass over the edges, with a progress bar after a second, and 8 bytes
-    per edge, on huge pages where the system has them, on the device of the weights; in pinned memory if they are.
-
-    Args:
-        indptr: Column starts, shape (nodes + 1,).
-        weights: One per edge: bool, float16, bfloat16, float32 or float64; finite and not negative.
+    A weight (bool, float16, bfloat16, float32 or float64) above 0 counts at least one unit, so that its edge stays
+    eligible. In a mask all True values weigh the same. This is done once per graph; it takes a pass over the edges,
+    with a progress bar after a second, and 8 bytes per edge, on huge pages where the system has them, on the device of
+    the weights; in pinned memory if they are.
 
     Raises:
-        ValueError: `indptr` holds no column starts, or the number of weights or a weight is wrong.
+        ValueError: `indptr` holds no column starts, there are not as many weights, or one is negative or not finite.
     """
     check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
     check_vector("weights", weights, WEIGHT_DTYPES)
@@ -93,15 +90,11 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     the weights are (the guide table of Chen and Asau, 1974). Draws choose the same edges with guides and without; the
     table is empty if they find these without, as where weights are nearly equal.
 
-    This is done once per graph; it takes a pass over the edges, with a progress bar after a second, and 4 bytes per
-    edge, on huge pages where the system has them.
-
-    Args:
-        indptr: Column starts, shape (nodes + 1,), on the CPU.
-        cumulative: Fixed-point weights, as `cumulate_weights` returns them.
+    This is done once per graph, on the CPU; it takes a pass over the edges, with a progress bar after a second, and 4
+    bytes per edge, on huge pages where the system has them.
 
     Raises:
-        ValueError: The arrays are not column starts and running sums.
+        ValueError: The arrays are not column starts and running sums, as `cumulate_weights` returns them.
     """
     check_vector("cumulative", cumulative, (torch.int64,))
     ensure_cumulative(indptr, cumulative)

@@ -23,8 +23,7 @@ def join_columns(
     takes a third of the time of an operation for each of the three.
 
     Args:
-        indptrs: Column starts of each, int32 or int64, shape (columns + 1,).
-        indices, ids: The row and the id of each edge, int32 or int64.
+        indptrs, indices, ids: Column starts of each, and the row and the id of each edge, int32 or int64.
         marks: For each, whether its first edges are kept, bool; all others are.
 
     Raises:
@@ -69,24 +68,21 @@ def merge_columns(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Merge columns of edges, each at its position; read and write each value once.
 
+    Return where each column starts, int64, one longer than there are columns; and the arrays, column by column.
+
     Args:
         places: For each part, the places of its columns, int64; together these are `0 .. columns - 1`, each once.
         counts: For each part, the number of edges of its columns, int32 or int64.
         values: For each part, arrays of integers with one value per edge, column by column.
         dtypes: The dtypes of the result, for each array; those of the parts may have fewer bits.
 
-    Returns:
-        Where each column starts, int64, one longer than there are columns; and the arrays, column by column.
-
     Raises:
         ValueError: The arrays don't fit together.
 
     Example:
         >>> places, counts = [torch.tensor([1]), torch.tensor([0, 2])], [torch.tensor([3]), torch.tensor([1, 0])]
-        >>> values = [[torch.tensor([5, 6, 7])], [torch.tensor([8])]]
-        >>> offsets, [ids] = merge_columns(places, counts, values, [torch.int64])
-        >>> offsets.tolist(), ids.tolist()
-        ([0, 1, 4, 4], [8, 5, 6, 7])
+        >>> merge_columns(places, counts, [[torch.tensor([5, 6, 7])], [torch.tensor([8])]], [torch.int64])
+        (tensor([0, 1, 4, 4]), [tensor([8, 5, 6, 7])])
     """
     check_parts(places, counts, values, dtypes)
     offsets = np.zeros(sum(map(len, places)) + 1, dtype=np.int64)
@@ -141,11 +137,10 @@ def check_parts(
 def shift_columns(
     offsets: torch.Tensor, values: torch.Tensor, shifts: torch.Tensor, dtype: torch.dtype = torch.int64
 ) -> torch.Tensor:
-    """Return values, which lie column by column, each plus the shift of its column. It reads and writes each once.
+    """Return values, int64, which lie column by column, each plus the shift of its column; read and write each once.
 
     Args:
         offsets: int64: where each column starts, one longer than there are columns.
-        values, shifts: int64; one shift per column.
         dtype: int64, or int32 if the caller knows that the sums fit.
 
     Raises:

@@ -34,11 +34,8 @@ def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | No
     """Give each node of a hop a position: seeds first and verbatim, then new nodes by first appearance.
 
     A seed that occurs twice keeps both positions, and neighbours refer to the first. A neighbour costs one random read
-    if a dense map of `num_nodes` fits the memory limit, else a hash look-up. A GPU always hashes.
-
-    Args:
-        seeds, neighbors: Node ids, int32 or int64, both of the same dtype.
-        num_nodes: An upper bound of the ids; with None, large ids are hashed. A GPU does not check ids.
+    if a dense map of `num_nodes`, an upper bound of the ids, fits the memory limit, else a hash look-up. A GPU always
+    hashes, and does not check ids. All ids have one dtype.
 
     Raises:
         ValueError: An id is negative or not below `num_nodes`.
@@ -121,7 +118,6 @@ def compact_parts(
         seed_starts: int64: where each node type's seeds start. This and the next two lie on the CPU.
         neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
         sources: int64: node type of each edge type's neighbours.
-        num_nodes: As for `compact`.
     """
     largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
     module = kernels("structure.compact", seeds, neighbors=neighbors)

@@ -272,12 +272,10 @@ def expand_indptr(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Repeat each column's id once for each of its edges: CSC to COO.
+    """Repeat each column's id, `node_ids` or else 0, 1, 2, ..., once for each of its edges: CSC to COO.
 
     Args:
-        indptr: Column starts.
         dtype: The dtype of the result; that of `node_ids` if None.
-        node_ids: Id of each column; 0, 1, 2, ... if None.
         output_size: The number of edges, if the caller knows it.
         out: Where to write the result; a new tensor if None.
 
@@ -323,12 +321,9 @@ def indptr_edge_ids(
     offset: torch.Tensor | None = None,
     output_size: int | None = None,
 ) -> torch.Tensor:
-    """Return each edge's position in its column, counted from the column's offset.
+    """Return each edge's position in its column, counted from the column's `offset`, or from 0.
 
-    Args:
-        indptr, output_size: As for `expand_indptr`.
-        dtype: The dtype of the result; if None, that of `offset`, or else of `indptr`.
-        offset: The number of each column's first edge; 0 if None.
+    The dtype is that of `offset`, or else of `indptr`, if None. The rest is as for `expand_indptr`.
 
     Raises:
         ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.

@@ -35,17 +35,14 @@ def induce_trees(
     leads from the first place.
 
     Args:
-        indptr, indices: The graph's edges.
         columns: The column of each node, int64; where the columns are those of a graph, this is its id.
-        nodes: The id of each node, int64, one tree after the other.
-        starts: Where each tree begins among the nodes, and where the last one ends; int64.
+        nodes, starts: int64: the id of each node, tree after tree, and where each tree begins and the last one ends.
 
     Raises:
         ValueError: A column that there is not, a negative id, or lengths that don't fit together.
 
     Example:
-        >>> graph = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
-        >>> nodes = torch.tensor([0, 1, 0])
+        >>> graph, nodes = (torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])), torch.tensor([0, 1, 0])
         >>> found = induce_trees(*graph, nodes, nodes, torch.tensor([0, 2, 3]))
         >>> found.sources.tolist(), found.destinations.tolist()
         ([1, 0], [0, 1])

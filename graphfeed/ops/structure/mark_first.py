@@ -18,10 +18,6 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
     a column are the same if their ids are. What one list has twice stays twice. Return for each list, bool, shorter
     than there are edges: whether its first edges are there for the first time. All others are.
 
-    Args:
-        indptrs: Column starts of each list, int32 or int64, shape (columns + 1,).
-        ids: The id of each edge, int32 or int64.
-
     Raises:
         ValueError: Columns that fall, where they are read, or do not end at the number of ids; another number of lists.
 

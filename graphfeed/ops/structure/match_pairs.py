@@ -36,9 +36,8 @@ def match_pairs(
 
     Args:
         indptr, indices: Column starts, and the row of each edge.
-        destinations: Id of each column.
+        destinations, rows: Id of each column, and of each row; None if `indices` are ids.
         pairs: Source and destination ids, shape (N, 2); duplicates are allowed.
-        rows: Id of each row; None if `indices` are ids.
 
     Raises:
         ValueError: The pairs have another shape, `indptr` is none, the lengths of arrays don't match, or an edge has no

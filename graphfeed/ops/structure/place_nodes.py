@@ -41,12 +41,9 @@ def place_nodes(
     Return how many nodes of the range have another part than before.
 
     Args:
-        indptr: The column starts of the nodes of the range, shape (nodes + 1,), as indexes of `indices`.
-        indices: The source of each edge of the whole graph, int32 or int64.
-        parts: int32: the part of each node of the graph, or -1. Those of the range are written.
-        loads: int64: how many nodes each part has, of those for which the limit holds. Written.
-        first: The first node of the range.
-        limit: How many nodes a part may have.
+        indptr: The column starts of the nodes of the range, as indexes of the whole graph's `indices`.
+        parts: int32: the part of each node of the graph, or -1. Those of the range, from `first` on, are written.
+        loads: int64: how many nodes each part has, of those for which the `limit` holds. Written.
         items: The items of the nodes, if these are balanced too.
 
     Raises:

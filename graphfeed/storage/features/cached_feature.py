@@ -86,11 +86,10 @@ class CachedFeature(Feature):
 
         Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it. If
         the new rows have another shape, dtype or number, as in layer-wise inference, the feature gets a new cache of
-        its own, with as many bytes and statistics that begin again; the old one is freed when all that share it have
-        left it. Features that `cpu_cached_feature` or `gpu_cached_feature` put behind one cache each get their share of
-        its bytes by rows; those that you made on one cache by their class get all of them each. Such an update must not
-        run while another thread reads. If there is no room for the new cache, that is an error, and the new rows are
-        read without a cache.
+        its own, with statistics that begin again; the old one is freed when all that share it have left it. Features
+        that `cpu_cached_feature` or `gpu_cached_feature` put behind one cache each get their share of its bytes by
+        rows; those that you made on one cache by their class get all of them each. No other thread may read meanwhile.
+        If there is no room for the new cache, that is an error, and the new rows are read without a cache.
 
         If the fallback's rows can't be overwritten because they lie in a file, `value` itself becomes the fallback.
 

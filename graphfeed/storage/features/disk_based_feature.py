@@ -114,11 +114,10 @@ class DiskBasedFeature(ReadsAhead):
         return descriptor
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Read the rows at `ids`, or all rows if None, from the file into memory.
+        """Read the rows at `ids`, or all rows if None, from the file into memory, or to the GPU on which the ids lie.
 
-        With ids on a GPU, the rows are returned there. They pass through page-locked memory of a fixed size: while some
-        are copied on the current stream, the next ones are read. An id outside of the rows raises an IndexError, a
-        failed read an OSError.
+        To a GPU they pass through page-locked memory of a fixed size: while some are copied on the current stream, the
+        next ones are read. An id outside of the rows raises an IndexError, a failed read an OSError.
         """
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
@@ -135,8 +134,7 @@ class DiskBasedFeature(ReadsAhead):
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Let the pool read many rows into memory, past the page cache where the system can do so.
 
-        Rows that lie near to each other are read at once, so those of a dense part of the file come at the speed of
-        reading it in order: with 4 of 32 million rows of 128 bytes wanted, at 1.5 GB/s rather than 0.05.
+        Rows that lie near to each other are read at once: for 4 of 32 million rows of 128 bytes, at 1.5 GB/s, not 0.05.
         """
         parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
         return [self._submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]

@@ -174,16 +174,14 @@ class ReadsAhead(Feature):
 class RemoteFeature(Feature):
     """A feature some of whose rows are remote, so that a read waits for them. A cache in memory keeps those alone.
 
-    Such a cache asks for all that it lacks in one call of `read_async`, whose only stage should ask at once and wait
-    when its result is waited for.
+    It asks for all that it lacks in one `read_async`, whose only stage should ask at once, and wait when waited for.
     """
 
     @abstractmethod
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
         """Split rows, whose ids were checked, into remote ones and local ones, which can be read without waiting.
 
-        Return the positions of the ids whose rows are remote, ascending, int64; and a function that writes the local
-        rows to a tensor with a row for each id.
+        Return the positions of remote ones, int64, ascending, and a function that writes the local ones into all.
         """
 
 
@@ -250,11 +248,11 @@ class TorchBasedFeature(Shareable, Feature):
         self._metadata = metadata or {}
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself.
+        """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself, on the tensor's device.
 
-        The rows are returned on the tensor's device. With a pinned tensor and ids on a GPU, the GPU reads the rows over
-        the bus and they are returned there. A read takes a bit less than twice the time of a memcpy of the same size.
-        An id outside of the rows, also one below 0, raises an IndexError.
+        With a pinned tensor and ids on a GPU, the GPU reads the rows over the bus and they are returned there. A read
+        takes a bit less than twice the time of a memcpy of the same size. Ids outside of the rows
+        are an IndexError.
         """
         if ids is None:
             return self._tensor
@@ -277,10 +275,9 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Replace the tensor, or overwrite the rows at `ids` in place.
+        """Replace the tensor, or overwrite the rows at `ids` in place, for which those of a read-only array are copied.
 
-        Rows of a read-only array are copied before the first of them is overwritten. If the old tensor was pinned, the
-        new one is, too, and memory that `pin_memory_()` had locked is released.
+        If the old tensor was pinned, the new one is, too, and memory that `pin_memory_()` had locked is released.
         """
         if ids is None:
             self._replace(check_rows(value), is_read_only(value))

@@ -110,8 +110,7 @@ class CPUFeatureCache(RowCache):
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. If not even one row fits, the cache keeps
                 nothing, and takes the hundred bytes of an empty cache.
-            row_shape: Shape of a row.
-            dtype, policy, num_parts, pin_memory: As for the class.
+            row_shape, dtype, policy, num_parts, pin_memory: The shape of a row; the others are as for the class.
             most_rows: How many rows there are to be kept; None if nobody knows.
 
         Example:

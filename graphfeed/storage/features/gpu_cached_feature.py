@@ -83,8 +83,7 @@ class GPUFeatureCache(RowCache):
 
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`; if not even one row fits, nothing is kept.
-            row_shape: Shape of a row.
-            dtype, device: As for the class.
+            row_shape, dtype, device: The shape of a row; the others are as for the class.
             most_rows: How many rows there are to be kept; None if nobody knows. The cache gets twice as many places at
                 most, with which hardly a set lacks one for a key of its own.
 
@@ -99,15 +98,7 @@ class GPUFeatureCache(RowCache):
         return cls((rows, *row_shape), dtype, device)
 
     def query(self, keys: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the rows that the cache has for some keys.
-
-        Args:
-            keys: int32 or int64, 1-D, in any order; keys may repeat.
-            offset: Added to each key, to keep features apart that share a cache. The sums must be 0 or more.
-
-        Returns:
-            One row per key, not filled in where it is missing; the positions of the missing rows; and their keys.
-        """
+        """Return the rows that the cache has, as `CPUFeatureCache.query` does, without the bounds of parts."""
         looked_up = self._look_up(keys, offset)
         return looked_up.values, looked_up.missing_index, looked_up.missing_keys
 

@@ -15,8 +15,7 @@ from graphfeed.storage.memory.cache_use import Cache
 class RowMemory:
     """Memory of at most `max_size_in_bytes` for slow features, each of which gets its share by the bytes of its rows.
 
-    The first epoch takes it, and rows stay for the next one. One that begins while another uses it takes as much once
-    more.
+    The first epoch takes it, and rows stay for the next one. One that begins while another uses it takes as much again.
     """
 
     def __init__(self, features: Mapping[StoreKey, ReadsAhead], max_size_in_bytes: int) -> None:

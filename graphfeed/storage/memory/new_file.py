@@ -1,8 +1,7 @@
 """Files that get their name when they are whole, and how they are known to be as they were then, without reading them.
 
-What was checked when a file was written need not be checked again at each opening, which would read all of it. So its
-writer notes a time, in the file or in the metadata beside it, and gives the file that time of modification. Whatever
-writes to the file changes that; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does not.
+The writer notes a time, in the file or in the metadata beside it, and gives the file that time of modification.
+Whatever writes to the file changes that; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does not.
 """
 
 import glob

@@ -114,10 +114,7 @@ class FilePlace:
 
 
 def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[FilePlace | Handle | None]:
-    """Return where other processes find each tensor of the CPU: in shared memory or in a file.
-
-    It is None for those that lie in neither, or not as the file has it, or in a file and have at most `fewest_bytes`.
-    """
+    """Return where others find each tensor: in shared memory, or, of more than `fewest_bytes`, in a file; else None."""
     return [
         find_handle(tensor) or (find_in_file(tensor) if tensor.nbytes > fewest_bytes else None) for tensor in tensors
     ]

@@ -160,8 +160,7 @@ class Frame:
 def read_frame(memory: Bytes, largest_head: int | None = None) -> tuple[bytes, list[Bytes], int]:
     """Return the header, the buffers, which view the memory, and the size of the frame at the beginning of some memory.
 
-    Raises a ValueError if it is no frame, ends behind the memory, or has more than `largest_head` bytes before the
-    buffers.
+    A ValueError says that it is none, ends behind the memory, or has over `largest_head` bytes before the buffers.
     """
     if memory.size < SIZES.size:
         raise ValueError(f"a frame of tensors has at least {SIZES.size} bytes, but {memory.size} came")

@@ -104,9 +104,9 @@ def all_pinned(tree: Any) -> bool:
 def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
     """Return a tree with its tensors, and its objects that have a `to` method, on a device.
 
-    The device "pinned" stands for page-locked CPU memory. Dense CPU tensors and objects with a `pin_memory` method
-    move there; everything else stays where it is. On their way to pinned memory or a GPU, tensors of less than 256 KiB
-    go through one block, where they stay side by side: a copy of each would take the driver longer than the bus.
+    The device "pinned" stands for page-locked CPU memory. Dense CPU tensors and objects with a `pin_memory` method move
+    there; everything else stays where it is. On their way to pinned memory or a GPU, tensors of less than 256 KiB go
+    through one block, where they stay side by side.
     """
     pinned = str(device) == "pinned"
     small: dict[int, torch.Tensor] = {}

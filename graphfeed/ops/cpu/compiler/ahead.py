@@ -1,7 +1,4 @@
-"""Other processes that compile kernels, all of them ahead or some that a pipeline waits for: one for each line.
-
-They import neither torch nor the packages that do, which would take longer than a kernel.
-"""
+"""Processes that compile kernels, one for each line that they read, without torch, whose import takes longer."""
 
 import json
 import os

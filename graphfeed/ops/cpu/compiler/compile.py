@@ -1,7 +1,6 @@
 """Numba: from a kernel and a choice of dtypes to an object file. Nothing else imports this module.
 
-Numba makes a C callback that takes the address of a kernel's arguments, with all functions inlined, and LLVM writes its
-object file. So no error code of Numba's is checked, no reference is counted, and only the C library is called.
+All functions are inlined into a C callback: so no error code of Numba's is checked, and no reference counted.
 """
 
 import re

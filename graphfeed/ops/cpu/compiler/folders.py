@@ -1,7 +1,6 @@
 """The folders where machine code may lie, who else could write to them, and what is said of compiling, each once.
 
-Whoever can write machine code decides what this process executes. So a folder or file is used only if nobody can write
-to it but its user, root, and those who can write to the package as well.
+A folder or file is used only if nobody can write to it but its user, root, and those who can write to the package.
 """
 
 import logging

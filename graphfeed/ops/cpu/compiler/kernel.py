@@ -29,10 +29,7 @@ class MachineCode(NamedTuple):
 
 
 class Kernel:
-    """A function that is compiled for each choice of the dtypes that its annotations leave open, at the first call.
-
-    Arrays are tensors or NumPy arrays; a `Block` may take the place of a named tuple.
-    """
+    """A function of tensors, NumPy arrays and `Block`s, compiled at the first call with each choice of dtypes."""
 
     __name__: str
     __module__: str

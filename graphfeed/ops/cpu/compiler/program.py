@@ -1,7 +1,6 @@
 """Kernels that run one after the other, in one call that releases the interpreter lock.
 
-A thread that comes back to Python after each kernel would wait for that lock each time, for up to 5 ms. So a program is
-a list of small kernels with their arguments, which one loop in machine code calls by their addresses.
+Coming back to Python after each would mean to wait for that lock each time, for up to 5 ms.
 """
 
 from array import array
@@ -51,10 +50,7 @@ def load_all(wanted: Iterable[tuple[Kernel, tuple[str, ...]]]) -> None:
 
 
 class Program:
-    """Kernels with their arguments, in order. Each returns 0, or another number to stop the program.
-
-    A program can be run many times: blocks may get other arrays, and arrays other values.
-    """
+    """Kernels with their arguments, to be run many times in order. One that doesn't return 0 stops the program."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[Kernel, tuple[Any, ...]]] = []

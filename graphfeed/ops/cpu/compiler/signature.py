@@ -118,10 +118,7 @@ def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[
 
 
 class Block:
-    """A named tuple of arrays as words, which kernels take in place of the tuple.
-
-    The words keep their place in memory, so an array can be replaced by another of its dtype after programs were made.
-    """
+    """A named tuple of arrays as words that keep their place in memory, so that programs see what replaces an array."""
 
     def __init__(self, values: Any) -> None:
         self.kind, self.chosen = type(values), Chosen()

@@ -1,8 +1,7 @@
 """A cache of compiled kernels on disk. What fails there is compiled anew, and no other file is run.
 
-A file holds one kernel for one choice of dtypes. Its name has a digest of all that the machine code depends on (the
-processor, Numba, LLVM, the sources of all kernels), and it begins with a digest of its content, as what a full or
-failing disk has cut off or changed must not run. Nor is a file run that others can write to.
+A file's name has a digest of all that its machine code depends on (the processor, Numba, LLVM, the sources of all
+kernels), and it begins with a digest of its content, in case a disk has cut it off or changed it.
 """
 
 import os

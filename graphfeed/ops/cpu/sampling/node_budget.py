@@ -1,7 +1,4 @@
-"""Kernels that sample nodes of each type by how well they are joined to those that were sampled before.
-
-Known nodes are kept in the order in which they were met, and found there by a hash table.
-"""
+"""Kernels that sample nodes of each type by how well they are joined to those that were sampled before."""
 
 from typing import NamedTuple
 

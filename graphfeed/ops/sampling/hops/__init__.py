@@ -1,5 +1,4 @@
-"""All hops of a mini-batch.
+"""All hops of a mini-batch; single hops for a GPU are one folder up.
 
-A recipe says which passes sample a mini-batch, a program chains them, and arrays keep what they read and write. The
-passes themselves are in `graphfeed.ops.cpu.sampling.passes`; single hops for a GPU are one folder up.
+A recipe says which passes (of `graphfeed.ops.cpu.sampling.passes`) sample it, a program chains them, on its arrays.
 """

@@ -1,7 +1,6 @@
 """Which passes sample a mini-batch, in which order.
 
-A pass is a kernel that does one thing: it opens columns, narrows them to a time, counts, draws, groups by type, reads
-neighbours, or relabels. None has options that another pass could carry; each is compiled when it is used.
+None has options that another pass could carry, so that each is compiled when it is used.
 """
 
 from collections import OrderedDict

@@ -77,10 +77,7 @@ class OneHop(NamedTuple):
 
 
 def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
-    """Return how many edges a hop has at most, by the columns that each fan-out holds for.
-
-    None if it takes all neighbours, or would need too much memory.
-    """
+    """Return how many edges a hop has at most, by the columns of each fan-out; None: all neighbours, or too many."""
     most = sum(map(int.__mul__, columns, fanouts))
     return most if min(fanouts) >= 0 and most <= MOST_EDGES else None
 

@@ -48,20 +48,21 @@ def sample_hops(
 ) -> list[SampledHop]:
     """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
 
-    First appearance is by edge type in the order of `graph.order`, then by column. The result equals
-    `sample_neighbors`, or its variant by LABOR or in time, and `compact` for one hop after the other. The cost is three
-    random reads per edge and one per node, all of them prefetched (see `python -m benchmarks sampling`); with LABOR,
-    columns with more edges than the fan-out are read whole. With types an edge costs one random read more, and is
-    written to the place of its type: together 1.5 times as much on a graph of ogbn-mag's shape.
+    First appearance is by edge type in the order of `graph.order`, then by column. The result, a `SampledHop` per hop,
+    the seeds' own first, equals `sample_neighbors`, or its variant by LABOR or in time, and `compact` for one hop after
+    the other. The cost is three random reads per edge and one per node, all of them prefetched (see
+    `python -m benchmarks sampling`); with LABOR, columns with more edges than the fan-out are read whole. With types an
+    edge costs one random read more, and is written to the place of its type: together 1.5 times as much on a graph of
+    ogbn-mag's shape.
 
     In time, every edge makes a row: the rows of a hop are its columns and then the source of each edge, duplicates
     included. A row that an edge made has the time of that edge's column, or of the edge itself if there are
     `edge_times`, and the window of that column. A column then costs a binary search more, of which many run at once,
     and an edge one random read more if the graph is not sorted by time.
 
-    On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, to
-    learn how much of them is used; and once more for each hop that takes all neighbours, or allows more than
-    `one_hop.MOST_EDGES` edges, or looks for edges with a second time in a window. With types in time, the CPU samples.
+    On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, and
+    once more for each hop that takes all neighbours, or allows more than `one_hop.MOST_EDGES` edges, or looks for edges
+    with a second time in a window. With types in time, the CPU samples.
 
     Args:
         graph: A graph; one without types has one type of nodes, and one of edges.
@@ -70,9 +71,6 @@ def sample_hops(
         keys: The key of each hop (`Key.at`); two keys for LABOR.
         drawing: How edges are chosen.
         moments: In time: when the seeds look at the graph, node type after node type, which needs `graph.timed`.
-
-    Returns:
-        A `SampledHop` per hop, the seeds' own first.
 
     Raises:
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, a window is negative, the
@@ -113,9 +111,9 @@ class PreparedHops:
         switch_threshold: int = 0,
         read: Read | None = None,
     ) -> list[SampledHop]:
-        """Sample all hops of a mini-batch, as `sample_hops` says; by LABOR perhaps with its own threshold.
+        """Sample all hops of a mini-batch, as `sample_hops` does; by LABOR perhaps with its own threshold.
 
-        Positions are passed to `read`, and its results take their place: on the CPU in one call, on a GPU one per hop.
+        What `read` returns takes the place of the positions that it gets: on the CPU in one call, on a GPU one per hop.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:

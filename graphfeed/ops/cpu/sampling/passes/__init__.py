@@ -1,5 +1,4 @@
-"""The passes that sampling is made of: each a kernel that reads and writes arrays of a mini-batch (`state.py`).
+"""The passes that sampling is made of, which programs in `graphfeed.ops.sampling` chain.
 
-They open columns, count edges, fill picks in one of the ways of drawing, read neighbours, and relabel them. The
-programs in `graphfeed.ops.sampling` chain them.
+Each is a kernel that reads and writes arrays of a mini-batch, which are those of `state.py`.
 """

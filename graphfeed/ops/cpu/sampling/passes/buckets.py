@@ -1,7 +1,6 @@
 """Passes that collect LABOR's candidates of high-degree columns by an index, for all of them at once.
 
-The limits of the indexed columns fall with their degree, and so along a node's entries: the first entry whose column's
-limit is below the node's variate ends the search.
+The columns' limits fall along a node's entries, so the first that is below the node's variate ends the search.
 """
 
 import numpy as np

@@ -5,10 +5,9 @@ The candidates of a run lie in two arrays side by side::
     high bits:         [ 17 | 803 |  95 | 411 | FULL | FULL ...   padded to a multiple of LANES, for SIMD
     place in the run:  [  2 |  31 |  40 |  77 |
 
-If their high bits can't tell the last edge that is chosen from the first that is not, or they are too many, the run is
-left to the heap of `labor.py`, alone 1.3 to 1.6 times as slow (ogbn-products and ogbn-arxiv shaped graphs). A
-high-degree column, of whose edges LABOR picks few, is not read. Instead a pass draws the variate of every node of the
-graph, 32 at a time, and for the few small ones an index tells which of these columns they are sources of.
+If their high bits can't tell which edges are chosen, or they are too many, the run is left to the heap of `labor.py`,
+which alone is 1.3 to 1.6 times as slow. A high-degree column is not read: a pass draws the variate of every node of the
+graph, and for the few small ones an index tells which of these columns they are sources of.
 """
 
 from typing import NamedTuple

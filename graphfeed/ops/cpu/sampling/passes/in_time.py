@@ -1,7 +1,6 @@
 """Passes of sampling in time: which edges a column may draw from, and where the ones that it drew are.
 
-An edge's rank is its place once each column, or each edge type in it, is sorted by time; so the edges before a time are
-a run of ranks. An edge is eligible if its time is below the column's time and not below its window's first time.
+An edge's rank is its place once each column, or each type in it, is sorted by time. Ranks before a time are a run.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""What the passes of sampling work on: the nodes, the columns and the edges of a mini-batch.
-
-The arrays are made by `graphfeed.ops.sampling.hops.hop_arrays`, and each pass reads and writes some of them.
-"""
+"""The arrays of a mini-batch that passes work on, as `graphfeed.ops.sampling.hops.hop_arrays` makes them."""
 
 from typing import NamedTuple
 

@@ -1,15 +1,13 @@
-"""Passes that draw by weight: the draws of a block of runs at a time.
+"""Passes that draw by weight: the draws of a block of runs take each step together.
 
 Weights are running sums of integers, and so is every draw, because sums of floating-point numbers differ between
-machines. A draw looks for an edge among sums anywhere in memory, and without replacement it waits for the draw before.
-So the draws of a block take each step together, and each prefetches what its next step reads::
+machines. Each step prefetches what the next step reads::
 
     aim        draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
     approach   read that sum; from how far it is off, guess again, and prefetch a line of sums there
     settle     count the sums of the line that the goal has passed, which gives the edge; outside of it, gallop
 
-Where few edges have most of the weight, such guesses are far off, and a draw aims at the guide of its goal's share (see
-`ops.guide_sums`), which says where the line begins.
+Where few edges have most of the weight, a draw aims at the guide of its goal's share instead (see `ops.guide_sums`).
 """
 
 from typing import NamedTuple
