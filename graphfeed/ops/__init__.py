@@ -1,8 +1,7 @@
 """HOW: pure functions on arrays, one operation per file.
 
 Each file has an operation's contract, its checks and the allocation of its results. The kernels are in
-`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names; what is stored, and how, belongs to
-`graphfeed.storage`.
+`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names; `graphfeed.storage` says what is stored.
 
 Unless an operation says otherwise, `indptr` holds column starts, int32 or int64, of shape (columns + 1,), `indices` the
 source of each edge, and `key` is that of the draws (`Key.at`); ids are int32 or int64. Another dtype is a TypeError,

@@ -56,8 +56,7 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
 def as_ids(name: str, values: Any) -> torch.Tensor:
     """Return ids as a tensor (see `as_tensor`), whole numbers of other types than int32 and int64 as int64.
 
-    An empty tensor of floating point becomes one of int64: `torch.tensor([])` has float32. An id of 2**63 or above is a
-    ValueError.
+    An empty tensor of floating point becomes one of int64: `torch.tensor([])` has float32. An id of 2**63 is an error.
 
     Example:
         >>> as_ids("ids", torch.tensor([1, 2], dtype=torch.uint8)).dtype

@@ -41,8 +41,7 @@ def set_max_uva_threads(count: int) -> None:
 
     The limit applies to the whole process, and to each kernel alone; those that look up or relabel what was read over
     the bus have as many threads as they can use. The count, 1 or more, is rounded down to whole blocks of 256 threads,
-    of which there is at least one. A few thousand keep the bus busy, and leave the rest of the GPU to the training
-    step.
+    of which there is at least one. A few thousand keep the bus busy, and leave the GPU to the training step.
 
     Example:
         >>> set_max_uva_threads(10240)

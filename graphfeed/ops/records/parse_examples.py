@@ -35,8 +35,8 @@ def parse_examples(
 ) -> ExampleProblem | None:
     """Write the features of each record to its row, and return what is wrong with the first record that can't be read.
 
-    Features that the layout doesn't name are skipped. No byte is trusted: whatever the records hold, the result is what
-    they say, or a problem.
+    Features that the layout doesn't name are skipped. No byte is trusted: whatever there is, the result says, or a
+    problem.
 
     Args:
         data: uint8, shape (bytes,).

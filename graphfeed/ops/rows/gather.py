@@ -204,13 +204,11 @@ def copy_rows(
 ) -> None:
     """Copy `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order; of equal targets, the last one wins.
 
-    It takes as long as `gather_rows`. Unless the targets are known to be `distinct`, a GPU needs 8 bytes of scratch
-    memory per row of `out`.
+    It takes as long as `gather_rows`. Unless targets are known to be `distinct`, a GPU needs 8 bytes per row of `out`.
 
     Args:
         source: Shape (rows, ...).
-        from_rows: int64, in `0 .. len(source) - 1` unless the row is skipped; a GPU, which would have to be waited for,
-            does not check them.
+        from_rows: int64, in `0 .. len(source) - 1` unless the row is skipped. A GPU does not check them.
         out: Written; contiguous, with rows of the same number of bytes.
         to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, or -1 to skip a row.
 

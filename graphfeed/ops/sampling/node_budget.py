@@ -36,11 +36,8 @@ class NodeBudget:
     def share(self, sampled: torch.Tensor, offsets: torch.Tensor, neighbors: torch.Tensor) -> None:
         """Let nodes that were sampled share their points among their neighbours; all arguments are int64.
 
-        Args:
-            sampled: The nodes.
-            offsets: Where the neighbours of each run begin, which is a node's edges of one type, and where the last
-                ones end.
-            neighbors: The sources of these edges.
+        `neighbors` are the sources of the nodes' edges in runs, each of one node and one edge type; `offsets` say where
+        each run begins, and where the last one ends.
         """
         for name, ids in (("sampled", sampled), ("neighbors", neighbors)):
             check_vector(name, ids, (torch.int64,))

@@ -84,7 +84,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
 
     Return int64, one per edge: its place in its column times 2**32, plus its source; None if these are too large. It
     takes one pass over the edges and 8 bytes per edge, and contains the order of `TimeOrder`, on the CPU (see
-    `linked_order`). Without it, mini-batches on an ogbn-products shaped graph that is not sorted by time take 1.12 to
+    `linked_order`). Without it, mini-batches on an ogbn-products shaped graph not in order of time take up to
     1.22 times as long.
 
     Raises:

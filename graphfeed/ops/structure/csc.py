@@ -131,8 +131,8 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     """Raise unless the arrays describe a graph. This takes one pass over each.
 
     Raises:
-        ValueError: `indptr` is empty, does not start at 0, decreases, or does not end with the number of edges; or a
-            source is not a node.
+        ValueError: `indptr` is empty, does not start at 0, decreases, or does not end at the last edge; or a source is
+            no node.
     """
     check_vector("csc_indptr", indptr)
     if not isinstance(indices, torch.Tensor):

@@ -40,8 +40,7 @@ def match_pairs(
         pairs: Source and destination ids, shape (N, 2); duplicates are allowed.
 
     Raises:
-        ValueError: The pairs have another shape, `indptr` is none, the lengths of arrays don't match, or an edge has no
-            row.
+        ValueError: The pairs have another shape, the arrays don't fit together, or an edge has no row.
 
     Example:
         >>> indptr, sources, destinations = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5]), torch.tensor([1, 2])

@@ -315,12 +315,9 @@ def wrap_with_cached_feature(
     *args: Any,
     **kwargs: Any,
 ) -> Cached | dict[Any, Cached]:
-    """Put one cache in front of a feature, or of several features, as `cpu_cached_feature` says.
+    """Put one cache in front of features, as `cpu_cached_feature` says, of the `cache_type` of a class that wraps them.
 
-    Args:
-        cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
-        fallback_features, max_cache_size_in_bytes: As for `cpu_cached_feature`.
-        args, kwargs: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
+    Further arguments (policy, num_parts and pin_memory) are those of the cache's `within` after the dtype.
     """
     if isinstance(fallback_features, Feature):
         alone = {None: fallback_features}

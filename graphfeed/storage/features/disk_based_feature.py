@@ -43,8 +43,7 @@ class DiskBasedFeature(ReadsAhead):
     which starts with the first of them and ends with the feature. When reads found their rows in the system's page
     cache, the next ones copy rows from a mapping of the file, until they have to wait for the disk. Behind
     `copy_to("cuda")`, rows go to the GPU without a stop in memory that is not page-locked, and the loader reads them
-    ahead of your step. The feature pickles as its path. Any thread may read it, and a forked process starts a pool of
-    its own.
+    ahead of your step. The feature pickles as its path. Threads and forked processes may read it.
 
     Leave the file as it is while it is in use: a read that fails is an OSError, or an EOFError where the file has
     become shorter, and an epoch whose rows are read ahead begins with a RuntimeError if the file was written to; but
@@ -56,8 +55,7 @@ class DiskBasedFeature(ReadsAhead):
         num_threads: The number of concurrent reads. The default is four per core, but at most 16.
 
     Raises:
-        ValueError: The array has fewer than two dimensions, holds objects or is in Fortran order, or the file is too
-            short.
+        ValueError: The array has fewer than two dimensions, holds objects or is in Fortran order, or is cut off.
 
     Example:
         >>> import tempfile

@@ -251,8 +251,7 @@ class TorchBasedFeature(Shareable, Feature):
         """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself, on the tensor's device.
 
         With a pinned tensor and ids on a GPU, the GPU reads the rows over the bus and they are returned there. A read
-        takes a bit less than twice the time of a memcpy of the same size. Ids outside of the rows
-        are an IndexError.
+        takes a bit less than twice the time of a memcpy. Ids outside of the rows are an IndexError.
         """
         if ids is None:
             return self._tensor

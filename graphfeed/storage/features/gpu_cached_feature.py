@@ -21,13 +21,12 @@ class GPUFeatureCache(RowCache):
     """A cache of feature rows in GPU memory, in sets of at most 32; in each set, the most recently used rows stay.
 
     The hash of a key selects its set. A request never evicts what it used or stored itself; rows for which there is no
-    place are returned without being kept, so no query waits for room. Which keys are kept depends only on the requests
-    and their order.
+    place are returned without being kept. Which keys are kept depends only on the requests and their order.
 
     The cache is thread-safe, and each thread may use a CUDA stream of its own. One thread at a time looks up or stores
     rows, and its stream waits for the stream of the thread before it. No thread holds the lock while it waits for the
     device, which each query does to learn how many keys are missing, or fetches rows. The cache pickles as an empty
-    cache of the same size.
+    one.
 
     It takes `max_size_in_bytes` of the device's memory: the rows, and 16 bytes per row. Each query also holds the rows
     that it returns, a second copy of the missing ones, and some hundred bytes per key.

@@ -75,8 +75,7 @@ class Shareable:
     Tensors over a file that graphfeed mapped stay there, and the receiver maps the same file. So does an array that
     NumPy mapped, if you give that array rather than a tensor of it. If writes go to that file, as with
     `mmap_mode="r+"`, both see them; otherwise, as with `mmap_mode="c"`, what either of them writes from then on is seen
-    by itself alone. A tensor whose sender had written to its own copies of the file's pages before is copied like
-    others.
+    by itself alone. A tensor whose sender had written to its own copies of the file's pages is copied.
     """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
