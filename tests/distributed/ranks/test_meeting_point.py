@@ -114,7 +114,12 @@ def test_a_rank_with_another_release_is_refused() -> None:
 
 
 def test_a_rank_that_takes_long_to_connect_is_not_taken_for_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect, begun, ended, port = peers_module.open_connection, threading.Event(), threading.Event(), free_port()
+    connect, begun, ended, port = (
+        vars(peers_module)["open_connection"],
+        threading.Event(),
+        threading.Event(),
+        free_port(),
+    )
 
     def connect_late(address: tuple[str, int], greeting: bytes, *options: Any) -> Any:
         if GREETING.unpack(greeting)[1:] == (1, True) and address[1] != ranks[0]._ranks[0].address[1]:

@@ -71,7 +71,7 @@ def test_another_thread_may_import_functions_while_a_kernel_compiles(monkeypatch
             functions[object()] = True
             return True
 
-    functions = {double: ImportsMore(), **compile_module.DEVICE_FUNCTIONS}
+    functions = {double: ImportsMore(), **vars(compile_module)["DEVICE_FUNCTIONS"]}
     monkeypatch.setattr(compile_module, "DEVICE_FUNCTIONS", functions)
     assert b"double" in compile_kernel(double, ())[1]
 
