@@ -25,7 +25,7 @@ from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPo
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import check_program, watch_program
 from graphfeed.distributed.wire import make_mutual_contexts
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import check_seconds, checked
 from graphfeed.ops.process import renew_in_child
 
 Answers: TypeAlias = Mapping[int, Answer]
@@ -79,6 +79,9 @@ class Peers:
         tls_root_certs: bytes | None = None,
         frozen_timeout: float = 5.0,
     ) -> None:
+        seconds = {"timeout": timeout, "start_timeout": start_timeout, "frozen_timeout": frozen_timeout}
+        for name, value in seconds.items():
+            check_seconds(name, value)
         if not 0 <= port < 1 << 16:
             raise ValueError(f"port must lie in 0 .. 65535, but is {port}")
         if tls is None and tls_root_certs is not None:

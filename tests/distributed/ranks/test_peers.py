@@ -122,9 +122,10 @@ def test_all_ranks_are_told_which_has_another_certificate_or_none(
             peers.check()
 
 
-def test_what_can_not_be_listened_at_or_shown_is_refused(certificates: list[tuple[bytes, bytes]]) -> None:
+def test_what_can_not_be_waited_for_listened_at_or_shown_is_refused(certificates: list[tuple[bytes, bytes]]) -> None:
     check_refused(
         [
+            (lambda: Peers(frozen_timeout=float("nan")), ValueError, "frozen_timeout must be more than 0 seconds"),
             (lambda: Peers(port=1 << 16), ValueError, "port must lie in 0 .. 65535, but is 65536"),
             (lambda: Peers(tls_root_certs=b"x"), ValueError, "tls_root_certs is given without tls; give tls="),
             (lambda: Peers(tls=(b"x", b"y")), ValueError, "tls must be a certificate chain and the private key"),
