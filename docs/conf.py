@@ -39,7 +39,7 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     ("py:obj", ".*"),  # code in docstrings that is no name
     # Inventories of other sites would be fetched for each build.
-    ("py:.*", r"(abc|collections|concurrent|enum|os|pathlib|queue|torch|torch_geometric)\..*"),
+    ("py:.*", r"(abc|collections|concurrent|enum|os|pathlib|queue|threading|torch|torch_geometric)\..*"),
     ("py:.*", r"Flight\w+Error"),  # pyarrow's
     # Types that users are given and never make: what they offer is said where they are given.
     ("py:class", r"graphfeed\.[a-z_.]+\.\w+"),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.sampling.hops.hop_recipe import Method
 
 
@@ -37,7 +38,7 @@ def plain_hops(
     graph: ops.HopGraph, seeds: Any, fanouts: Sequence[Any], keys: Sequence[Any], *more: Any, **options: Any
 ) -> list[PlainHop]:
     """Call `sample_hops` on a graph without types, with numbers as fan-outs; its one type always has edges here."""
-    counts = [torch.tensor([own]) if isinstance(own, int) else own for own in fanouts]
+    counts = [as_tensor("fanouts", [own]) if isinstance(own, int) else own for own in fanouts]
     return [plain_hop(hop, graph) for hop in ops.sample_hops(graph, [seeds], counts, keys, *more, **options)]
 
 

@@ -12,7 +12,7 @@ KNOWN = MOVING | {
     _local_scalar_dense _unique2 add all amin aminmax any arange bincount bitwise_and bitwise_not bitwise_or cat
     clamp cumsum div eq equal expand fill flip floor_divide full full_like ge gt index index_fill index_put
     index_select isin le lt masked_fill masked_select max maximum min minimum mm mul ne new_ones new_zeros nonzero
-    ones ones_like remainder repeat_interleave scalar_tensor scatter_add scatter_reduce searchsorted sort
+    ones ones_like remainder repeat repeat_interleave scalar_tensor scatter_add scatter_reduce searchsorted sort
     split_with_sizes stack sub sum unbind unique_consecutive unique_dim unsqueeze where zero zeros
     """)
 }
