@@ -59,8 +59,8 @@ def unique_and_compact_csc_formats(
 ) -> Any:
     """Relabel sampled columns: the seeds first and verbatim, then each new source once, in order of first appearance.
 
-    Returned are the row ids, the columns with positions in them, and the bounds of the rows, `tensor([0, number of
-    rows])`; each by type if the graph has types. The row ids begin with the seeds for every node type that has seeds,
+    Returned are the row ids, the columns with positions in them, and the bounds of the rows, a tensor of 0 and of
+    their number; each by type if the graph has types. The row ids begin with the seeds for every node type that has seeds,
     even if it is the source of no edge type, so that destinations have features and a self term. Node types are in the
     order of the seeds, then of the edge types. Ids of several dtypes are a TypeError; another number of columns than of
     seeds, and a negative id, are a ValueError.
