@@ -188,7 +188,11 @@ class MpChannel(SampleChannel):
 
     @checked
     def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
-        """Send a sample; without a timeout, wait up to ten minutes for room. Without room, raise `queue.Full`."""
+        """Send a sample; without a timeout, wait up to ten minutes for room.
+
+        Raises:
+            queue.Full: There was no room in time, or with `block=False` there is none now.
+        """
         seconds = waiting_time(block, timeout)
         if not self.put(msg, seconds):
             raise queue.Full(f"the channel had no room for {seconds:g} s: its consumers don't receive")
@@ -197,8 +201,11 @@ class MpChannel(SampleChannel):
     def recv(self, block: bool = True, timeout: float | None = None) -> SampleMessage:
         """Return the next sample; without a timeout, wait up to ten minutes for it.
 
-        Nothing at once, with `block=False`, or in time raises `queue.Empty`; other errors are those of
-        `ShmChannel.recv`.
+        Raises:
+            queue.Empty: Nothing came in time, or with `block=False` there is nothing now.
+            EndOfEpoch: All producers have ended the epoch, and all of it was received.
+            PeerError: A producer sent an error, or died in the middle of an epoch.
+            Closed: The process that made the channel closed it, or is dead.
         """
         seconds = waiting_time(block, timeout)
         sample = self.get(seconds)

@@ -38,8 +38,11 @@ class SamplerPool(ABC):
     def start(self, num_worker: int, args: Any) -> None:
         """Run `worker(args)` in `num_worker` processes, and return when all are done.
 
-        If a worker fails or dies, a `PeerError` says so, and the others are killed. An interrupt at the terminal ends
-        all of them, and so does the end of this process, even if it is killed.
+        An interrupt at the terminal ends all of them, and so does the end of this process, even if it is killed.
+
+        Raises:
+            ValueError: `num_worker` is below 1.
+            PeerError: A worker failed or died; the others are killed.
         """
         if num_worker < 1:
             raise ValueError(f"num_worker must be 1 or more, but is {num_worker}")

@@ -14,6 +14,9 @@ class Bufferer(Datapipe, name="buffer"):
 
     It starts no thread; `prefetch` and the loader's workers do.
 
+    Raises:
+        ValueError: The buffer size is below 1.
+
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
         >>> [batch.seeds.tolist() for batch in ItemSampler(ItemSet(3, names="seeds"), 1).buffer(2)]

@@ -19,8 +19,11 @@ class CopyTo(Transform, name="copy_to"):
 
     With workers, the loader pins mini-batches first and copies them on a stream of its own, ahead of the loop. A copy
     before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features. A
-    copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run. A
-    device that torch does not know is a ValueError; one that is not there is a RuntimeError of the run.
+    copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run.
+
+    Raises:
+        ValueError: torch does not know the device.
+        RuntimeError: When it runs: the device is not there.
     """
 
     device: torch.device | str

@@ -111,10 +111,14 @@ class MiniBatch:
         return None if self.sampled_subgraphs is None else self.compute_blocks()
 
     def compute_blocks(self) -> list[Any]:
-        """Return the subgraphs as DGL blocks, the outermost first; the mini-batch does not change. Needs DGL.
+        """Return the subgraphs as DGL blocks, the outermost first; the mini-batch does not change.
 
         The source nodes of the first block have their ids as `dgl.NID`; the edges of each block have theirs as
-        `dgl.EID`. Subgraphs without row or column ids raise a ValueError.
+        `dgl.EID`.
+
+        Raises:
+            ImportError: DGL is not installed.
+            ValueError: A subgraph has no row or column ids.
         """
         blocks: list[Any] = load_entry_point("converters", "compute_blocks")(self.sampled_subgraphs or [])
         return blocks

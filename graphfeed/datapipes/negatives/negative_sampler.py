@@ -23,9 +23,13 @@ LABEL_BYTES, INDEX_BYTES = 4, 8
 class NegativeSampler(Transform, name="sample_negative"):
     """The base class of stages that add negatives to edge seeds: write `_sample_with_etype`, called for each seed type.
 
-    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch, which must not be sampled
-    already. A graph that the hook draws from uses the mini-batch's key by itself. A hook that draws by other means gets
-    its key from `draw_key`, in the thread that calls the hook.
+    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. A graph that the hook draws from
+    uses the mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
+    that calls the hook.
+
+    Raises:
+        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds, or one
+            that is sampled already, whose subgraphs would lack the negatives.
     """
 
     negative_ratio: int

@@ -29,8 +29,12 @@ def exclude_seed_edges(
     Args:
         minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; is not changed.
         include_reverse_edges: Whether edges from the second end to the first are removed too.
-        reverse_etypes_mapping: Edges by type need it then: the reverse of each edge type whose reverse is removed too.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type whose reverse is removed too.
         async_op: Whether `sampled_subgraphs` holds futures whose `wait()` returns the subgraph, computed at once.
+
+    Raises:
+        ValueError: No subgraphs, edge features, seeds that are not pairs, or typed seeds with `include_reverse_edges`
+            and no mapping.
 
     Example:
         >>> import torch, graphfeed as gf

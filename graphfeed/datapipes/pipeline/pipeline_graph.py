@@ -41,7 +41,11 @@ class PipelineGraph:
         return "\n".join(["flowchart TD", *boxes, *arrows])
 
     def graphviz(self) -> Any:
-        """Return a `graphviz.Digraph`. Needs the Python package graphviz."""
+        """Return a `graphviz.Digraph`.
+
+        Raises:
+            ImportError: The Python package graphviz is not installed.
+        """
         graphviz = import_optional("graphviz", "drawing a pipeline", "pip install graphviz, or use mermaid()")
         picture = graphviz.Digraph(node_attr={"shape": "box"})
         for name, stage in self.numbered().values():
@@ -69,7 +73,10 @@ def escape(text: str) -> str:
 
 
 def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
-    """Return a view of a pipeline, as text or as a picture, with the stages' fields if `debug`.
+    """Return a view of a pipeline, as text or as a picture.
+
+    Args:
+        debug: Whether to show the stages with their fields.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet

@@ -100,7 +100,11 @@ def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":
 
 
 def replace(pipe: "Datapipe", old: "Datapipe", new: "Datapipe") -> "Datapipe":
-    """Return a copy of a pipeline with one of its stages replaced; the given pipeline does not change."""
+    """Return a copy of a pipeline with one stage replaced; the given pipeline does not change.
+
+    Raises:
+        ValueError: The stage is not in the pipeline.
+    """
     if not any(stage is old for stage in traverse(pipe)):
         raise ValueError(f"old: {type(old).__name__} is no stage of this pipeline; find() returns those that are")
     return pipe.rewrite(lambda stage: new if stage is old else stage)

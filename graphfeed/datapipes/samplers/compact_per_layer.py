@@ -10,8 +10,10 @@ from graphfeed.storage.graph import compact_hop
 class CompactPerLayer(Transform, name="compact_per_layer"):
     """Relabels the outermost hop: its sources become positions in its row ids, which become the `input_nodes`.
 
-    It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that. It can't be
-    `cooperative`. A subgraph that has row ids already, or no column ids, raises a ValueError.
+    It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that.
+
+    Raises:
+        ValueError: `cooperative`; when it runs: no subgraph, one that has row ids already, or one without column ids.
     """
 
     deduplicate: bool

@@ -63,7 +63,11 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
 class FanoutSampler(SubgraphSampler):
     """The base class of samplers with fan-outs, which limit the in-edges of each node: write `sample_hops`.
 
-    `fanouts` has one number per hop, the outermost hop first. Errors are those of `NeighborSampler`.
+    `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+
+    Raises:
+        KeyError: The graph has no edge attribute `prob_name`.
+        ValueError: No fan-outs, or a hop that has neither one nor one per edge type.
     """
 
     graph: SamplingGraph

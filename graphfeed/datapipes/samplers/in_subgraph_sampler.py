@@ -13,6 +13,10 @@ ALL_IN_EDGES = SamplingRequest([torch.tensor([-1])])
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
     """Takes all in-edges of the seeds: one hop, as `NeighborSampler` with fan-out -1.
 
+    Raises:
+        KeyError: When it runs: seeds of an unknown node type.
+        ValueError: When it runs: a seed outside of the graph.
+
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)

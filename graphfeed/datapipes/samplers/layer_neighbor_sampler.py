@@ -21,9 +21,12 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
 
-    `fanouts` has one number per hop, the outermost hop first; these, the last five options and errors are those of
+    `fanouts` has one number per hop, the outermost hop first; these and the last five options are those of
     `NeighborSampler`. Without weights, replacement and types, the first mini-batch makes an index of the graph's
     largest columns (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
+
+    Raises:
+        ValueError: A `batch_dependency` below 1; the rest is as for `NeighborSampler`.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

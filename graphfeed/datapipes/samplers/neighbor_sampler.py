@@ -94,7 +94,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Sample several mini-batches at once; return the hops of each, or None for what fails once it is finished.
 
-        `each` applies a function to each of them, like `map`, perhaps in threads.
+        Args:
+            each: Applies a function to each of them, like `map`, perhaps in threads.
         """
         asked: dict[int, tuple[ByType, list[int]]] = {}
         for number, minibatch in enumerate(minibatches):

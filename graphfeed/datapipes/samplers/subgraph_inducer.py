@@ -27,6 +27,9 @@ class SubgraphInducer(Transform, name="induce_subgraph"):
     Rows and columns of the subgraph are the input nodes. It costs a look at each in-edge of each of them, so a node
     with very many in-edges is expensive. A seed that is there twice has its in-edges twice, and its out-edges once.
 
+    Raises:
+        ValueError: When it runs: a mini-batch that was not sampled.
+
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(([1, 2, 2], [0, 0, 1]), num_nodes=3)

@@ -24,6 +24,9 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
     `key`, and is given the mini-batch's: `key.at(self.number)` is the seed of its draws. A mini-batch that doesn't come
     from a pipeline has no key, and gets a random one (`seed`).
 
+    Raises:
+        ValueError: When it runs: a mini-batch without seeds.
+
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo, unique_and_compact_csc_formats
         >>> class OneHop(SubgraphSampler):

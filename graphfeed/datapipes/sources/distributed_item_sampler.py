@@ -198,7 +198,11 @@ class DistributedItemSampler(Datapipe, init=False):
         return estimate
 
     def agree(self, seed: int) -> int:
-        """Return the seed of rank 0; every rank must call this, in a process group, with the same items."""
+        """Return the seed of rank 0; every rank must call this.
+
+        Raises:
+            ValueError: These ranks have no process group, or rank 0 has other items.
+        """
         if self.rank_and_size[1] == 1:
             return seed
         if find_rank() != self.rank_and_size:

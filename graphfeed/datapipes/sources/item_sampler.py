@@ -25,7 +25,9 @@ class ItemSampler(Datapipe, init=False):
 
     The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
     and costs the same in the middle as at the start. Inside a torch DataLoader worker, it yields that worker's share.
-    An empty item set is refused.
+
+    Raises:
+        ValueError: The item set is empty, or the batch size is below 1.
 
     Example:
         >>> [minibatch.seeds.tolist() for minibatch in ItemSampler(ItemSet(5, names="seeds"), batch_size=2)]

@@ -22,13 +22,18 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
     """Put each member of the items into the mini-batch field with its name; one whose name is None is left out.
 
     Former names still work: `seed_nodes` are `seeds`; so are `node_pairs`, with which `negative_srcs` and
-    `negative_dsts` of shape (N, k) give seeds, labels and indexes as negative sampling does. A name that is not a field
-    becomes an attribute, with an `ItemNameWarning` unless it is `input_id`, which `MiniBatch.to_pyg_data` reads.
+    `negative_dsts` of shape (N, k) give seeds, labels and indexes as negative sampling does.
 
     Args:
         batch: Rows of an item set: a member, a tuple of members, or a dict of those by type, which becomes one dict by
             type per member.
-        names: The item set's names. Without any, the batch itself is returned, with a warning.
+
+    Returns:
+        A `MiniBatch`, or the batch itself if there are no names. A name that is not a field becomes an attribute;
+        `input_id`, which `MiniBatch.to_pyg_data` reads, does so without a warning.
+
+    Warns:
+        ItemNameWarning: There are no names, or a name is not a field.
     """
     if names is None:
         warnings.warn(
