@@ -76,7 +76,11 @@ Stage = TypeVar("Stage", bound=type)
 
 @checked
 def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
-    """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same."""
+    """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same.
+
+    Raises:
+        ValueError: The name belongs to another stage.
+    """
 
     def decorate(stage: Stage) -> Stage:
         register(name, stage)
@@ -118,6 +122,9 @@ class Waiter(_PassOn, name="wait"):
 
 class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
     """Runs the stages before it in a thread, a few mini-batches ahead: without a loader, or more than a loader does.
+
+    Raises:
+        ValueError: The buffer size is below 1.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -177,10 +184,13 @@ def find_dps(graph: DataPipeGraph, dp_type: type) -> list[Datapipe]:
 
 @checked
 def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datapipe) -> DataPipeGraph:
-    """Return the graph with one of its stages replaced; `replace` takes a pipeline instead.
+    """Return the graph with one stage replaced; `replace` takes a pipeline instead.
 
     Stages never change. The returned graph holds new stages from the replaced one to the last, and the new pipeline is
     its last stage: `next(iter(graph.values()))[0]`.
+
+    Raises:
+        ValueError: The stage is not in the graph.
     """
     return traverse_dps(replace(last_of(graph), old_datapipe, new_datapipe))
 
@@ -258,8 +268,12 @@ def append_negatives(
 class BuiltinDataset(OnDiskDataset):
     """One of GraphBolt's data sets, such as "cora" or "ogbn-products", from a folder; nothing is downloaded.
 
-    Its folder, in `root`, has its name, or this name with "-seeds" appended. Where it is missing, a FileNotFoundError
-    says where to put it.
+    Args:
+        name: The name of the data set. Its folder has this name, or this name with "-seeds" appended.
+        root: The folder that the data set's folder is in.
+
+    Raises:
+        FileNotFoundError: The folder does not exist. The message says where to put it.
     """
 
     @checked
@@ -285,8 +299,15 @@ PREFIX = 10
 def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_pickle: bool = False) -> None:
     """Save an array like `numpy.save`, with its values aligned to 4096 bytes in the file; any reader can load it.
 
-    NumPy is not patched, so several threads may save at once. A path that does not end in ".npy" gets this suffix.
-    Arrays of objects are refused, whatever `allow_pickle` says.
+    NumPy is not patched, so several threads may save at once.
+
+    Args:
+        file: The file to write. A path that does not end in ".npy" gets this suffix.
+        arr: An array, or anything that NumPy converts to one.
+        allow_pickle: Has no effect: arrays of objects are never written.
+
+    Raises:
+        ValueError: The array holds objects.
 
     Example:
         >>> import io

@@ -40,8 +40,12 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     the types are known from the names of files, rather than from the file `META`. Cached features are copies, and left
     out: `cpu_cached_feature`, or a loader's window, keeps what is asked for most often.
 
-    The folder `root` has `node_pb`, `edge_pb` and `part0`. A file that holds something other than tensors, or ids that
-    don't fit, raises a ValueError; one that is missing, a FileNotFoundError.
+    Args:
+        root: The folder with `node_pb`, `edge_pb` and `part0`.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file holds something other than tensors, or ids that don't fit.
     """
     root = Path(root)
     nodes, edge_files = read_books(root, NODES), read_books(root, EDGES)

@@ -21,8 +21,16 @@ def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[s
 
     The id of a node is its position in `list(g)`, and that of an edge its position in `list(g.edges)`. An undirected
     edge becomes two: the ids of the reverses follow those of all edges, and a self-loop has no reverse. NetworkX keeps
-    Python objects: this takes about 1.5 us per edge, and more with attributes. `node_attrs` and `edge_attrs` name the
-    data of nodes and edges to keep, such as weights or times: numbers, or sequences of as many numbers each.
+    Python objects: this takes about 1.5 us per edge, and more with attributes.
+
+    Args:
+        g: A `networkx.Graph`, `DiGraph`, `MultiGraph` or `MultiDiGraph`.
+        node_attrs: The data of nodes to keep as `node_attributes`: numbers, or sequences of as many numbers each.
+        edge_attrs: The data of edges to keep as `edge_attributes`, such as weights or times.
+
+    Raises:
+        KeyError: A node or edge lacks an attribute.
+        ValueError: The values of an attribute are not numbers of one shape.
 
     Example:
         >>> import networkx
@@ -73,11 +81,15 @@ def collect(domain: str, name: str, data: Iterable[tuple[Any, dict[str, Any]]]) 
 
 @checked
 def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
-    """Return a graph as a `networkx.MultiDiGraph`. Needs NetworkX.
+    """Return a graph as a `networkx.MultiDiGraph`.
 
     Nodes are their ids. With types they are tuples of the type and the id, and each edge has its type as "edge_type".
     Nodes and edges carry the graph's attributes: numbers, or lists for rows of several. Edges of a type are added in
     the order of their ids. This takes about 12 us per edge.
+
+    Raises:
+        ImportError: NetworkX is not installed.
+        ValueError: A graph with types has an edge attribute "edge_type".
 
     Example:
         >>> list(to_networkx(from_coo(([1, 2], [0, 0]), 3)).edges())

@@ -31,11 +31,11 @@ BY_TYPE = "triplet-type-list.csv.gz"
 def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split: str | None = None) -> Dataset:
     """Read a dataset of OGB's for nodes or links from its unpacked archive, such as `arxiv/`, `mag/` or `collab/`.
 
-    The folder has `raw/`, with CSV files, for which pyarrow is needed, or `data.npz`, and `split/`. Edge ids are OGB's:
-    edges are numbered in the order of the files. Node types and edge types are in alphabetical order. Features have the
-    names of their files, with underscores, but "feat" stands for "node_feat" and "edge_feat". Labels of one column are
-    a vector, and those that are whole numbers are int64. Everything is read into memory. Nothing but arrays is
-    unpickled, and the folder isn't written to.
+    The folder has `raw/`, with CSV files or `data.npz`, and `split/`. Edge ids are OGB's: edges are numbered in the
+    order of the files. Node types and edge types are in alphabetical order. Features have the names of their files,
+    with underscores, but "feat" stands for "node_feat" and "edge_feat". Labels of one column are a vector, and those
+    that are whole numbers are int64. Everything is read into memory. Nothing but arrays is unpickled, and the folder
+    isn't written to.
 
     Splits of edges, which need torch 2.6, become seeds of pairs. Where a part has wrong edges (ogbl-ppa, -collab, -ddi,
     -vessel), they follow the edges, and `labels` are 1 and 0. Wrong destinations of each edge (ogbl-citation2) give
@@ -49,6 +49,11 @@ def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split
         add_inverse_edge: Whether each edge is followed by its reverse, with the same features. OGB does so for
             ogbn-products, ogbn-proteins, ogbl-ppa, ogbl-collab and ogbl-ddi, whose files have each edge once.
         split: The name of the folder in `split/`; it may be None if there is only one.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ImportError: CSV files are read by pyarrow, which is not installed.
+        ValueError: A file is damaged, or the folder has several graphs.
 
     Example:
         >>> read_ogb("datasets/arxiv").graph  # doctest: +SKIP

@@ -24,12 +24,15 @@ def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
     """Make a graph from a sparse adjacency matrix, or from one for each edge type. SciPy itself is not imported.
 
     Each stored element `matrix[i, j]` is an edge from node i to node j, also if it is zero or stored twice. The id of
-    an edge is the position of its element in `matrix.tocoo()`. Without types, the matrix is square.
+    an edge is the position of its element in `matrix.tocoo()`.
 
     Args:
         matrix: A matrix or array of `scipy.sparse` in any format. With types, a dict of these by edge type, each of as
             many rows as its source type has nodes and as many columns as its destination type has.
         weight: The name of the edge attribute for the values; None leaves them out.
+
+    Raises:
+        ValueError: Without types, a matrix that is not square; with types, two that give a node type different sizes.
 
     Example:
         >>> import scipy.sparse
@@ -67,10 +70,17 @@ def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
 
 @checked
 def to_scipy(graph: FusedCSCSamplingGraph, weight: str | None = None) -> Any:
-    """Return a graph as a `scipy.sparse.coo_array`, or with types as a dict of these by edge type. Needs SciPy.
+    """Return a graph as a `scipy.sparse.coo_array`, or with types as a dict of these by edge type.
 
     Elements are in the order of the edges' ids. Two edges between the same nodes are two elements, which most of
-    SciPy's other formats add up. `weight` is the edge attribute with the values; None gives ones.
+    SciPy's other formats add up.
+
+    Args:
+        weight: The edge attribute with the values; None gives ones.
+
+    Raises:
+        ImportError: SciPy is not installed.
+        KeyError: The graph has no such attribute.
 
     Example:
         >>> to_scipy(from_coo(([0, 1], [1, 0]), 2)).toarray()

@@ -54,7 +54,7 @@ class DataLoader(Generic[Batch]):
     shows which these are, and why; a stage may say where it runs (`graphfeed.Placement`). Features in CPU memory are
     fetched by worker threads. Worker processes fetch them if stages of your own follow; otherwise threads of the main
     process fetch. Handing a mini-batch over to a worker thread costs 100 to 200 microseconds: if all stages together
-    take less, `num_workers=0` is faster. Workers don't go with a copy to a GPU before the sampler.
+    take less, `num_workers=0` is faster.
 
     Args:
         datapipe: The pipeline. It is not changed.
@@ -104,6 +104,10 @@ class DataLoader(Generic[Batch]):
         token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
         patience: How many seconds to wait for a server to come back if all are lost that had answered before.
+
+    Raises:
+        ValueError: An option is out of range, or there are workers although a copy to a GPU comes before the sampler.
+        RuntimeError: When it runs: there is no such GPU.
 
     Example:
         >>> import graphfeed as gf
@@ -221,8 +225,14 @@ class DataLoader(Generic[Batch]):
 
         `print(profile)` begins with a verdict: who waits for whom, for what share of the time, and what to try. Below
         it are the time of each stage, here and in workers, the waits, and how full the window is. Mini-batches are the
-        same bits. It costs about 3 microseconds per stage and mini-batch, and 17 more with `record_functions`, which
-        makes stages of this process ranges of `torch.profiler` too. One block at a time measures a loader.
+        same bits. It costs about 3 microseconds per stage and mini-batch.
+
+        Args:
+            record_functions: Whether stages of this process are also ranges of `torch.profiler`, at 17 microseconds
+                each.
+
+        Raises:
+            RuntimeError: Another block measures this loader.
         """
         if self._measured_in is not None:
             raise RuntimeError("this loader is being measured in another block; leave that one first")

@@ -32,7 +32,7 @@ def loaders(
 
     Items whose seeds are edges, shape (N, 2), get `sample_uniform_negative` unless they have labels, and behind the
     sampler `exclude_seed_edges`, so that no mini-batch shows the edges that it asks about. In a graph without types the
-    edges back are left out too. Items with times are refused, as this would not heed them.
+    edges back are left out too.
 
     Args:
         task, graph: The items and what is sampled, such as `dataset.tasks[0]` and `dataset.graph`.
@@ -42,6 +42,10 @@ def loaders(
         negative_ratio: How many negatives each edge without a label gets.
         reverse_etypes: The reverse of each edge type whose edges back are left out too.
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
+
+    Raises:
+        ValueError: Items have times, which this would not heed.
+        KeyError: A type in `reverse_etypes` that neither the graph nor the items have.
 
     Example:
         >>> from graphfeed import datasets

@@ -38,6 +38,9 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
         found on disk. With a pipeline, those that were not in use in this process before; processes that help it to
         compile put some of them on disk meanwhile.
 
+    Raises:
+        RuntimeError: A kernel could not be compiled.
+
     Example:
         >>> import graphfeed as gf
         >>> slowest = max(gf.warm_up(), key=lambda kernel: kernel.seconds)  # doctest: +SKIP

@@ -52,14 +52,17 @@ class ProcessExecutor(Executor):
 
     Workers start when there is work, take one call at a time in the order of submission, and use one torch thread.
     Arguments are pickled when they are submitted, tensors among them by value. A call costs 0.25 ms with several in
-    flight, and 0.4 to 0.5 ms there and back with one. Neither a daemonic process nor a program read from stdin can use
-    it.
+    flight, and 0.4 to 0.5 ms there and back with one.
 
     Args:
         max_workers: The largest number of processes; None means as many as the cores that this process may use.
         start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
             "fork", which is quick but unsafe once this process runs threads that hold locks.
         timeout: How many seconds a call may take. The start of a worker may take `START_SECONDS` more.
+
+    Raises:
+        ValueError: An option out of range.
+        RuntimeError: This process is daemonic, and may start no others; or the program was read from standard input.
 
     Example:
         >>> with ProcessExecutor(max_workers=1) as executor:
@@ -101,7 +104,11 @@ class ProcessExecutor(Executor):
         weakref.finalize(self, self._dispatcher.finish, cancel=False)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Submit a call; return the future of its result. Errors are those of `ThreadExecutor.submit`."""
+        """Submit a call; return the future of its result.
+
+        Raises:
+            RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
+        """
         if os.getpid() != self._dispatcher.process:
             raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
         future: Future[T] = Future()
