@@ -22,6 +22,10 @@ from graphfeed.storage.graph import NegativeQuery, NodeWeights, type_name
 class NegativeSampling:
     """How a link loader draws negatives. `torch_geometric.sampler.NegativeSampling` will do, too.
 
+    Raises:
+        ValueError: A mode that is neither "binary" nor "triplet", or an amount that is not above 0, or not whole for
+            triplets.
+
     Example:
         >>> NegativeSampling("triplet", amount=2.0).amount
         2
@@ -70,7 +74,11 @@ class NegativeSampling:
         return bool(self.mode == "triplet")
 
     def query(self, time_name: str | None) -> NegativeQuery:
-        """Return which pairs are negatives; `time_name` is the node attribute by which nodes exist; None: always."""
+        """Return which pairs are negatives.
+
+        Args:
+            time_name: The node attribute of the graph with times, by which nodes exist; None: always.
+        """
         source, destination = (
             None if part is None else NodeWeights(part) for part in (self.src_weight, self.dst_weight)
         )

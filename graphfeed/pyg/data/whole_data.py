@@ -23,8 +23,10 @@ def from_pyg(
 
     The id of an edge is its position in `edge_index`. Features share the memory of the data, under PyG's names. Those
     of one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
-    `time_attr`, the name of times of nodes or edges, and `weight_attr`, that of edges' weights, become attributes of
-    the graph.
+
+    Args:
+        time_attr: The name of times of nodes or of edges, which become an attribute of the graph as well.
+        weight_attr: The name of weights of edges, which do so too.
 
     Raises:
         TypeError: `data` is something else, or has a value that is neither a dense tensor nor a `TensorFrame`.
@@ -48,14 +50,17 @@ def from_pyg(
 
 @checked
 def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -> Any:
-    """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`. Needs PyG.
+    """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`.
 
-    Edges are in the order of their ids. The attributes of the graph, which is on the CPU, and all rows of the features,
-    become attributes of their names; a feature takes the place of an attribute of the same name, also for types without
-    such a feature: `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read regains its
-    shape.
+    Edges are in the order of their ids. The attributes of the graph, and all rows of the features, become attributes of
+    their names; a feature takes the place of an attribute of the same name, also for types without such a feature:
+    `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read regains its shape.
+
+    Args:
+        graph: The graph, on the CPU.
 
     Raises:
+        ImportError: PyG is not installed.
         ValueError: Features of another number of rows than there are nodes or edges, or called as something else is: a
             `Data` has one value of a name, for nodes or for edges.
 

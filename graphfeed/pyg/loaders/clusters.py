@@ -54,12 +54,15 @@ class ClusterData(Dataset[Any]):
         data: A `torch_geometric.data.Data`.
         num_parts: The number of clusters. A warning says how many of them have no nodes.
         recursive: Whether METIS bisects again and again.
-        save_dir, filename: Where the clusters are kept, to be read the next time. Files of PyG are read too; one of
-            another graph, or damaged, is refused.
+        save_dir, filename: Where the clusters are kept, to be read the next time. Files of PyG are read too.
         log: Has no effect: a bar appears in a terminal where it takes more than a second.
         keep_inter_cluster_edges: Whether an item has the edges to other clusters ("csr"), or from them. Their other
             ends are positions among all nodes.
         sparse_format: Whether edges are grouped by source ("csr") or by destination ("csc").
+
+    Raises:
+        ValueError: `data` has types, `num_parts` is below 1, an unknown format, or the file is of another graph or
+            damaged.
     """
 
     @checked
@@ -222,8 +225,11 @@ class ClusterLoader(PyGLoader):
     """Joins clusters into mini-batches with all edges among them, as `torch_geometric.loader.ClusterLoader` does.
 
     A mini-batch has the nodes of its clusters, one cluster after the other, and `n_id` and `e_id` besides, the ids of
-    nodes and edges in the data that were clustered, by this package's `ClusterData` or PyG's. `batch_size` is the
-    number of clusters of a mini-batch; other arguments are as for `NodeLoader`.
+    nodes and edges in the data that were clustered.
+
+    Args:
+        cluster_data: A `graphfeed.pyg.ClusterData`, or PyG's.
+        kwargs: As for `NodeLoader`; `batch_size` is the number of clusters of a mini-batch.
     """
 
     is_subgraph = True

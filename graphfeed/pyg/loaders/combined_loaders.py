@@ -27,7 +27,11 @@ class ItemsAt(Transform):
 
 
 class ZipBatches(Datapipe[Any]):
-    """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another."""
+    """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another.
+
+    Raises:
+        ValueError: There is no pipeline.
+    """
 
     datapipes: tuple[Datapipe, ...]
 
@@ -55,6 +59,9 @@ class ZipLoader(PyGLoader):
     Args:
         loaders: Loaders of this package's `graphfeed.pyg` that take seeds, such as `NeighborLoader`.
         filter_per_worker, kwargs: As for `NodeLoader`.
+
+    Raises:
+        ValueError: There are no loaders.
     """
 
     def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:

@@ -104,9 +104,13 @@ class GraphSAINTSampler(PyGLoader):
         batch_size: How many nodes, edges or walks are drawn for a mini-batch.
         num_steps: The number of mini-batches of an epoch.
         sample_coverage: How many nodes are counted, as a multiple of the number of nodes; 0: none.
-        save_dir: A folder where the counts are kept, to be read by the next loader of the same graph.
+        save_dir: A folder where the counts are kept, to be read by the next loader.
         log: Whether a bar shows, in a terminal, how far the counting has come.
         kwargs: As for `NodeLoader`.
+
+    Raises:
+        ValueError: `data` has types, norms, no nodes, or no edges to draw; a number is out of range; or the file with
+            the counts is of another graph or damaged.
     """
 
     is_subgraph = True
@@ -258,8 +262,12 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
     """Takes the nodes on random walks along the edges, as `torch_geometric.loader.GraphSAINTRandomWalkSampler` does.
 
-    Each of the `batch_size` walks of a mini-batch begins at any node, takes `walk_length` steps, and stays where no
-    edge leads on. Further arguments are those of `GraphSAINTSampler`.
+    A walk begins at any node, and stays where no edge leads on.
+
+    Args:
+        data: See `GraphSAINTSampler`, as for all further arguments.
+        batch_size: How many walks there are in a mini-batch.
+        walk_length: How many steps each takes.
     """
 
     def __init__(

@@ -25,6 +25,9 @@ class ImbalancedSampler(Sampler[int]):
         input_nodes: The seeds of the loader, ids or a mask; None is all nodes. Has no effect on graphs of a data set.
         num_samples: How many positions an epoch has; None: as many as there are labels.
 
+    Raises:
+        ValueError: A label below 0, another number of labels than nodes, or none to draw from.
+
     Example:
         >>> positions = list(ImbalancedSampler(torch.tensor([0, 0, 0, 0, 1]), num_samples=1000))
         >>> 400 < positions.count(4) < 600

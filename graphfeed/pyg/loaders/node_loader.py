@@ -144,6 +144,9 @@ class HGTLoader(NodeLoader):
         data: A `torch_geometric.data.HeteroData`.
         num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
         kwargs: See `NodeLoader`, as for the arguments that are not listed here; `is_sorted` has no effect.
+
+    Raises:
+        ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
     """
 
     @checked
@@ -168,8 +171,14 @@ class RandomNodeLoader(NodeLoader):
     """Splits the nodes into parts and gives the induced subgraph of each, as `torch_geometric.loader.RandomNodeLoader`.
 
     With `shuffle=True`, the parts are random ones in each epoch. The nodes of a mini-batch are in the order in which
-    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides. With types,
-    each of the `num_parts` parts has nodes of all types. Other arguments are as for `NodeLoader`, without `batch_size`.
+    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`; a part has nodes of all types.
+        kwargs: As for `NodeLoader`, without `batch_size`.
+
+    Raises:
+        ValueError: `num_parts` is below 1, or there are no nodes.
     """
 
     is_subgraph = True

@@ -25,6 +25,9 @@ class InduceTrees(Transform):
 
     The nodes are in the order of their trees, each seed the first of its own. It costs a look at each in-edge of each
     of them. The graph has no types.
+
+    Raises:
+        ValueError: When it runs: a mini-batch that was not sampled.
     """
 
     graph: SamplingGraph
@@ -89,6 +92,9 @@ class ShaDowKHopSampler(PyGLoader):
         node_idx: The roots: ids or a mask; None is all nodes.
         replace: Whether an edge may be chosen more than once.
         kwargs: As for `NodeLoader`.
+
+    Raises:
+        ValueError: `data` has types, a number is out of range, or there are no roots.
     """
 
     is_subgraph = True

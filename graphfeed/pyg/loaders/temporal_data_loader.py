@@ -63,6 +63,9 @@ class TemporalDataLoader(PyGLoader):
         neg_sampling_ratio: How many negative destinations there are for each event.
         kwargs: As for `NodeLoader`, without those that would change the order.
 
+    Raises:
+        ValueError: Times that don't rise, no events, a ratio below 0, or an argument that would change the order.
+
     Example:
         >>> from torch_geometric.data import TemporalData
         >>> data = TemporalData(src=torch.tensor([0, 1, 0]), dst=torch.tensor([3, 3, 2]), t=torch.tensor([5, 5, 8]))

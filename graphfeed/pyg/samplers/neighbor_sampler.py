@@ -81,6 +81,9 @@ class NeighborSampler(StageSampler):
             `data`. Stages of a pipeline take the outermost hop first (`graphfeed.NeighborSampler`).
         share_memory: Has no effect: a graph moves to shared memory when processes need it.
         sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of its edges.
+
+    Raises:
+        ValueError: Arguments that don't fit the data or each other.
     """
 
     @refuse_former_arguments
@@ -148,6 +151,9 @@ class HGTSampler(StageSampler):
     Args:
         data: A `torch_geometric.data.HeteroData`.
         num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
+
+    Raises:
+        ValueError: `data` has no types, or a node type has no numbers, or a number is negative.
     """
 
     def __init__(

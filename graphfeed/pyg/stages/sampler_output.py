@@ -92,6 +92,9 @@ class ToSamplerOutput(Transform):
 
     The sampler before it samples each node once (`only_new`, or `disjoint`). Nodes and edges are in the order of the
     hops, the seeds and the edges to them first.
+
+    Raises:
+        ValueError: When it runs: a mini-batch that was not sampled.
     """
 
     disjoint: bool = False

@@ -28,7 +28,10 @@ class LinkSeeds(Transform):
 
     The nodes are taken once each and sorted, as in PyG. Where each seed has nodes of its own, they stay as they are:
     all sources, then all destinations; a positive and its negatives have one tree. `indexes` say to which positive each
-    pair belongs; without them, all pairs are positives. Seeds that are not pairs, or of several types, are refused.
+    pair belongs; without them, all pairs are positives.
+
+    Raises:
+        ValueError: When it runs: seeds that are not pairs, or of several types.
     """
 
     disjoint: bool = False
