@@ -323,7 +323,9 @@ def indptr_edge_ids(
 ) -> torch.Tensor:
     """Return each edge's position in its column, counted from the column's `offset`, or from 0.
 
-    The dtype is that of `offset`, or else of `indptr`, if None. The rest is as for `expand_indptr`.
+    Args:
+        dtype: The dtype of the result; if None, that of `offset`, or else of `indptr`.
+        output_size: The number of edges, if the caller knows it.
 
     Raises:
         ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.

@@ -7,10 +7,15 @@ from graphfeed.ops.arguments import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Return whether each element is among the test elements, as `torch.isin` does; both are ids in one dimension.
+    """Return whether each element is among the test elements, as `torch.isin` does, for ids in one dimension.
+
+    Args:
+        elements, test_elements: int32 or int64, 1-D.
+
+    Returns:
+        bool, shape (len(elements),).
 
     Raises:
-        TypeError: A tensor is neither int32 nor int64.
         ValueError: A tensor has another number of dimensions.
 
     Example:

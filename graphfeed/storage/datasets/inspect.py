@@ -45,7 +45,12 @@ class DatasetReport:
 
 
 def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
-    """Look through an `OnDiskDataset`'s folder in bounded memory; a wrong file, or no graph, is a ValueError."""
+    """Look through an `OnDiskDataset`'s folder in bounded memory: a pass over its files, edges and features.
+
+    Raises:
+        FileNotFoundError: The folder or a file does not exist.
+        ValueError: A file is wrong, or there is no graph.
+    """
     dataset = open_in_files(folder)
     known = {str(name): str(own) for name, own in Section(dataset.yaml_data).get("checksums", dict, {}).items()}
     paths = {name: stay_inside(Path(folder), f"{PROCESSED}/{name}", "checksums") for name in known}
@@ -71,9 +76,14 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
 
 
 def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
-    """Look through the file of a graph, in a pass over its edges; what is no graph, or is damaged, is a ValueError.
+    """Look through the file of a graph, in a pass over its edges.
 
-    With `verify`, another pass compares it with its checksum; a file that has none is a ValueError, too.
+    Args:
+        verify: Whether to compare it with its checksum, which takes another pass.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: It is no graph, or is damaged; or it is to be verified and has no checksum.
     """
     known = verify_graph(Path(path)) if verify else None  # before anything is made of what may be damaged
     return DatasetReport(list(describe_graph(load_graph(path))), known)

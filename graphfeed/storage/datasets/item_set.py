@@ -115,6 +115,9 @@ class ItemSet(Shareable):
         names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member
             whose name is None is left out of the mini-batch.
 
+    Raises:
+        ValueError: Members of different lengths, more or fewer names than members, or one name twice.
+
     Example:
         >>> ItemSet((torch.arange(3), [7, 8, 9]), names=("seeds", "labels"))[1]
         (tensor(1), tensor(8))
@@ -215,8 +218,12 @@ class ItemSet(Shareable):
 class HeteroItemSet(Shareable):
     """Item sets by node type or edge type. Positions run through the types in the order of the dict.
 
-    All item sets must have the same names. An edge type may be a tuple of its three parts; mini-batches name it by the
-    string.
+    Args:
+        itemsets: All must have the same names. An edge type may be a tuple of its three parts; mini-batches name it by
+            the string.
+
+    Raises:
+        ValueError: The dict is empty, or the names differ.
 
     Example:
         >>> items = HeteroItemSet({"user": ItemSet(2, names="seeds"), "item": ItemSet(3, names="seeds")})

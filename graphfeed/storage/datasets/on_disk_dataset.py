@@ -38,7 +38,11 @@ BY_GRAPHBOLT = "preprocessed"
 
 
 class OnDiskTask(Task):
-    """A task of a dataset in files: what is known about it, and the items of its three sets."""
+    """A task of a dataset in files: the items of its three sets.
+
+    Args:
+        metadata: Anything known about the task, such as its name and the number of classes.
+    """
 
     def __init__(
         self,
@@ -95,8 +99,15 @@ class OnDiskDataset:
     The file `metadata.yaml` names the other files: edge lists (CSV, numpy or torch), the attributes that sampling uses,
     features and item sets (numpy or torch). All files must lie in the folder, and no objects are unpickled. A folder
     with only the files that GraphBolt has preprocessed is read as it is. If its graph has edge attributes, it needs the
-    original edge ids as well. A key of `metadata.yaml` that is wrong is a ValueError. The arguments other than `path`,
-    the folder, are those of `preprocess_ondisk_dataset`.
+    original edge ids as well.
+
+    Args:
+        path: The folder.
+        include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype: As for `preprocess_ondisk_dataset`.
+
+    Raises:
+        FileNotFoundError: The folder does not exist, or has no `metadata.yaml`.
+        ValueError: A key of `metadata.yaml` is wrong.
 
     Example:
         >>> OnDiskDataset("datasets/cora")  # doctest: +SKIP
@@ -128,7 +139,12 @@ class OnDiskDataset:
     def load(self, tasks: str | list[str] | None = None) -> Self:
         """Preprocess the files if needed, and load the graph, the features and the tasks. A second call loads again.
 
-        With the names of some tasks, all others are skipped with a warning. A file that is wrong is a ValueError.
+        Args:
+            tasks: The names of the tasks to load; all if None. Other tasks are skipped with a warning.
+
+        Raises:
+            FileNotFoundError: A file is missing.
+            ValueError: A file is wrong.
         """
         chosen = [tasks] if isinstance(tasks, str) else tasks
         if chosen is not None and not isinstance(chosen, list):
@@ -219,8 +235,14 @@ class OnDiskDataset:
     def ids(self, type: str | None = None) -> OriginalIds:
         """Return the ids that the nodes of a type had in the tables that `graphfeed.ingest` made the dataset of.
 
-        Nodes that had no ids of their own have their numbers. The type is None in a graph without types; one that is
-        not there is a KeyError. Before `load()`, this is a RuntimeError.
+        Nodes that had no ids of their own have their numbers.
+
+        Args:
+            type: The node type; None in a graph without types.
+
+        Raises:
+            KeyError: There is no such node type.
+            RuntimeError: The dataset is not loaded yet.
         """
         self._check_loaded()
         type = type or None

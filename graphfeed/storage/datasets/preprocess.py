@@ -77,11 +77,10 @@ def preprocess_ondisk_dataset(
 ) -> str:
     """Preprocess the files that `dataset_dir/metadata.yaml` names into `dataset_dir/graphfeed`, unless up to date.
 
-    The result consists of `.npy` arrays and a `metadata.yaml` that lists them, whose path is returned. Edges and edge
-    attributes are sorted by destination; node types and edge types are numbered in alphabetical order. Features and
-    items in suitable `.npy` files are used where they lie. The folder appears only when everything is on the disk;
-    other processes that need it wait for the first one, and raise a TimeoutError after four hours. The dataset's folder
-    may be moved afterwards. An error about a key or a file that is wrong is a ValueError, and names the key.
+    The result consists of `.npy` arrays and a `metadata.yaml` that lists them. Edges and edge attributes are sorted by
+    destination; node types and edge types are numbered in alphabetical order. Features and items in suitable `.npy`
+    files are used where they lie. The folder appears only when everything is on the disk; other processes that need it
+    wait for the first one. The dataset's folder may be moved afterwards.
 
     Edge lists are mapped, read part by part and sorted in at most a quarter of the machine's memory, so they may be
     larger than memory. 20 million int64 edges (320 MB) with weights and original edge ids took 8 s and at most 830 MB,
@@ -97,6 +96,14 @@ def preprocess_ondisk_dataset(
             and of edge types in int16 (see `fused_csc_sampling_graph`).
         digest: Whether to keep digests of the source files. With a digest, a file does not count as changed if only its
             modification time has.
+
+    Returns:
+        The path of the resulting `metadata.yaml`.
+
+    Raises:
+        FileNotFoundError: The folder or a file does not exist.
+        TimeoutError: Another process has been preprocessing the dataset for four hours.
+        ValueError: A key or a file is wrong; the error names the key.
     """
     folder = check_folder(dataset_dir)
     options = {

@@ -315,9 +315,16 @@ def wrap_with_cached_feature(
     *args: Any,
     **kwargs: Any,
 ) -> Cached | dict[Any, Cached]:
-    """Put one cache in front of features, as `cpu_cached_feature` says, of the `cache_type` of a class that wraps them.
+    """Put one cache in front of a feature, or of several features, as `cpu_cached_feature` says.
 
-    Further arguments (policy, num_parts and pin_memory) are those of the cache's `within` after the dtype.
+    Args:
+        cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
+        fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
+        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
+        args, kwargs: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
+
+    Raises:
+        ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.
     """
     if isinstance(fallback_features, Feature):
         alone = {None: fallback_features}

@@ -97,7 +97,11 @@ class Feature(ABC):
         return self.is_pinned()
 
     def pin_memory_(self) -> Self:
-        """Page-lock the rows in place, which needs CUDA; warn where none are in memory. Return this object."""
+        """Page-lock the rows in place; warn where none are in memory. Return this object.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
         warn_of_staying(self, "pin_memory_()")
         return self
 

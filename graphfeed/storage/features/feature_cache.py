@@ -193,7 +193,13 @@ class CPUFeatureCache(RowCache):
         offsets: torch.Tensor | None = None,  # noqa: ARG002
         offset: int = 0,
     ) -> None:
-        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays. `offsets` has no effect."""
+        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays.
+
+        Args:
+            keys, offset: As for `query`.
+            values: One row per key.
+            offsets: Has no effect: the fourth value that `query` returns.
+        """
         check_tensors(keys=keys, values=values)
         self._check_rows(values, keys)
         self._check_keys(keys, offset)

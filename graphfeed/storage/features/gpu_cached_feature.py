@@ -97,7 +97,14 @@ class GPUFeatureCache(RowCache):
         return cls((rows, *row_shape), dtype, device)
 
     def query(self, keys: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the rows that the cache has, as `CPUFeatureCache.query` does, without the bounds of parts."""
+        """Return the rows that the cache has for some keys, as `CPUFeatureCache.query` does.
+
+        Args:
+            keys, offset: As for `CPUFeatureCache.query`.
+
+        Returns:
+            One row per key, not filled in where it is missing; the positions of the missing rows; and their keys.
+        """
         looked_up = self._look_up(keys, offset)
         return looked_up.values, looked_up.missing_index, looked_up.missing_keys
 
@@ -113,7 +120,12 @@ class GPUFeatureCache(RowCache):
         return finish(reader_fn(missing) if missing.numel() else self._rows[:0])
 
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
-        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays."""
+        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays.
+
+        Args:
+            keys, offset: As for `CPUFeatureCache.query`.
+            values: One row per key.
+        """
         self._check_rows(values, keys)
         self._check_keys(keys, offset)
         given = keys.to(self.device)

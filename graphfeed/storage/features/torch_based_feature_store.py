@@ -52,8 +52,10 @@ class TorchBasedFeatureStore(BasicFeatureStore):
     """Features from `.npy` and `.pt` files. Only tensors are unpickled, no other objects.
 
     Args:
-        feat_data: One description per feature. A "numpy" feature with `in_memory=False` stays on disk; a "torch"
-            feature can't, which is a ValueError, as is an unknown format.
+        feat_data: One description per feature. A "numpy" feature with `in_memory=False` stays on disk.
+
+    Raises:
+        ValueError: The format is unknown, or a "torch" feature should stay on disk.
     """
 
     @checked
@@ -64,7 +66,11 @@ class TorchBasedFeatureStore(BasicFeatureStore):
         super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
 
     def pin_memory_(self) -> Self:
-        """Page-lock the features in memory, as `Feature.pin_memory_` does; each on disk issues a warning and stays."""
+        """Page-lock the features in memory, in place; each on disk issues a warning and stays. Return this object.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
         for feature in self._features.values():
             feature.pin_memory_()
         return self
