@@ -40,6 +40,9 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
         pipe: A pipeline of at least two mini-batches of little data, which are compared as a whole.
         executor: Runs the pipeline as well, such as a pool of processes.
 
+    Raises:
+        AssertionError: Something differs; the text names the mini-batch and the first part of it that does.
+
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
         >>> check_stage(ItemSampler(ItemSet(6, names="seeds"), batch_size=2, shuffle=True))
@@ -77,6 +80,9 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
     Args:
         graph: The graph in memory, by which `in_subgraph` tells which edges there are.
         pipe, executor: As for `check_stage`; `pipe` may sample a graph of your own of the same edges.
+
+    Raises:
+        AssertionError: Something differs; the text names the mini-batch and the hop.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

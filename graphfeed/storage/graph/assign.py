@@ -136,7 +136,7 @@ MOST_PARTS = torch.iinfo(torch.int32).max
 def assign_nodes(
     graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0, balance: ByType | None = None
 ) -> ByType:
-    """Return the part of each node: int32, shape (nodes,); by node type if the graph has types.
+    """Return the part of each node.
 
     The in-edges of a node belong to its part. Parts are balanced by their numbers of nodes; all methods but METIS
     balance each node type on its own. "ldg" also balances the items to train on, so that ranks with
@@ -144,15 +144,24 @@ def assign_nodes(
 
     Args:
         graph: The graph, in memory or mapped by `load_graph`.
-        num_parts: 1 or more, as far as int32 goes. Where it exceeds the number of nodes, some parts are empty.
+        num_parts: 1 or more. Where it exceeds the number of nodes, some parts are empty.
         method: "range" gives each part consecutive ids, whose edges are cut as the ids are ordered. "hash" gives it
             random ones: parts are alike, and nearly all edges are cut. "ldg" goes through the graph as a stream and
             puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
-            takes the most time and memory; it needs the extra `partition`, and is an ImportError without pymetis.
+            takes the most time and memory; it needs the extra `partition`.
         seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
         balance: The node of each item to balance, such as the nodes to train on, or the destinations of the edges; by
-            node type if the graph has types, where types may be left out. Only for "ldg", or it is a ValueError; "hash"
-            balances any items by chance.
+            node type if the graph has types, where types may be left out. Only for "ldg"; "hash" balances any items by
+            chance.
+
+    Returns:
+        int32, shape (nodes,); by node type if the graph has types.
+
+    Raises:
+        ImportError: "metis" without pymetis.
+        KeyError: A node type to balance that the graph doesn't have.
+        ValueError: An unknown method, fewer than one part, or more than int32 can number; an item of a node that is not
+            there, or items for another method than "ldg".
 
     Example:
         >>> from graphfeed import from_coo

@@ -47,9 +47,7 @@ def from_coo(
 ) -> FusedCSCSamplingGraph:
     """Make a graph from edge lists. The id of each edge is its row in the list, or in the list of its edge type.
 
-    This takes a counting sort and, while it runs, 16 bytes per edge on top of the graph. An id that its node type
-    doesn't have, lengths that don't match and an unknown type are a ValueError, a type or an attribute that is missing
-    a KeyError.
+    This takes a counting sort and, while it runs, 16 bytes per edge on top of the graph.
 
     Args:
         edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other whole
@@ -62,6 +60,10 @@ def from_coo(
             types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
             then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
             each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
+
+    Raises:
+        KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
+        ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:
         >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})
@@ -240,13 +242,19 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
 
 @checked
 def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] | None = None) -> ByType:
-    """Return the edges, followed by each with its ends swapped: a tensor of shape (2N, 2), or a new dict of these.
+    """Return the edges, followed by each with its ends swapped.
 
     Args:
         edges: A tensor or array of shape (N, 2), or a dict of these by edge type, which is not changed.
         reverse_etypes_mapping: For edges by type: the reverse of each edge type, as strings or tuples. The swapped
             edges of a type are appended to its reverse type, which is created if needed. Types that the mapping or the
             edges lack are left alone. Only the given edges are swapped, never those that were appended.
+
+    Returns:
+        A tensor of shape (2N, 2), or a new dict of these.
+
+    Raises:
+        ValueError: Edges of another shape.
 
     Example:
         >>> add_reverse_edges(torch.tensor([[0, 1], [2, 3]])).tolist()

@@ -53,7 +53,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return sorted(numbers, key=numbers.__getitem__)
 
     def validate(self, request: SamplingRequest) -> None:
-        """Raise if the graph can't serve a request, a KeyError if it lacks an attribute (see `SamplingGraph`)."""
+        """Raise if the graph can't serve a request (see `SamplingGraph`).
+
+        Raises:
+            KeyError: The graph doesn't have an attribute that the request names.
+            ValueError: A hop that has neither one fan-out nor one per edge type.
+        """
         super().validate(request)
         query = request.temporal or TemporalQuery()
         if query.node_timestamp_attr_name is not None:
@@ -103,8 +108,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     ) -> SampledSubgraph | CompletedFuture:
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
 
-        The result has every edge type of the graph, each with one column per seed of its destination type.
-
         Args:
             seeds: Node ids of the dtype of `indices`; by node type if the graph has types. A type that is missing has
                 no seeds.
@@ -114,6 +117,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             returning_indices_and_original_edge_ids_are_optional: Has no effect: both are always returned.
             async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
             key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
+
+        Returns:
+            Every edge type of the graph, each with one column per seed of its destination type.
 
         Raises:
             KeyError: The graph doesn't have a node type or an attribute.
@@ -190,13 +196,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         strategy: Strategy = "uniform",
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds that existed before their times: one hop, returned as by `sample_neighbors`.
+        """Sample in-edges of the seeds that existed before their times: one hop, with the ids of the graph.
 
         An edge is eligible if the time of its source node, and its own, lie strictly between `time - window` and
         `time`. Both ends are excluded, as in GraphBolt (its documentation says otherwise). A time whose attribute is
-        not named is ignored; without both, all edges are eligible. A node with several times is several seeds. Beside
-        the errors of `sample_neighbors`, times that are not integers are a TypeError; another number of times or
-        windows than of seeds, a negative window, and weights or replacement together with "latest" are a ValueError.
+        not named is ignored; without both, all edges are eligible. A node with several times is several seeds.
 
         Args:
             seeds: This, `fanouts`, `replace`, `probs_name` and `key` mean the same as for `sample_neighbors`.
@@ -206,6 +210,13 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             edge_timestamp_attr_name: The edge attribute that holds integer times, for all edge types.
             strategy: "uniform" draws at random; "latest" takes the edges with the latest times, among equal times those
                 that come last in the graph. An edge with two times is as late as the later one.
+
+        Returns:
+            As by `sample_neighbors`: every edge type, each with one column per seed of its destination type.
+
+        Raises:
+            ValueError: Another number of times or windows than of seeds, a negative window, or weights or replacement
+                together with "latest"; and what `sample_neighbors` raises.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
@@ -227,7 +238,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     ) -> SampledSubgraph:
         """Sample as `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
 
-        The first arguments mean the same as there, and the last two the same as for `sample_layer_neighbors`.
+        The other arguments mean the same as there.
+
+        Args:
+            random_seed, seed2_contribution: As for `sample_layer_neighbors`.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
@@ -315,8 +329,7 @@ def fused_csc_sampling_graph(
     """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied here.
 
     NumPy arrays and what NumPy can view may take the place of tensors; lists are copied. For worker processes and
-    `pin_memory_()`, arrays of your own are copied once, and take memory twice for as long as you keep them. Arrays that
-    are no valid CSC, lengths that don't match and types that don't agree are a ValueError.
+    `pin_memory_()`, arrays of your own are copied once, and take memory twice for as long as you keep them.
 
     The graph keeps the dtypes that it is given, and sampled subgraphs have them. For the CPU's kernels, column starts
     in int32 are copied to int64 once (8 bytes per node), and edge types in int16 or int64 to int32 (4 bytes per edge).
@@ -331,6 +344,9 @@ def fused_csc_sampling_graph(
         edge_type_to_id: Number of each edge type: "source:relation:destination", or a tuple of the three.
         node_attributes: By name, tensors with one row per node.
         edge_attributes: By name, tensors with one row per edge, in the order of `indices`.
+
+    Raises:
+        ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
 
     Example:
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))

@@ -23,7 +23,10 @@ MOST_TYPES = 4
 
 @dataclass(repr=False)
 class CSCFormatBase(Movable):
-    """The edges of a hop in compressed sparse columns (CSC), where `indptr` ends at the number of `indices`.
+    """The edges of a hop in compressed sparse columns (CSC).
+
+    Raises:
+        ValueError: `indptr` does not end at the number of `indices`.
 
     Example:
         >>> CSCFormatBase(indptr=torch.tensor([0, 1]), indices=torch.tensor([3]))
@@ -71,6 +74,9 @@ class SampledSubgraph(Movable):
     A value is a tensor for a graph of one type, else a dict by node type or by edge type "src:rel:dst". Every type of
     the graph is present, even if it has no edge or no node here. Printing a subgraph shows its size;
     `print(subgraph.details())` shows the values.
+
+    Raises:
+        ValueError: An edge type that is not of the form "src:rel:dst".
     """
 
     sampled_csc: Any
@@ -112,6 +118,9 @@ class SampledSubgraph(Movable):
                 types; types that are not in it are kept whole. All edges that join such a pair go.
             assume_num_node_within_int32: Has no effect: every 64-bit id is told apart.
             async_op: Whether to return something whose `wait()` returns the subgraph, which is computed at once.
+
+        Raises:
+            ValueError: Edges of another shape.
 
         Example:
             >>> ids = torch.tensor([10, 11])
@@ -158,8 +167,10 @@ class SampledSubgraph(Movable):
     def to_pyg(self, x: ByType) -> Any:
         """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.
 
-        `x` has one row per row id, by node type if the graph has types, of which some may be left out. PyG itself is
-        not needed. A model that calls this compiles as one graph, also with `fullgraph=True`.
+        PyG itself is not needed. A model that calls this compiles as one graph, also with `fullgraph=True`.
+
+        Args:
+            x: One row per row id, by node type if the graph has types. Types may be left out.
         """
         return make_layer_data(self, x)
 

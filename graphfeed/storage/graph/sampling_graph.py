@@ -51,7 +51,9 @@ class SamplingGraph(GraphProtocol):
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request; called when a stage is built.
 
-        A hop with neither one fan-out nor one per edge type, and an option that is not heeded, is a ValueError.
+        Raises:
+            ValueError: A hop that has neither one fan-out nor one per edge type, or an option that the graph doesn't
+                heed.
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
@@ -81,10 +83,10 @@ class SamplingGraph(GraphProtocol):
         seeds_timestamp: ByType | None = None,
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all rows found so far, and relabel; return the hops, the outermost first.
+        """Sample hop after hop, each from all rows found so far, and relabel.
 
-        The row ids of each are the column ids of the one before it. In time, nodes are not deduplicated: the same node
-        at two times counts as two rows. The rows of a hop are its columns, then the source of every edge.
+        In time, nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its
+        columns, then the source of every edge.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
@@ -92,6 +94,9 @@ class SamplingGraph(GraphProtocol):
             keys: The key of each hop, the seeds' own hop first; two of each by LABOR.
             seeds_timestamp: In time: the time of each seed; by node type as the seeds are.
             seed2_contribution: By LABOR, the share of the nodes that draw by the second key.
+
+        Returns:
+            One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
         return self.sample_drawn(seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
 
@@ -106,13 +111,18 @@ class SamplingGraph(GraphProtocol):
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches; a graph on disk reads for all of them at once, one in parts asks.
 
-        `seeds` and `keys` are as for `sample_hops`, of each mini-batch. `each` applies a function to each mini-batch,
-        like `map`, perhaps in threads.
+        Args:
+            seeds, keys: Of each mini-batch, as for `sample_hops`.
+            each: Applies a function to each mini-batch, like `map`, perhaps in threads.
         """
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:  # noqa: ARG002
-        """Return whether all hops of a mini-batch are sampled by one call, of seeds on the CPU or elsewhere."""
+        """Return whether all hops of a mini-batch are sampled by one call, rather than one hop after the other.
+
+        Args:
+            on_cpu: Whether the seeds lie on the CPU.
+        """
         return False
 
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
@@ -127,10 +137,15 @@ class SamplingGraph(GraphProtocol):
         times: Sequence[ByType | None] | None = None,
         each: Each = map,
     ) -> list[list[SampledSubgraph]]:
-        """Sample the hops of mini-batches one after the other, each hop of all of them at once; the outermost is first.
+        """Sample the hops of mini-batches one after the other, each hop of all of them at once.
 
-        The arguments are as for `sample_hops_together`, with the draws of each hop for keys; `times` are those of the
-        seeds of each mini-batch.
+        Args:
+            seeds, each: As for `sample_hops_together`.
+            draws: Of each mini-batch, the draws of each hop, the seeds' own hop first.
+            times: In time: of each mini-batch, the time of each seed.
+
+        Returns:
+            The hops of each mini-batch, the outermost first.
         """
         given = zip(seeds, draws, times or [None] * len(seeds), strict=True)
         minibatches = [Rows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
@@ -147,11 +162,18 @@ class SamplingGraph(GraphProtocol):
         return list(each(self.pick, nodes, hops))
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
-        """Sample in-edges of some nodes: one hop, with the ids of the graph and without row ids.
+        """Sample in-edges of some nodes: one hop, with the ids of the graph.
 
-        Here, by `sample_neighbors` or, for LABOR, by `sample_layer_neighbors`. For samplers in time, override it, and
-        return the time of each edge, too, where the next hop looks at these. A way in which the graph can't sample is a
-        NotImplementedError.
+        Here, by `sample_neighbors` or, for LABOR, by `sample_layer_neighbors`. For samplers in time, override it.
+
+        Args:
+            nodes: Node ids; by node type if the graph has types.
+
+        Returns:
+            The hop without row ids; and the time of each of its edges where the next hop looks at these.
+
+        Raises:
+            NotImplementedError: The graph can't sample in this way.
         """
         request, (keys, share) = hop.request, hop.draws
         if request.temporal is not None:
@@ -167,17 +189,28 @@ class SamplingGraph(GraphProtocol):
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
         """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
 
-        The nodes are by node type if the graph has types, and the columns are in this order.
+        Args:
+            nodes: Node ids; by node type if the graph has types. The columns are in this order.
         """
         return self.sample_neighbors(nodes, torch.tensor([-1]), key=0)
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, against the direction of the edges; a walk that comes to a node without in-edges stays there.
 
-        Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, by
-        default the result of `draw_key`, on its start and on `i` alone. Here, each step takes all in-edges of the nodes
-        that the walks have come to; a graph that can do with less overrides this. Types in the graph are a ValueError.
-        The result has node ids, shape (walks, length + 1); the starts come first.
+        Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, on
+        its start and on `i` alone. Here, each step takes all in-edges of the nodes that the walks have come to; a graph
+        that can do with less overrides this.
+
+        Args:
+            starts: Where each walk begins: node ids of a graph without types.
+            length: How many steps each takes.
+            key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
+
+        Returns:
+            Node ids, shape (walks, length + 1); the starts come first.
+
+        Raises:
+            ValueError: The graph has types, a start lies outside of it, or the length is negative.
         """
         check_walks(self, length)
         key = draw_key() if key is None else key
@@ -206,17 +239,22 @@ class SamplingGraph(GraphProtocol):
     ) -> torch.Tensor:
         """Return the pairs, followed by copies of each with a destination drawn uniformly from the nodes of its type.
 
-        The result has the shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first,
-        and so on. A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i`
-        alone.
+        A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i` alone.
 
         Args:
             edge_type: Type of the pairs, "source:relation:destination" or a tuple of the three; None and "" stand for
-                ids of all types. The graph need not have the relation, but the node types, or this is a KeyError.
-            node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2). Those on a GPU are
-                checked where they are sampled around, as the GPU would have to be waited for here.
+                ids of all types. The graph need not have the relation, only the node types.
+            node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2).
             negative_ratio: The number of copies of each pair, 1 or more.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
+
+        Returns:
+            Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
+
+        Raises:
+            KeyError: The graph doesn't have the node types that the edge type joins.
+            ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1. Ids on a GPU are
+                checked where they are sampled around, as it would have to be waited for here.
         """
         num_nodes, edge_type = self.num_nodes, type_name(edge_type)
         node_pairs = as_ids("node_pairs", node_pairs)

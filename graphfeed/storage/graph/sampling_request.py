@@ -18,6 +18,9 @@ HopTime: TypeAlias = Literal["seed", "edge"]
 class TemporalQuery:
     """Which neighbours may be sampled at a given time.
 
+    Raises:
+        ValueError: An unknown `hop_time`, one that lacks its attribute, or a negative time window.
+
     Example:
         >>> TemporalQuery(edge_timestamp_attr_name="time").hop_time
         'seed'
@@ -54,9 +57,12 @@ Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 @checked
 @dataclass(frozen=True, eq=False)
 class SamplingRequest:
-    """How neighbours are sampled, whatever the seeds. Options that exclude each other are a ValueError.
+    """How neighbours are sampled, whatever the seeds.
 
     A stage makes one when it is built, and hands it to its graph, also to be validated and to be prepared for.
+
+    Raises:
+        ValueError: An unknown strategy, or options that exclude each other.
 
     Example:
         >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace

@@ -22,7 +22,10 @@ EdgeType: TypeAlias = str | None
 
 
 def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, str]:
-    """Return an edge type as a tuple; a tuple stays as it is. Other than three parts are a ValueError.
+    """Return an edge type as a tuple; a tuple stays as it is.
+
+    Raises:
+        ValueError: The number of parts is not three.
 
     Example:
         >>> etype_str_to_tuple("user:likes:item")
@@ -37,7 +40,10 @@ def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, s
 
 
 def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
-    """Return an edge type as a string; other than three parts, or one with a ":" in it, are a ValueError.
+    """Return an edge type as a string.
+
+    Raises:
+        ValueError: The number of parts is not three, or a part has a ":", which would separate parts.
 
     Example:
         >>> etype_tuple_to_str(("user", "likes", "item"))
@@ -159,11 +165,17 @@ def check_parts(name: str, value: object, count: int) -> None:
 
 @checked
 def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
-    """Return the node type of each column of edge or hyperlink seeds; another number of types is a ValueError.
+    """Return the node type of each column of edge or hyperlink seeds.
 
-    The seed type is an edge type for two columns, otherwise node types joined by ":". If it has as many parts as the
-    seeds have columns, each part is a node type. So for seeds of three columns, an edge type names its relation as a
-    node type, which the graph then reports as unknown.
+    If the type has as many parts as the seeds have columns, each part is a node type. So for seeds of three columns, an
+    edge type names its relation as a node type, which the graph then reports as unknown.
+
+    Args:
+        seed_type: For two columns, an edge type "source:relation:destination"; otherwise, node types joined by ":".
+        seed_size: The number of columns.
+
+    Raises:
+        ValueError: The number of node types in the name is not that of the columns.
 
     Example:
         >>> seed_type_str_to_ntypes("user:likes:item", 2), seed_type_str_to_ntypes("user:item:shop", 3)

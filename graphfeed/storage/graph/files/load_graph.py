@@ -59,8 +59,7 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     `cp` or a `touch`, and in files of earlier releases, the arrays are checked, which takes a pass over the file and
     shows a progress bar: `load_graph(path).save(path)` writes it anew. Sampling reads no memory outside of the arrays,
     whatever the file holds: an edge that leads nowhere is a ValueError. `verify_graph` finds any other damage. Graphs
-    that GraphBolt saved, or that `torch.save` wrote, are read into memory and checked. Nothing is unpickled. What is no
-    graph, is incomplete or has another version of the format is a ValueError.
+    that GraphBolt saved, or that `torch.save` wrote, are read into memory and checked. Nothing is unpickled.
 
     Writes to the graph's tensors stay in this process and never reach the file. Worker processes map the same file, so
     the graph may be larger than memory; a graph that was written to is copied to shared memory for them. Where the
@@ -70,6 +69,10 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     single pages, one after the other. Leave the file as it is while it is in use: the system ends a process that reads
     a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to the same path, which makes another
     file.
+
+    Raises:
+        FileNotFoundError: The file doesn't exist.
+        ValueError: The file is not a graph, is incomplete, or has another version of the format.
 
     Example:
         >>> import tempfile
@@ -96,8 +99,11 @@ def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
     """Map a graph that a process of the same user and machine put into shared memory; each call maps it anew.
 
     This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
-    checked. A write to the arrays is visible to all processes, and in all mappings. A name that no graph has is a
-    FileNotFoundError; a graph of another version is a ValueError.
+    checked. A write to the arrays is visible to all processes, and in all mappings.
+
+    Raises:
+        FileNotFoundError: There is no graph of that name.
+        ValueError: The memory holds no graph of this version.
 
     Example:
         >>> from graphfeed import from_coo

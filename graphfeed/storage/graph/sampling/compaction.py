@@ -59,17 +59,22 @@ def unique_and_compact_csc_formats(
 ) -> Any:
     """Relabel sampled columns: the seeds first and verbatim, then each new source once, in order of first appearance.
 
-    Returned are the row ids, the columns with positions in them, and the bounds of the rows, a tensor of 0 and of
-    their number; each by type if the graph has types. The row ids begin with the seeds for every node type that has seeds,
-    even if it is the source of no edge type, so that destinations have features and a self term. Node types are in the
-    order of the seeds, then of the edge types. Ids of several dtypes are a TypeError; another number of columns than of
-    seeds, and a negative id, are a ValueError.
+    The row ids begin with the seeds for every node type that has seeds, even if it is the source of no edge type, so
+    that destinations have features and a self term. Node types are in the order of the seeds, then of the edge types.
 
     Args:
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
         unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
         rank: Only 0, with a `world_size` of 1: ids are not distributed over ranks.
         async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
+
+    Returns:
+        The row ids, the columns with positions in them, and the bounds of the rows, `tensor([0, number of rows])`; each
+        by type if the graph has types.
+
+    Raises:
+        TypeError: One of the arguments is by type and the other isn't, or the ids have several dtypes.
+        ValueError: The number of columns is not that of the seeds, an id is negative, or there are several ranks.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
@@ -176,10 +181,18 @@ def compact_csc_format(
 ) -> Any:
     """Relabel sampled columns without deduplication: the seeds, then the source of every edge.
 
-    The arguments and errors are those of `unique_and_compact_csc_formats`; `dst_timestamps` has the time of each
-    column. Returned are the row ids, and the columns with positions in them, of the same dtype. With timestamps, also
-    the time of each row: the seeds' own, then for each edge that of its destination. Each is by type if the graph has
-    types.
+    Args:
+        csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
+        dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
+        dst_timestamps: The time of each column, in the same shape.
+
+    Returns:
+        The row ids, and the columns with positions in them, of the same dtype. With timestamps, also the time of each
+        row: the seeds' own, then for each edge that of its destination. Each by type if the graph has types.
+
+    Raises:
+        TypeError: One of the arguments is by type and the other isn't, or the ids have several dtypes.
+        ValueError: The number of columns, or of timestamps, is not that of the seeds.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))

@@ -16,7 +16,10 @@ from graphfeed.storage.memory.shareable import Shareable
 
 
 class NodeWeights(Shareable):
-    """How likely each node of a type is drawn, relative to the others: weights from 0, finite and not all 0.
+    """How likely each node of a type is drawn, relative to the others.
+
+    Raises:
+        ValueError: Weights that are negative, infinite, or all 0.
 
     Example:
         >>> len(NodeWeights(torch.tensor([0.0, 1.0, 3.0])))
