@@ -38,11 +38,7 @@ BY_GRAPHBOLT = "preprocessed"
 
 
 class OnDiskTask(Task):
-    """A task of a dataset in files: the items of its three sets.
-
-    Args:
-        metadata: Anything known about the task, such as its name and the number of classes.
-    """
+    """A task of a dataset in files: what is known of it, such as its number of classes, and the items of its sets."""
 
     def __init__(
         self,
@@ -102,7 +98,6 @@ class OnDiskDataset:
     original edge ids as well.
 
     Args:
-        path: The folder.
         include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype: As for `preprocess_ondisk_dataset`.
 
     Raises:

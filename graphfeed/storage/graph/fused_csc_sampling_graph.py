@@ -57,7 +57,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
         Raises:
             KeyError: The graph doesn't have an attribute that the request names.
-            ValueError: A hop that has neither one fan-out nor one per edge type.
         """
         super().validate(request)
         query = request.temporal or TemporalQuery()

@@ -52,8 +52,7 @@ class SamplingGraph(GraphProtocol):
         """Raise if the graph can't serve a request; called when a stage is built.
 
         Raises:
-            ValueError: A hop that has neither one fan-out nor one per edge type, or an option that the graph doesn't
-                heed.
+            ValueError: A hop with neither one fan-out nor one per edge type, or an option that the graph doesn't heed.
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
@@ -118,11 +117,7 @@ class SamplingGraph(GraphProtocol):
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:  # noqa: ARG002
-        """Return whether all hops of a mini-batch are sampled by one call, rather than one hop after the other.
-
-        Args:
-            on_cpu: Whether the seeds lie on the CPU.
-        """
+        """Return whether all hops of a mini-batch are sampled by one call, of seeds on the CPU or elsewhere."""
         return False
 
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
@@ -203,7 +198,6 @@ class SamplingGraph(GraphProtocol):
 
         Args:
             starts: Where each walk begins: node ids of a graph without types.
-            length: How many steps each takes.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:

@@ -172,7 +172,6 @@ def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
 
     Args:
         seed_type: For two columns, an edge type "source:relation:destination"; otherwise, node types joined by ":".
-        seed_size: The number of columns.
 
     Raises:
         ValueError: The number of node types in the name is not that of the columns.
