@@ -82,9 +82,15 @@ class GraphPart:
     def ids_at(
         self, columns: FusedCSCSamplingGraph, nodes: torch.Tensor, offsets: torch.Tensor, positions: torch.Tensor
     ) -> torch.Tensor:
-        """Return the ids in the whole graph, perhaps as int32, of edges that were picked at positions in `columns`.
+        """Return the ids of picked edges in the whole graph, perhaps as int32.
 
-        `offsets` says where those of each node begin. Where ids are positions, two numbers per node are read, not all.
+        Where ids are positions, two numbers per node are read, not all.
+
+        Args:
+            columns: Where they were picked.
+            nodes: The node of each column.
+            offsets: Where the picked edges of each node begin.
+            positions: Where the edges are in `columns`, node after node.
         """
         ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
         if ids is not None:
@@ -95,7 +101,11 @@ class GraphPart:
         return ops.shift_columns(offsets, positions, shifts.long(), dtype)
 
     def book_of(self, node_type: str | None) -> PartBook:
-        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all."""
+        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all.
+
+        Raises:
+            KeyError: The graph doesn't have the node type.
+        """
         if node_type is None:
             return self.book
         types, first = self.columns.node_type_to_id or {}, self.columns.first_ids()
@@ -106,7 +116,13 @@ class GraphPart:
 
 @checked
 def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -> GraphPart:
-    """Return one part of a graph in memory, by the part of each node, by node type if there are types, or a `PartBook`.
+    """Return one part of a graph in memory.
+
+    Args:
+        assignment: The part of each node, of an integer dtype, by node type if there are types; or a `PartBook`.
+
+    Raises:
+        ValueError: The assignment is not one part per node, or there is no such part.
 
     Example:
         >>> from graphfeed import from_coo
@@ -140,7 +156,13 @@ def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 @checked
 def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
-    """Return the rows that a part owns, in the order of their ids, of values with one row per id in the book.
+    """Return the rows that a part owns, in the order of their ids.
+
+    Args:
+        values: One row per id in the book.
+
+    Raises:
+        ValueError: The number of rows is not that of the book's ids.
 
     Example:
         >>> cut_rows(torch.tensor([[5], [6], [7]]), PartBook.from_bounds([0, 1, 3]), part=1).tolist()

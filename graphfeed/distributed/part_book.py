@@ -62,7 +62,13 @@ class PartBook:
     @staticmethod
     @checked
     def from_bounds(bounds: Sequence[int]) -> "PartBook":
-        """Return the book of parts of consecutive ids: part `i` owns those from `bounds[i]` to before `bounds[i + 1]`.
+        """Return the book of parts of consecutive ids.
+
+        Args:
+            bounds: Part `i` owns the ids from `bounds[i]` to before `bounds[i + 1]`.
+
+        Raises:
+            ValueError: The bounds don't ascend from 0.
 
         Example:
             >>> PartBook.from_bounds([0, 2, 5]).owners_of(torch.tensor([1, 2, 4])).tolist()
@@ -78,8 +84,12 @@ class PartBook:
     def from_assignment(assignment: torch.Tensor, num_parts: int | None = None) -> "PartBook":
         """Return the book of any parts, which takes 1 byte per id, and up to 8 more once offsets are asked for.
 
-        The assignment has the part of each id, of an integer dtype; by default, there is one part more than the
-        largest.
+        Args:
+            assignment: The part of each id, of an integer dtype.
+            num_parts: By default, one more than the largest part in the assignment.
+
+        Raises:
+            ValueError: A part below 0, or not below `num_parts`.
 
         Example:
             >>> book = PartBook.from_assignment(torch.tensor([1, 0, 1]))

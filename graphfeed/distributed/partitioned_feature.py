@@ -37,10 +37,13 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     Args:
         rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
-        book: Which part owns each id. With P parts and R ranks, a multiple of P, rank `i` holds part `i // (R / P)`.
+        book: Which part owns each id. With P parts and R ranks, rank `i` holds part `i // (R / P)`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
         name: What all ranks call the feature. Ranks must make features of the same name in the same order.
         identity: That of the partition (`GraphPart.identity`), which all ranks must have.
+
+    Raises:
+        ValueError: The rows are not as many as the part's ids, or the ranks no multiple of the parts.
 
     Example:
         >>> rows = torch.tensor([[1.0], [2.0]])  # a single rank owns all of them
@@ -72,7 +75,12 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.peers.agreement.state_part(self._name, said)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, shape (len(ids), ...), or all rows of all ranks; may raise a RankLostError."""
+        """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
+
+        Raises:
+            IndexError: An id below 0 or beyond the rows.
+            RankLostError: Another rank ended or froze.
+        """
         return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:

@@ -50,8 +50,11 @@ class PartitionedGraph(SamplingGraph):
     A single part is the whole graph, and sampling from it is as fast.
 
     Args:
-        part: This rank's part; with P parts and R ranks, a multiple of P, rank `i` holds part `i // (R / P)`.
+        part: This rank's part; with P parts and R ranks, rank `i` holds part `i // (R / P)`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
+
+    Raises:
+        ValueError: The number of ranks is no multiple of that of the parts, or the part is another rank's.
 
     Example:
         >>> from graphfeed import from_coo
@@ -110,7 +113,11 @@ class PartitionedGraph(SamplingGraph):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample one hop as the whole graph does, around global ids; a RankLostError if a rank ended or froze."""
+        """Sample one hop as the whole graph does, around global ids.
+
+        Raises:
+            RankLostError: Another rank ended or froze.
+        """
         request, drawn = SamplingRequest((fanouts,), replace, probs_name), ops.draw_key() if key is None else key
         return self.pick(seeds, Hop(request, one_draw(drawn)))[0]
 

@@ -35,8 +35,10 @@ class CooperativeConv(torch.nn.Module):
     def forward(self, subgraph: Joint, x: ByType) -> ByType:
         """Return the rows of a hop's sources, or of a mini-batch's seeds.
 
-        `x` has the rows of the columns of the hop before it, or of the innermost hop; by node type if the graph has
-        types, then with the same types on all ranks.
+        Args:
+            subgraph: The hop, or the mini-batch.
+            x: The rows of the columns of the hop before it, or of the innermost hop; by node type if the graph has
+                types, then with the same types on all ranks.
         """
         return CooperativeConvFunction.apply(subgraph, x)
 

@@ -41,10 +41,13 @@ class StoredPart:
     """For each feature of nodes or edges: which part owns each row, and its offset there."""
 
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
-        """Return the features as read by global ids from all ranks, which are by default those of the process group.
+        """Return the features as read by global ids from all ranks; rank `i` of R has opened part `i // (R / P)` of P.
 
-        Of R ranks, rank `i` has opened part `i // (R / P)` of P. Ranks that are no multiple of the parts are a
-        ValueError.
+        Args:
+            peers: The ranks; by default, those of the default process group.
+
+        Raises:
+            ValueError: The number of ranks is no multiple of that of the parts.
         """
         features: dict[tuple[str, str | None, str], Feature] = {}
         rows: Feature
@@ -61,13 +64,15 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
     """Map a part of a graph. Pages are read on demand; writes to the arrays stay in this process.
 
     Of the arrays, only the part of each node is read, a byte per node. Dtypes, shapes and the ends of the columns are
-    checked. A part of WordNet, 66 thousand nodes with 60 MB of features, opens in two milliseconds. Files that are
-    incomplete, changed, or of another version are a ValueError.
+    checked. A part of WordNet, 66 thousand nodes with 60 MB of features, opens in two milliseconds.
 
     Args:
         root: The folder that `write_partition` wrote; or `Partitioner`, here or in `torch_geometric.distributed`, whose
             layout is read into memory and always checked. Mini-batches are those of the whole graph.
         check: Whether to check all ids too, with a pass over the arrays; do so if the files come from elsewhere.
+
+    Raises:
+        ValueError: There is no such part, or the files are incomplete, changed, or of another version.
 
     Example:
         >>> import tempfile

@@ -84,8 +84,15 @@ def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> 
     """Count the cut edges, the sizes and the halo of each part of a partition, in one pass over the edges.
 
     Beside the graph, which may be mapped, it takes at most 56 MiB and 42 bytes per node; less per node if parts are
-    smaller than the graph. The assignment has the part of each node, by node type if the graph has types. There may be
-    65,536 parts, some of them empty.
+    smaller than the graph.
+
+    Args:
+        assignment: The part of each node; by node type if the graph has types.
+        num_parts: At most 65,536; some parts may be empty.
+
+    Raises:
+        KeyError: A node type is missing from the assignment.
+        ValueError: The assignment doesn't have a part for each node, or there are more than 65,536 parts.
 
     Example:
         >>> import torch

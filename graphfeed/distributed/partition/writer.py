@@ -182,7 +182,7 @@ def write_partition(
     features: FeatureStore | None = None,
     executor: Executor | None = None,
 ) -> Path:
-    """Write a graph in parts to a new folder, from which `open_part` maps them; return its path.
+    """Write a graph in parts to a new folder, from which `open_part` maps them.
 
     A part holds the in-edges of its nodes in the order that they have in the graph, with the global ids of their
     sources and of themselves, their types and attributes, and the rows of the features of its nodes and edges. An edge
@@ -201,8 +201,15 @@ def write_partition(
         features: The features of nodes by id, and of edges by the ids of sampled edges.
         executor: Who writes: any executor, such as a pool of processes or a cluster's, whose workers see the files
             under the same paths. A task writes the edges of a part, or the rows of a feature of a part, and gets graph
-            and features as workers of a `DataLoader` do. The files are the same, byte for byte. None for this thread. A
-            lost worker is a `concurrent.futures.BrokenExecutor`.
+            and features as workers of a `DataLoader` do. The files are the same, byte for byte. None for this thread.
+
+    Returns:
+        The folder.
+
+    Raises:
+        concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
+        FileExistsError: There is something in the folder, or it can't be replaced.
+        ValueError: The assignment doesn't have a part for each node, or a feature not a row; or too many parts.
     """
     check_num_parts(num_parts)
     check_new_folder(Path(root))

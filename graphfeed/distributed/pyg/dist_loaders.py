@@ -38,7 +38,7 @@ class DistLoader(PyGLoader):
 
     Args:
         master_addr: Where rank 0 listens. None: the ranks of the process group, if there is one, or the environment's
-            MASTER_ADDR. Without any of these, it is a ValueError.
+            MASTER_ADDR.
         master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with the
             same address and port share their connections.
         channel: Has no effect: mini-batches come in order, without a queue between. `channel` of the loader is this
@@ -49,6 +49,9 @@ class DistLoader(PyGLoader):
         datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
         kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.
+
+    Raises:
+        ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
     """
 
     @checked
@@ -117,7 +120,6 @@ class DistNeighborLoader(DistLoader):
     its own seeds. They are those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph,
     bit by bit, for any number of parts: PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`,
     all tensors of the feature store, and `y` from its `labels`. `DistLoader` says how ranks meet, and how they end.
-    Needs PyG.
 
     Args:
         data: The feature store and the graph store of this rank's part.
@@ -134,6 +136,10 @@ class DistNeighborLoader(DistLoader):
             and mini-batches come in order.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
             `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
+
+    Raises:
+        ImportError: PyG is not installed.
+        ValueError: Arguments that don't fit the data or each other.
     """
 
     @checked

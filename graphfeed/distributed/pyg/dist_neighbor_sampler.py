@@ -71,6 +71,9 @@ class DistNeighborSampler:
         channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once, and put their results
             there; `concurrency` is how many such calls are sampled at a time. A loader gives none.
         kwargs: Have no effect, as in PyG.
+
+    Raises:
+        ValueError: The rank is not that of the part, or a concurrency below 1.
     """
 
     @checked
@@ -165,27 +168,38 @@ class DistNeighborSampler:
         )
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
-        """Return what is sampled around nodes, PyG's `NodeSamplerInput` or its fields as a tuple, with features.
+        """Return what is sampled around nodes, with features in the metadata.
 
-        The output is PyG's; its metadata are `input_id`, the times, the number of seeds, `x` of the nodes, labels, and
-        `edge_attr` of the edges. With a `channel`, None is returned, and `callback` is called when the result is there.
+        Args:
+            inputs: PyG's `NodeSamplerInput`, or its fields as a tuple.
+            kwargs: With a `channel`, `callback` is called when the result is there.
+
+        Returns:
+            PyG's output; its metadata are `input_id`, the times, the number of seeds, `x` of the nodes, labels, and
+            `edge_attr` of the edges. None with a `channel`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).NodeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_nodes(inputs), kwargs.get("callback"))
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None, **kwargs: Any) -> Any:
-        """Return what is sampled around edges, PyG's `EdgeSamplerInput` or its fields as a tuple, with features.
+        """Return what is sampled around edges, with features in the metadata.
 
-        `neg_sampling` is a `NegativeSampling`, ours or PyG's. All else is as for `sample_from_nodes`, whose last three
-        metadata follow those of `edge_sample`.
+        Args:
+            inputs: PyG's `EdgeSamplerInput`, or its fields as a tuple.
+            neg_sampling: A `NegativeSampling`, ours or PyG's.
+            kwargs: As for `sample_from_nodes`, whose last three metadata follow those of `edge_sample`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).EdgeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_edges(inputs, neg_sampling), kwargs.get("callback"))
 
     async def node_sample(self, inputs: Any) -> Any:
-        """Return what is sampled around nodes; in time, these need times.
+        """Return what is sampled around nodes.
 
-        `inputs` is PyG's `NodeSamplerInput`, or an object with `node_dict` and `time_dict` by node type.
+        Args:
+            inputs: PyG's `NodeSamplerInput`, or an object with `node_dict` and `time_dict` by node type.
+
+        Raises:
+            ValueError: A graph with types and seeds without one, or sampling in time without any time.
         """
         # Sampling waits for other ranks, which must not hold up other coroutines.
         return await asyncio.to_thread(self._sample_nodes, inputs)
@@ -199,11 +213,15 @@ class DistNeighborSampler:
         node_time: Any = None,
         neg_sampling: Any = None,
     ) -> Any:
-        """Return what is sampled around the ends of edges, PyG's `EdgeSamplerInput`, and of negatives.
+        """Return what is sampled around the ends of edges, and of negatives; arguments not listed have no effect.
 
-        `neg_sampling` is a `NegativeSampling`, ours or PyG's; the other arguments have no effect. The output is PyG's;
-        its metadata are `input_id`, `edge_label_index`, the labels and the times; for triplets `input_id`, `src_index`,
-        `dst_pos_index`, `dst_neg_index` and the times.
+        Args:
+            inputs: PyG's `EdgeSamplerInput`.
+            neg_sampling: A `NegativeSampling`, ours or PyG's.
+
+        Returns:
+            PyG's output; its metadata are `input_id`, `edge_label_index`, the labels and the times; for triplets
+            `input_id`, `src_index`, `dst_pos_index`, `dst_neg_index` and the times.
         """
         del sample_fn, num_nodes, disjoint, node_time
         return await asyncio.to_thread(self._sample_edges, inputs, neg_sampling)

@@ -79,13 +79,21 @@ class LocalFeatureStore:
         return self._global_id.pop(group_name, None) is not None
 
     def put_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-        """Set a whole tensor, by `group_name` and `attr_name`; an `index` is a ValueError."""
+        """Set a whole tensor, by `group_name` and `attr_name`.
+
+        Raises:
+            ValueError: An `index` is given; only whole tensors can be set.
+        """
         self._feat[self._whole(*args, **kwargs)] = tensor
         self._remote.clear()
         return True
 
     def get_tensor(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return a tensor by `group_name` and `attr_name`, or its rows at `index`; a KeyError if it is not there."""
+        """Return a tensor by `group_name` and `attr_name`, or its rows at `index`.
+
+        Raises:
+            KeyError: There is no such tensor.
+        """
         attr = LocalTensorAttr.cast(*args, **kwargs)
         tensor = self._feat.get((attr.group_name, str(attr.attr_name)))
         if tensor is None:
@@ -110,7 +118,12 @@ class LocalFeatureStore:
         return tuple(self.get_tensor(*args, **kwargs).shape)
 
     def get_tensor_from_global_id(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the rows of a tensor at the global ids in `index`; one without a row in this part is an IndexError."""
+        """Return the rows of a tensor at the global ids in `index`.
+
+        Raises:
+            IndexError: This part has no row of an id.
+            ValueError: No `index`, or the group has no global ids.
+        """
         attr = LocalTensorAttr.cast(*args, **kwargs)
         if attr.index is None:
             raise ValueError("index must be global ids, but is None; get_tensor returns whole tensors")
@@ -125,7 +138,14 @@ class LocalFeatureStore:
         return any(name == "edge_attr" for _, name in self._feat)
 
     def set_rpc_router(self, rpc_router: Peers | None) -> None:
-        """Let other ranks, as many as parts, read the features, and read theirs. All call this in the same order."""
+        """Let other ranks read the features, and read theirs.
+
+        Args:
+            rpc_router: The ranks. All of them call this, in the same order.
+
+        Raises:
+            ValueError: None is given, or the number of ranks is not that of the parts.
+        """
         if rpc_router is None:
             raise ValueError("rpc_router must be graphfeed.distributed.Peers, but is None")
         self.rpc_router = rpc_router
@@ -137,9 +157,14 @@ class LocalFeatureStore:
     ) -> torch.futures.Future[torch.Tensor]:
         """Return a future of the rows of `x` of nodes, or `edge_attr` of edges, from whichever rank has them, in order.
 
-        The global ids have the shape (N,); with types, they are within `input_type`, a node type or an edge type. An id
-        that no rank has, and a rank that was lost, is a RuntimeError of the future. A tensor that is not there is a
-        KeyError.
+        Args:
+            index: Global ids, shape (N,); with types, within their type.
+            is_node_feat: Whether to read `x` of nodes rather than `edge_attr` of edges.
+            input_type: The node type or edge type, if there are types.
+
+        Raises:
+            KeyError: There is no such tensor.
+            RuntimeError: By the future: an id that no rank has, or a rank that was lost.
         """
         group = input_type if is_node_feat or input_type is not None else EDGES
         domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
@@ -174,9 +199,15 @@ class LocalFeatureStore:
         return rows
 
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
-        """Return the features as read by global ids from all ranks, as many as parts; values become rows of one.
+        """Return the features as read by global ids from all ranks; values become rows of one.
 
-        All ranks have the same tensors. Tensors of edges without global ids are left out.
+        Tensors of edges without global ids are left out.
+
+        Args:
+            peers: The ranks, which have the same tensors; by default, those of the default process group.
+
+        Raises:
+            ValueError: The number of parts is not that of the ranks, or rows of this part's ids are missing.
         """
         peers = (Peers() if self.num_partitions == 1 else shared_peers()) if peers is None else peers
         if peers not in self._remote:
@@ -227,7 +258,10 @@ class LocalFeatureStore:
     ) -> "LocalFeatureStore":
         """Return a store with features `x` and labels `y` of nodes with global ids, in a graph without types.
 
-        Edges are alike: those with the global ids `edge_id`, which they need, have the features `edge_attr`.
+        Edges are alike: those with the global ids `edge_id` have the features `edge_attr`.
+
+        Raises:
+            ValueError: `edge_attr` is given without `edge_id`.
         """
         return cls.from_hetero_data(
             {None: node_id},
@@ -263,7 +297,10 @@ class LocalFeatureStore:
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalFeatureStore":
         """Return the features of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
 
-        Nothing but tensors is unpickled; files that have something else are a ValueError.
+        Nothing but tensors is unpickled.
+
+        Raises:
+            ValueError: There is no such part, or the files have something else.
         """
         info = read_info(Path(root))
         store = cls()

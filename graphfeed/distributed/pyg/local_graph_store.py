@@ -83,7 +83,11 @@ class LocalGraphStore:
         return True
 
     def get_edge_index(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the edges of an `edge_type` and a `layout`; a KeyError if there are none."""
+        """Return the edges of an `edge_type` and a `layout`.
+
+        Raises:
+            KeyError: There are none.
+        """
         self._load(forget=False)
         key = key_of(LocalEdgeAttr.cast(*args, **kwargs))
         if key not in self._edge_index:
@@ -114,9 +118,15 @@ class LocalGraphStore:
         """Return the in-edges of the nodes that the part owns, as a `PartitionedGraph` takes them.
 
         Edges whose destination belongs to another part are left out. The in-edges of a node are in the order of their
-        ids, so that mini-batches are those of the whole graph. `time_attr` names, in `features`, whole numbers as times
-        of nodes, of all nodes in each part, or as times of edges; both are a ValueError. Types without it exist at all
-        times.
+        ids, so that mini-batches are those of the whole graph.
+
+        Args:
+            features: Where times are.
+            time_attr: The name of times, whole numbers: of nodes, of all nodes in each part; or of edges. Types without it
+                exist at all times.
+
+        Raises:
+            ValueError: No edges, unknown parts of nodes, or no such times; or nodes and edges both have them.
         """
         if time_attr not in self._parts:
             self._parts[time_attr] = self._opened or self._make_part(features, time_attr)
@@ -201,9 +211,11 @@ class LocalGraphStore:
     ) -> "LocalGraphStore":
         """Return a store with edges of a graph without types.
 
-        `edge_index` has sources and destinations, shape (2, E), and `edge_id` their global ids, shape (E,), without
-        which mini-batches have no `e_id`. `num_nodes` is that of the whole graph. Unless `is_sorted`, by destination,
-        edges are sorted by destination and source.
+        Args:
+            edge_id: The global id of each edge, shape (E,). Without them, mini-batches have no `e_id`.
+            edge_index: Sources and destinations, shape (2, E).
+            num_nodes: The number of nodes of the whole graph.
+            is_sorted: Whether the edges are sorted by destination; otherwise they will be, and by source.
         """
         if edge_id is not None:
             check_length("edge_id", edge_id, edge_index.shape[-1], "edge")
@@ -238,7 +250,11 @@ class LocalGraphStore:
     @classmethod
     @checked
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalGraphStore":
-        """Return the edges of a part in files, as `LocalFeatureStore.from_partition` returns the features."""
+        """Return the edges of a part in files, as `LocalFeatureStore.from_partition` returns the features.
+
+        Raises:
+            ValueError: There is no such part, or the files have something else.
+        """
         info = read_info(Path(root))
         store = cls()
         store.num_partitions, store.partition_idx, store.meta = info.meta["num_parts"], pid, info.meta

@@ -164,7 +164,12 @@ class Partitioner:
         self.method, self.seed = method, seed
 
     def generate_partition(self) -> None:
-        """Assign the nodes to parts, and write all files; a folder that can't be replaced is a FileExistsError."""
+        """Assign the nodes to parts, and write all files.
+
+        Raises:
+            FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
+            ImportError: The method is "metis", and pymetis is not installed.
+        """
         check_new_folder(Path(self.root))
         source = source_of(self.data)
         with new_folder(Path(self.root)) as folder:

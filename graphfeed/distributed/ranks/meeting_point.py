@@ -101,9 +101,11 @@ class MeetingPoint(NamedTuple):
         return ", ".join([f"{self.job!r} of {self.world_size} ranks", *launched])
 
     def open_store(self, seconds: float, use: int = 0) -> Any:
-        """Listen as rank 0, or connect to it within some seconds, and return an own connection to the ranks' store.
+        """Listen as rank 0, or connect to it, and return an own connection to the ranks' store.
 
-        `use` is how often the ranks met here before.
+        Args:
+            seconds: How long to wait for rank 0.
+            use: How often the ranks met here before.
         """
         give_up = time.monotonic() + seconds
         missing = f"rank 0 did not listen at {self.at} within {seconds:g} s"

@@ -50,8 +50,7 @@ class Peers:
     thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others,
     whatever this rank's program does; only if an exception ends this rank's program, it ends at once, and the other
     ranks fail too. A rank that calls `sys.exit` counts as done whatever the status; but if it was in the middle of an
-    epoch in which others go on, it is lost to them. Several ranks of a launcher such as torchrun need a process group,
-    or a `meeting`; otherwise this is a RuntimeError.
+    epoch in which others go on, it is lost to them.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
@@ -65,6 +64,10 @@ class Peers:
             which all ranks share then.
         frozen_timeout: The same as `timeout` where the rank's machine answers, as Linux tells: the rank is frozen then,
             or in one call that keeps Python's other threads from running, for which this must be long enough.
+
+    Raises:
+        ValueError: A certificate or a key that can't be used, or certificates to check against and none to show.
+        RuntimeError: A launcher such as torchrun started several ranks, but there is no process group, nor a `meeting`.
     """
 
     @checked
@@ -123,10 +126,14 @@ class Peers:
             renew_in_child(self, Peers._close_in_child)
 
     def serve(self, subject: str, respond: Respond) -> str:
-        """Answer requests of other ranks, of one subject such as "graph"; return the name by which all ask for it.
+        """Answer requests of other ranks, of one subject
 
-        That is the subject, and how many of the same subject there were before. `respond` answers a question; it is
-        called in threads of this object, in several at the same time.
+        Args:
+            subject: What it is, such as "graph".
+            respond: Answers a question. It is called in threads of this object, in several at the same time.
+
+        Returns:
+            The name by which all ranks ask for it: the subject, and how many of the same subject there were before.
         """
         self._check_process()
         return self._listener.serve(subject, respond)
@@ -151,15 +158,29 @@ class Peers:
             raise self._lost
 
     def meet(self) -> None:
-        """Wait until all ranks have begun: a TimeoutError after `start_timeout`, a RankLostError if one was lost."""
+        """Wait until all ranks have begun.
+
+        Raises:
+            RankLostError: A rank was lost.
+            TimeoutError: A rank did not begin within `start_timeout`.
+        """
         self._check_process()
         self._met.result(self.start_timeout + self.timeout)
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
-        """Send requests to other ranks; a rank answers its own without this. Waits until all have begun, as by `meet`.
+        """Send requests to other ranks; a rank answers its own without this. Waits until all have begun.
 
-        `name` is what `serve` returned, `options` is what is asked, in what JSON can hold, and `questions` has what
-        each rank is asked for. Wait for the answer of each rank by `wait`.
+        Args:
+            name: What `serve` returned.
+            options: What is asked, in what JSON can hold.
+            questions: What each rank is asked for.
+
+        Returns:
+            The answer of each rank. Wait for it by `wait`.
+
+        Raises:
+            RankLostError: A rank was lost.
+            TimeoutError: A rank did not begin within `start_timeout`.
         """
         if not questions:
             return {}
@@ -176,9 +197,12 @@ class Peers:
         return answers
 
     def wait(self, rank: int, answer: Answer) -> Tensors:
-        """Return an answer; raise a RankLostError if the rank was lost, and a RuntimeError if it could not answer.
+        """Return an answer.
 
-        If it lacks what it was asked for until `start_timeout`, this is a TimeoutError.
+        Raises:
+            RankLostError: The rank was lost.
+            RuntimeError: The rank could not answer.
+            TimeoutError: The rank has not made, within `start_timeout`, what it was asked for.
         """
         try:
             head, tensors = answer.read()
