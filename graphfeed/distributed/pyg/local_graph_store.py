@@ -122,8 +122,8 @@ class LocalGraphStore:
 
         Args:
             features: Where times are.
-            time_attr: The name of times, whole numbers: of nodes, of all nodes in each part; or of edges. Types without it
-                exist at all times.
+            time_attr: The name of times, whole numbers: of nodes, of all nodes in each part; or of edges. Types without
+                it exist at all times.
 
         Raises:
             ValueError: No edges, unknown parts of nodes, or no such times; or nodes and edges both have them.

@@ -126,7 +126,7 @@ class Peers:
             renew_in_child(self, Peers._close_in_child)
 
     def serve(self, subject: str, respond: Respond) -> str:
-        """Answer requests of other ranks, of one subject
+        """Answer requests of other ranks, of one subject.
 
         Args:
             subject: What it is, such as "graph".

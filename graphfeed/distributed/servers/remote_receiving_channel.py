@@ -43,6 +43,11 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
         timeout: After how many seconds without an answer a server counts as lost.
 
+    Raises:
+        ImportError: pyarrow is not installed.
+        ValueError: There is no server or no token, an address is wrong or would be sent the token in clear, the lists
+            differ in length, or a count is below 1.
+
     Example:
         >>> import graphfeed as gf
         >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()

@@ -181,15 +181,20 @@ class SamplerReceiver(Closeable):
     Args:
         graph: Ignored, for programs that pass it; samples come as dicts of tensors, whatever the graph.
         addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051". With port 0 the system chooses one,
-            see `address`; one that is taken is an OSError. Without TLS, other than loopback addresses must be written
-            as "grpc://0.0.0.0:50051"; then anybody on the way can read the token and the samples, and put others in
-            their place.
+            see `address`. Without TLS, other than loopback addresses must be written as "grpc://0.0.0.0:50051"; then
+            anybody on the way can read the token and the samples, and put others in their place.
         num_sender: How many signals end an epoch.
         net_type: "socket".
         token: The token that senders have to know; None means that of the environment, GRAPHFEED_TOKEN. Without one,
             only a loopback address can be listened on, and every user of this machine may send.
         tls: A certificate chain and a private key, both as PEM.
         timeout: After how many seconds in which nothing came the receiver gives up.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The address is taken, or not one of this machine.
+        ValueError: A malformed address, another net_type, no sender, a certificate that can't be used, or no token or
+            no TLS where other machines can call.
 
     Example:
         >>> import threading, torch

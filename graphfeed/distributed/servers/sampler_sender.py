@@ -47,10 +47,16 @@ class SamplerSender(Closeable):
             machines must be written as "grpc://10.0.0.2:50051"; then anybody on the way can read the token and the
             samples, and put others in their place.
         net_type: "socket".
-        token: The token that receivers ask for; another one, or an unknown certificate, is a PermissionError. None
-            means that of the environment, GRAPHFEED_TOKEN. Without one, only receivers on this machine can be called.
+        token: The token that receivers ask for; None means that of the environment, GRAPHFEED_TOKEN. Without one, only
+            receivers on this machine can be called.
         tls_root_certs: The certificates that the receivers' are checked against, as PEM; None connects without TLS.
-        timeout: How many seconds connecting may take, and each `send`, before a TimeoutError.
+        timeout: How many seconds connecting may take, and each `send`.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        ValueError: No or malformed addresses, another net_type, or no token or no TLS for another machine.
+        TimeoutError: A receiver did not answer in time.
+        PermissionError: A receiver has another token, or no certificate that is known.
 
     Example:
         >>> import threading, torch
@@ -98,10 +104,13 @@ class SamplerSender(Closeable):
 
     @checked
     def send(self, nodeflow: SampleMessage, recv_id: int) -> None:
-        """Send a sample of at most 2 GiB to one receiver; a larger one is a ValueError, and nothing was sent.
+        """Send a sample to one receiver.
 
-        A receiver that is gone is `Closed`, one that takes no more samples in time is left by a TimeoutError, and one
-        that is not there or was lost before is a KeyError.
+        Raises:
+            KeyError: There is no such receiver, or it was lost before.
+            ValueError: The sample is larger than 2 GiB; nothing was sent.
+            Closed: The receiver is gone.
+            TimeoutError: It takes no more samples, and was left.
         """
         # Before any is made contiguous: one that is expanded may be far larger than its memory.
         size = sum(spec.nbytes for spec in describe_tensors(nodeflow))

@@ -76,13 +76,18 @@ class SamplingServer(Closeable):
     Python hold it; for these, start a server for each core. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
-        pipe: The pipeline, with at least one stage that a server can make.
-        port: 0 takes a free one, which is then the attribute `port`. One that is taken is an OSError.
+        port: 0 takes a free one, which is then the attribute `port`.
         token: A secret that both sides share.
         tls: A certificate chain and a private key, both as PEM.
         allow_plaintext: Whether to listen on other than loopback addresses without TLS. Then anybody on the way can
             read the token and the mini-batches.
         num_workers: How many mini-batches are made at once. None means one for each core.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The address is taken, or not one of this machine.
+        ValueError: The token is missing, the pipeline has nothing that a server could make, or others could reach the
+            address and there is no TLS.
 
     Example:
         >>> import graphfeed as gf
@@ -136,9 +141,17 @@ class SamplingServer(Closeable):
         `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
         mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
         pipeline, and the size, hits and misses of each cache of rows or columns. Neither needs a token, as probes have
-        none, so let only those who may know these numbers reach the address: by default, no other machine does. On
-        another one than loopback, the endpoint has the server's TLS, and needs it. Port 0 takes a free one. Needs
-        prometheus_client.
+        none, so let only those who may know these numbers reach the address. On another one than loopback, the endpoint
+        has the server's TLS.
+
+        Args:
+            host: The address to listen on; by default, no other machine reaches it.
+            port: 0 takes a free one.
+
+        Raises:
+            ImportError: prometheus_client is not installed.
+            OSError: The address is taken, or not one of this machine.
+            ValueError: Others could reach the address, and there is no TLS.
 
         Example:
             >>> import graphfeed as gf, urllib.request

@@ -69,7 +69,7 @@ def build_dataset(
 
     Args:
         spec: What the tables hold, or the path of a YAML file that says so.
-        folder: The folder to write, which must be new or empty. By default the result is in memory only, and loaded.
+        folder: The folder to write, which must be new or empty. By default the result is in memory only.
         memory: How many bytes the engine may take beside 128 MiB, and edges while they are sorted, 16 MiB at least; by
             default a quarter of the machine's memory. Beside it, memory holds 8 bytes per node.
         on_error: "raise" an error at the first row that is wrong, or "skip" such rows and count them.
@@ -77,13 +77,16 @@ def build_dataset(
         executor: Who sorts edges: any executor, such as a pool of processes or a cluster's, whose workers see the
             folder under the same path. Each takes `memory`. None for this thread. The bytes are the same.
 
+    Returns:
+        The data set; its `load()` has been called if it is in memory only.
+
     Raises:
         concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
         FileExistsError: The folder is not empty, or another process is writing it.
         MemoryError: A step needs more memory than is given.
         OSError: The disk has less room than the result takes, or can't be written.
-        ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value. It
-            is a TypeError if a column has values of another type.
+        TypeError: A column has values of another type.
+        ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.
 
     Example:
         >>> import numpy as np

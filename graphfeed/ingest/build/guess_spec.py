@@ -89,12 +89,17 @@ class Seen:
 
 
 def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]]:
-    """Guess a specification from the names and columns of tables, with remarks on what was left out or may be wrong.
+    """Guess a specification from the names and columns of tables.
 
     Tables with columns of sources and destinations, such as `src` and `dst`, or with two columns named as other tables,
     hold edges, and other tables nodes. Types come from columns such as `user_id` and `item_id`, or from the names of
-    the files, such as `nodes_user.parquet` and `edges_user_likes_item.parquet`. Without edges, this is a ValueError.
-    Look at the result before you use it.
+    the files, such as `nodes_user.parquet` and `edges_user_likes_item.parquet`. Look at the result before you use it.
+
+    Returns:
+        The specification, and remarks about what was left out or may be wrong.
+
+    Raises:
+        ValueError: A file is damaged or of no known format, or none has edges.
     """
     seen = [Seen(Path(file), {stem_of(Path(other)) for other in files}) for file in files]
     with_ends, others = [table for table in seen if table.ends], {table.stem: table for table in seen if not table.ends}

@@ -213,13 +213,16 @@ class EdgeTable(Table):
 
 @dataclass(frozen=True)
 class Spec:
-    """What a data set is made of, with its name. Types that don't fit together are a ValueError.
+    """What a data set is made of.
 
     Args:
         edges: The edges, by type "source:relation:destination". A single entry whose name has no colon makes a graph
             without types.
         nodes: The nodes, by type. The nodes of a type that is left out are those that its edges name.
         folder: Where paths begin; by default the working folder.
+
+    Raises:
+        ValueError: Types that don't fit together.
 
     Example:
         >>> edges = EdgeTable("likes.parquet", source="user", destination="item", time="at")
@@ -285,7 +288,11 @@ class Spec:
 
     @classmethod
     def from_mapping(cls, data: Any, file: str = "the specification", folder: Path = Path()) -> Self:
-        """Make a specification of what a YAML file holds; the error for a key that is wrong names the key."""
+        """Make a specification of what a YAML file holds.
+
+        Raises:
+            ValueError: A key that is unknown or wrong; the error names it.
+        """
         top = Section(data, file=file)
         name = top.get("name", str, "")
         tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
@@ -379,6 +386,10 @@ def refuse_rest(section: Section) -> None:
 
 
 def read_spec(path: str | os.PathLike[str]) -> Spec:
-    """Read a specification from a YAML file, in whose folder its paths begin; a ValueError names a wrong key."""
+    """Read a specification from a YAML file, in whose folder its paths begin.
+
+    Raises:
+        ValueError: It is not YAML, or a key is unknown or wrong; the error names it.
+    """
     file = Path(path)
     return Spec.from_mapping(load_yaml(file), str(file), file.resolve().parent)

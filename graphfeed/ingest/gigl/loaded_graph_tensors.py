@@ -52,8 +52,10 @@ class LoadedGraphTensors:
         """Turn the labels into edges of types of their own, in place: `relation_gigl_positive` and `..._negative`.
 
         All tensors are dicts by type afterwards. An edge leads from the anchor to its target; with `edge_dir="in"`,
-        where sampling goes from a node to what leads to it, it leads to the anchor. Without positive labels, this is a
-        ValueError.
+        where sampling goes from a node to what leads to it, it leads to the anchor.
+
+        Raises:
+            ValueError: There are no positive labels, or `edge_dir` is neither "in" nor "out".
         """
         if edge_dir not in ("in", "out"):
             raise ValueError(f"edge_dir must be 'in' or 'out', but is {brief(edge_dir)}")

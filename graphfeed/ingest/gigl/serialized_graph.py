@@ -52,7 +52,12 @@ class SerializedTFRecordInfo:
         return isinstance(self.entity_key, str)
 
     def find_files(self) -> list[Path]:
-        """Return the files, sorted by their paths. The address of a remote storage is a ValueError."""
+        """Return the files, sorted by their paths.
+
+        Raises:
+            FileNotFoundError: The folder is not there, or no file matches.
+            ValueError: The prefix is an address of a remote storage.
+        """
         prefix = os.fspath(getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
         if "://" in prefix:
             raise ValueError(f"tfrecord_uri_prefix must be a path on this machine, but is {prefix!r}; copy the files")

@@ -24,8 +24,11 @@ DEFAULT_OPTIONS = TFDatasetOptions()
 class TFRecordDataLoader:
     """Reads a rank's share of the files of an entity, which are sorted by path and divided into runs of neighbours.
 
-    The first ranks get one more if the files don't divide evenly. By default, `rank` and `world_size` are those of the
-    process group, or of the launcher (RANK, WORLD_SIZE), or 0 and 1.
+    The first ranks get one more if the files don't divide evenly.
+
+    Args:
+        rank: The default is that of the process group, or of the launcher (RANK), or 0.
+        world_size: The same with the number of ranks (WORLD_SIZE), or 1.
 
     Example:
         >>> import tempfile
@@ -55,12 +58,16 @@ class TFRecordDataLoader:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the ids and the features of this rank's share, in the order of files and records whatever the options.
 
-        The ids are int64, (nodes,) or (2, edges), and the features float32 unless the info says otherwise, (rows,
-        columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
         Labels and packed features are read by `load_torch_tensors_from_tf_record`. GiGL 0.2.0 returns them here, too.
 
-        Beside what `read_tfrecords` raises, it is a ValueError if an id is not one int64, the dimension is not
-        `feature_dim`, or float32 can't hold an integer and the info has no `feature_dtype`.
+        Returns:
+            The ids: int64, (nodes,) or (2, edges); and the features: float32 unless the info says otherwise, (rows,
+            columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
+
+        Raises:
+            FileNotFoundError: The folder is not there.
+            ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
+                an integer that float32 can't hold, unless the info has a `feature_dtype`.
         """
         del tf_dataset_options  # they are TensorFlow's
         tensors = self.load(serialized_tf_record_info, {})
@@ -79,8 +86,10 @@ class TFRecordDataLoader:
     ) -> dict[str, torch.Tensor]:
         """Return "ids", and "features", "labels" and "packed" if there are any.
 
-        `descriptors` has the files that tensors lie in, for those that have one. The feature `weight` becomes
-        "weights", and is none of the features then. `stopped` ends the call with a CancelledError.
+        Args:
+            descriptors: The files that tensors lie in, for those that have one.
+            weight: The feature that becomes "weights", and is none of the features then.
+            stopped: Ends the call with a CancelledError.
         """
         files = self.files_of(info)
         keys, schema = entity_keys(info), schema_of(info)

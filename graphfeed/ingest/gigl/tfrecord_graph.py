@@ -46,17 +46,21 @@ def load_torch_tensors_from_tf_record(
     matter, and nothing stays behind.
 
     The arguments are those of GiGL 0.2.0, with `spill_folder` behind them. Where GiGL behaves differently: rows have
-    one order, whatever the options say. No process is started. A ValueError, of a file or a value that is wrong, names
-    its entity and stops the others. Memory is checked before anything is read. Integers that float32 would round are
-    refused, unless `feature_dtype` says otherwise. There is no barrier at the end.
+    one order, whatever the options say. No process is started. An error names its entity and stops the
+    others. Memory is checked before anything is read. Integers that float32 would round are refused, unless
+    `feature_dtype` says otherwise. There is no barrier at the end.
 
     Args:
         tf_record_dataloader: Has the rank whose files are read, and the number of ranks; errors say `rank`.
         serialized_graph_metadata: Where the files are. A dict by type gives tensors by type.
         should_load_tensors_in_parallel: Whether all threads run at the same time, or one after the other.
         weight_edge_feat_name: The feature of edges that is their weights and no feature then; or a dict by edge type.
-        spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them; without
-            one, or if it is too small as well, this is a MemoryError.
+        spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them.
+
+    Raises:
+        MemoryError: The tensors are larger than the free memory, without a folder to spill to, or than its disk.
+        ValueError: A key without a spec, an id that is not one int64, weights that are no feature of one number, or a
+            file that can't be read.
 
     Example:
         >>> nodes = SerializedTFRecordInfo("export/nodes/", [], {}, 0, entity_key="id")

@@ -27,10 +27,9 @@ def read_tfrecords(
 ) -> dict[str, torch.Tensor]:
     """Read `tf.train.Example` records into one tensor for each feature, in the order of the files and their records.
 
-    Every record must have the features, with equally many values in each and the dtype of the first record. If not, or
-    if a checksum, a record or the end of a file is wrong, the ValueError names the file, the number of the record, the
-    byte, and the feature. Files that are compressed by gzip are recognized one by one, and may be mixed with others.
-    The memory that this takes is that of the result, and some megabytes.
+    Every record must have the features, with equally many values in each and the dtype of the first record. Files that
+    are compressed by gzip are recognized one by one, and may be mixed with others. The memory that this takes is that
+    of the result, and some megabytes.
 
     Args:
         files: A path, or several.
@@ -43,6 +42,10 @@ def read_tfrecords(
         A tensor for each feature: int64 for lists of integers, float32 for floats, uint8 for bytes. A feature with one
         value per record gives shape (records,) and one with k values (records, k); bytes have their length as the last
         dimension. With a `FixedLenFeature` it is `(records, *shape)`.
+
+    Raises:
+        ValueError: A wrong checksum, a truncated file, a record that is no Example, a feature that is missing or has
+            another dtype or number of values. The message names the file, the record, the byte, and the feature.
 
     Example:
         >>> import tempfile

@@ -24,16 +24,20 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
 
 @checked
 def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], compression: str | None = None) -> None:
-    """Write the rows of tensors as `tf.train.Example` records, one per row; `compression` may be "gzip".
+    """Write the rows of tensors as `tf.train.Example` records, one per row.
 
     The file appears under its name when it is whole. An existing one is replaced. Some 100,000 records of a few numbers
-    are written per second. A row that is too large for a record is a ValueError.
+    are written per second.
 
     Args:
         columns: A tensor or array for each feature, with equally many rows: integers of shape (rows,) or (rows, k),
             floats of the same shapes, or bytes as uint8 of shape (rows, length) or (rows, k, length). Floats are
-            written as float32, which is all that the format has; float64 would lose digits and is a TypeError: convert
-            it with `.float()`.
+            written as float32, which is all that the format has.
+        compression: "gzip", or None.
+
+    Raises:
+        TypeError: Values of another dtype. Of float64, digits would be lost: convert it with `.float()`.
+        ValueError: Columns of different lengths or with other dimensions, or a row that is too large for a record.
 
     Example:
         >>> import tempfile
