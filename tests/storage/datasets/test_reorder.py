@@ -108,6 +108,7 @@ def test_edges_that_were_known_by_their_positions_keep_these_as_ids(tmp_path: Pa
     topology = {"type": "FusedCSCSamplingGraph", "path": "graph"}
     on_disk.write(tmp_path, {"graph_topology": topology, "feature_data": [row]})
     new = reorder_dataset(tmp_path, tmp_path / "new", "met").load()
+    assert new.yaml_data["include_original_edge_id"] is True
     assert new.ids()[:] == [2, 1, 0]
     assert new.graph.indices.tolist() == [0, 1, 0]
     assert new.graph.edge_attribute(ORIGINAL_EDGE_ID).tolist() == [1, 2, 0]
