@@ -1,4 +1,4 @@
-"""The command `graphfeed partition`, which also reports the cut, the balance and the halo."""
+"""Partitions a graph in files, with its features, and reports the cut, the balance and the halo."""
 
 import argparse
 from contextlib import nullcontext

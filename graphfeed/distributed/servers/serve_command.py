@@ -1,4 +1,4 @@
-"""The command `graphfeed serve`, which serves the mini-batches of a pipeline until it is interrupted."""
+"""Serves the mini-batches of a pipeline to loaders on other machines, until it is interrupted."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""The command `graphfeed ingest`, which makes a data set of tables by a specification in YAML."""
+"""Makes a data set of tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, by a specification in YAML."""
 
 import argparse
 import sys

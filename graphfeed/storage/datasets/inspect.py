@@ -1,4 +1,4 @@
-"""The command `graphfeed inspect`: what is in a data set or a graph file, and whether it is whole."""
+"""Tells what is in a data set or a graph file: types, edges, features, items, and whether it is whole."""
 
 import argparse
 import hashlib

@@ -1,4 +1,4 @@
-"""The command `graphfeed reorder`, for graphs larger than memory: what is read together shares pages of the files."""
+"""Writes a data set again with its nodes in another order, so that what is read together shares pages of the files."""
 
 import argparse
 import copy
