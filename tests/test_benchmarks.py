@@ -286,7 +286,7 @@ def test_what_is_expected_of_a_gpu_is_what_kernels_move(tmp_path: Path, case: st
     with EmulatedCuda().running(), counting() as counts:
         run = predicted.cases(arrays, torch.device("meta"), scale)[case]
         counts.clear()
-        result = run(0)
+        result: Any = run(0)
     work = predicted.WORK[case]
     gathers = isinstance(result, torch.Tensor)
     share = 8_000 / 135_000 if gathers else sum(len(layer.edges[0].positions) for layer in result) / 289_977
