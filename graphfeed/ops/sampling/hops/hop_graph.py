@@ -168,9 +168,6 @@ def kernel_graph(graph: HopGraph) -> HopGraph:
 def ranked_arrays(graph: TemporalGraph) -> TemporalGraph:
     # Links hold the order as well.
     order = None if graph.order is None or graph.links is not None else graph.order.to(torch.int64)
-    fields: dict[str, Any] = {
-        "order": order,
-        **{name: getattr(graph, name) for name in (*BY_RANK, "edge_times") if name != "order"},
-    }
+    fields = {name: getattr(graph._replace(order=order), name) for name in (*BY_RANK, "edge_times")}
     present: dict[str, Any] = {name: NOTHING if own is None else own.contiguous() for name, own in fields.items()}
     return graph._replace(**present)

@@ -1,7 +1,6 @@
 """One hop, as all operations on one hop and a GPU's hops sample it: what is asked for, its checks, and the picks."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -171,7 +170,8 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
 def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
     given: tuple[Any, ...] = (hop.seeds, *graph, *(hop.moments or ()))
-    if not all(map(attrgetter("is_cpu"), [part for part in given if isinstance(part, torch.Tensor)])):
+    # A list, as a generator would be resumed for each tensor of a small call.
+    if not all([part.is_cpu for part in given if isinstance(part, torch.Tensor)]):  # noqa: C419
         fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
         if hop.moments is not None:
             fields["times"] = hop.moments.times
