@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.compiler.kernel import Kernel, device_function
 from graphfeed.ops.cpu.compiler.program import Program
-from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, Block, DTypes
+from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, Block, DTypes, fields_of, name_of
 from graphfeed.ops.cpu.instructions import (
     address_of,
     copy_bytes,
@@ -29,8 +29,8 @@ from graphfeed.ops.cpu.instructions import (
 __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix", "Int64s",
     "Kernel", "Program", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
-    "address_of", "copy_bytes", "count_bits", "device_function", "kernel", "less_product", "load_word", "lowest_bit",
-    "mark_below", "multiply_high", "prefetch", "read_at", "will_need",
+    "address_of", "copy_bytes", "count_bits", "device_function", "fields_of", "kernel", "less_product", "load_word",
+    "lowest_bit", "mark_below", "multiply_high", "name_of", "prefetch", "read_at", "will_need",
 ]  # fmt: skip
 
 AHEAD = 32

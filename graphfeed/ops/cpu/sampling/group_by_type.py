@@ -37,7 +37,7 @@ def group_by_type(
     starts = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])[None]
     kinds = state.Relations(NOTHING, destinations, NOTHING, starts, bounds[None, :-1].contiguous(), NOTHING)
     found = np.zeros(indptr.numel(), np.int64)
-    edges = state.Edges(grouped)
+    edges = state.Picks(grouped, np.empty(0, np.int32))
     passes.split_picks(
         0, counts, np.empty(2 * num_types, np.int64), columns, picks, kinds, edges, state.ColumnStarts(found)
     )

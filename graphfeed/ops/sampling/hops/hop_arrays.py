@@ -8,15 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.cpu.jit import Block
+from graphfeed.ops.cpu.jit import Block, name_of
 from graphfeed.ops.cpu.sampling.passes import in_time, state
+from graphfeed.ops.cpu.sampling.passes.edges import enter_rows
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, Recipe
-from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NO_WORDS, enlarge, new_columns, new_scratch
+from graphfeed.ops.sampling.hops.scratch import enlarge, new_block
 from graphfeed.ops.sampling.weights import GuidedSums
 
 Ints = NDArray[np.int64]
+NO_WORDS: Ints = np.empty(0, np.int64)
 FIRST_TABLE = 1 << 20
 """At first a hash table has room for at most this many rows."""
 
@@ -45,33 +47,30 @@ class HopArrays:
         """Of each edge type in a hop."""
         # A mini-batch brings the arrays of its graph and takes away those of its results; the others are kept for the
         # next.
-        self.indptr = Block(state.Indptr(NO_WORDS, np.zeros(1, np.int64)))
-        self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
-        self.types = Block(state.TypePerEdge(torch.empty(0, dtype=recipe.types or torch.uint8)))
-        self.sums = Block(state.Sums(NO_WORDS, NO_HALVES))
-        self.ranked = [Block(state.TimeOrder(*[NO_WORDS] * 4)) for _ in range(2)]
-        self.ranked_sums = [Block(state.Sums(NO_WORDS, NO_HALVES)) for _ in range(2)]
-        self.node_map = Block(state.NodeMap(NO_HALVES))
-        self.table = Block(state.Table(*[NO_WORDS] * 3))
-        first_ids, firsts = np.zeros((2, kinds + 1), np.int64)
-        self.rows = Block(state.Rows(first_ids, firsts, np.zeros((hops + 1, kinds), np.int64)))
-        none = np.empty(0, self.ids)
-        self.nodes, self.no_nodes = (Block(state.NodeIds(none, none)) for _ in range(2))
-        self.moments = Block(state.Moments(*[NO_WORDS] * 5))
-        ends = np.zeros((3, num_types), np.int64)
-        places = np.zeros((hops + 1, num_types + 1), np.int64), np.zeros((hops, num_types), np.int64)
-        self.relations = Block(state.Relations(*[*ends, *places, np.zeros(hops + 1, np.int64)]))
-        self.starts, self.edges = Block(state.ColumnStarts(NO_WORDS)), Block(state.Edges(NO_WORDS))
-        self.picks = Block(state.Picks(NO_WORDS, NO_HALVES))
-        self.columns = Block(new_columns(kinds, by_run=False))
+        self.indptr, self.sources, self.types = map(self.new, (state.Indptr, state.Sources, state.TypePerEdge))
+        self.sums = self.new(state.Sums)
+        self.ranked, self.ranked_sums = ([self.new(kind) for _ in range(2)] for kind in (state.TimeOrder, state.Sums))
+        self.node_map, self.table, self.moments = map(self.new, (state.NodeMap, state.Table, state.Moments))
+        self.rows = self.new(state.Rows, first_ids=kinds + 1, firsts=kinds + 1, known=(hops + 1, kinds))
+        self.nodes, self.no_nodes = (self.new(state.NodeIds, recipe.ids) for _ in range(2))
+        by_hop = {"edge_starts": (hops + 1, num_types + 1), "indptr_starts": (hops, num_types)}
+        by_type = dict.fromkeys(("sources", "destinations", "order"), num_types)
+        self.relations = self.new(state.Relations, **by_type, **by_hop, indptr_ends=hops + 1)
+        self.starts = self.new(state.ColumnStarts)
+        self.columns, self.edges = self.new(state.Runs, bounds=kinds + 1), self.new(state.Picks)
+        self.picks = self.new(state.Picks) if recipe.typed else self.edges
+        """Without types, picks are in their places at once."""
         self.scratch: dict[str, Block] = {}
         """What not all recipes need."""
         self.fit()
 
-    def scratch_for(self, name: str) -> Block:
+    def new(self, kind: Any, ids: torch.dtype | None = None, /, **sizes: Any) -> Block:
+        dtypes = {"ids": name_of(ids or self.recipe.sources), "types": name_of(self.recipe.types or torch.uint8)}
+        return new_block(kind, dtypes, sizes)
+
+    def scratch_for(self, name: str, kind: Any, **sizes: Any) -> Block:
         if name not in self.scratch:
-            sources = buffers.NUMPY_DTYPES[self.recipe.sources]
-            self.scratch[name] = Block(new_scratch(name, sources, self.recipe.indexed))
+            self.scratch[name] = self.new(kind, **sizes)
             self.fit()
         return self.scratch[name]
 
@@ -122,7 +121,7 @@ class HopArrays:
         if self.recipe.ranked is not None:
             for name, values in zip(("times", "windows"), moments, strict=True):
                 self.moments.lend(name, values)
-        self.picks.put("positions", np.empty(room, np.int64) if room else NO_WORDS)
+        self.picks.put("positions", np.empty(room, np.int64))
         self.widen(self.columns, count)
 
     def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: InitialCapacity, moments: Sequence[Ints]) -> None:
@@ -149,7 +148,8 @@ class HopArrays:
             self.open_table(sum(counts) + min(room.edges, sum(room.rows), FIRST_TABLE))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
         self.starts.put("indptr", take(columns, np.int64))
-        self.put_edges(take(room.edges, np.int64), take(room.edges, self.ids))
+        self.edges.put("positions", take(room.edges, np.int64))
+        self.nodes.put("neighbors", take(room.edges, self.ids))
         if typed:
             self.at_least(self.picks, room.edges, "positions", "types")
         self.widen(self.columns, room.columns)
@@ -158,13 +158,6 @@ class HopArrays:
         """Make a hash table that at least so many rows fit into."""
         for name in ("keys", "places"):
             self.table.put(name, buffers.POOL.empty(1 << (2 * count).bit_length(), np.int64))
-
-    def put_edges(self, positions: Ints, neighbors: NDArray[Any]) -> None:
-        self.edges.put("positions", positions)
-        self.nodes.put("neighbors", neighbors)
-        # Without types, picks are in their places at once.
-        if not self.recipe.typed:
-            self.picks.put("positions", positions)
 
     def enter(self, block: Block, name: str, parts: Sequence[NDArray[Any]]) -> None:
         """Copy the seeds of each node type to the start of its rows."""
@@ -178,14 +171,9 @@ class HopArrays:
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
     def release(self) -> None:
-        # These are the results; the next mini-batch must not write to them.
-        self.nodes.arrays["rows"] = self.nodes.arrays["neighbors"] = NO_WORDS
-        self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NO_WORDS
-        if not self.recipe.typed:
-            self.picks.arrays["positions"] = NO_WORDS
-        # This is of the size of a mini-batch.
-        for name in self.table.arrays:
-            self.table.arrays[name] = NO_WORDS
+        # These are the results, which the next mini-batch must not write to; the table is of the size of a mini-batch.
+        for block in (self.nodes, self.starts, self.edges, self.table):
+            block.arrays.update(dict.fromkeys(block.arrays, NO_WORDS))
 
     def at_least(self, block: Block, size: int, *names: str) -> None:
         """Make arrays of a block have at least a size, and keep what is in them."""
@@ -212,19 +200,43 @@ class HopArrays:
         if "buckets" in self.scratch:
             self.at_least(self.scratch["buckets"], size, "of_runs")
 
-    def grow(self, code: int, hop: int, runs: Block) -> None:
-        """Make room where a pass of a hop has found too little for the runs that it works on."""
-        needed = int(runs.arrays["sizes"][state.NEEDED])
-        if code in (state.COLUMNS_SHORT, state.RUNS_SHORT):
-            self.widen(runs, 2 * needed)
-        elif code == state.PICKS_SHORT:
-            self.grow_picks(hop, needed)
-        elif code == state.EDGES_SHORT:
-            self.grow_edges(hop, needed)
-        elif code == state.ROWS_SHORT:
-            self.grow_rows(hop)
-        else:
-            self.grow_block(2 * needed)
+    def grow_columns(self, columns: Block) -> None:
+        """Make room for the columns, or the runs, of a hop."""
+        self.widen(columns, 2 * needed_by(columns))
+
+    def grow_picks(self, hop: int, runs: Block) -> None:
+        """Make room for the picks of a hop, or, without types, for all edges so far."""
+        count = needed_by(runs)
+        if not self.recipe.relabelled:
+            self.at_least(self.picks, count, "positions")
+            return
+        self.check(hop, count)
+        self.at_least(self.picks, self.twice(count), "positions", *(["types"] if self.recipe.typed else []))
+        if not self.recipe.typed:
+            self.at_least(self.nodes, self.twice(count), "neighbors")
+
+    def grow_results(self, hop: int) -> None:
+        """Make room for the edges of a hop, its column starts, and the rows that it may need."""
+        relations, known = self.relations.arrays, self.rows.arrays["known"]
+        edges, starts = int(relations["edge_starts"][hop + 1, 0]), int(relations["indptr_ends"][hop + 1])
+        self.check(hop, edges)
+        if self.edges.arrays["positions"].size < edges:
+            self.at_least(self.edges, self.twice(edges), "positions")
+            self.at_least(self.nodes, self.twice(edges), "neighbors")
+        if self.starts.arrays["indptr"].size < starts:
+            self.at_least(self.starts, 2 * starts, "indptr")
+        old = self.rows.arrays["firsts"].copy()
+        wanted = np.minimum(2 * known[hop + 1], np.iinfo(self.ids).max)
+        room = np.where(known[hop + 1] > np.diff(old), wanted, np.diff(old))
+        # The rows of each node type move to parts that are larger.
+        self.rows.arrays["firsts"][1:] = room.cumsum()
+        of_rows = (self.nodes, "rows"), (self.moments, "times"), (self.moments, "windows"), (self.table, "trees")
+        for block, name in of_rows:
+            array = block.arrays[name]
+            if array.size:
+                parts = [array[first : first + count] for first, count in zip(old, known[hop], strict=False)]
+                block.put(name, buffers.POOL.empty(int(room.sum()), array.dtype))
+                self.enter(block, name, parts)
 
     def check(self, hop: int, edges: int) -> None:
         nodes = int(self.rows.arrays["known"][hop + 1].max())
@@ -235,46 +247,19 @@ class HopArrays:
                     "make the graph with int64"
                 )
 
-    def grow_picks(self, hop: int, count: int) -> None:
-        """Make room for the picks of a hop, or, without types, for all edges so far."""
-        if not self.recipe.relabelled:
-            self.picks.put("positions", enlarge(self.picks.arrays["positions"], count))
-        elif self.recipe.typed:
-            self.check(hop, count)
-            self.at_least(self.picks, self.twice(count), "positions", "types")
-        else:
-            self.grow_edges(hop, count)
-
-    def grow_edges(self, hop: int, count: int) -> None:
-        """Make room for so many edges, and for the column starts of the hop."""
-        self.check(hop, count)
-        positions, neighbors = self.edges.arrays["positions"], self.nodes.arrays["neighbors"]
-        if positions.size < count:
-            size = self.twice(count)
-            self.put_edges(enlarge(positions, size), enlarge(neighbors, size))
-        wanted = int(self.relations.arrays["indptr_ends"][hop + 1])
-        if self.starts.arrays["indptr"].size < wanted:
-            self.at_least(self.starts, 2 * wanted, "indptr")
-
     def twice(self, count: int) -> int:
         return min(2 * count, int(np.iinfo(self.starts_dtype).max))
 
-    def grow_rows(self, hop: int) -> None:
-        """Make room for the rows that a hop may need: those of each node type move to parts that are larger."""
-        self.check(hop, 0)
-        old, known = self.rows.arrays["firsts"].copy(), self.rows.arrays["known"]
-        wanted = np.minimum(2 * known[hop + 1], np.iinfo(self.ids).max)
-        room = np.where(known[hop + 1] > np.diff(old), wanted, np.diff(old))
-        self.rows.arrays["firsts"][1:] = room.cumsum()
-        of_rows = (self.nodes, "rows"), (self.moments, "times"), (self.moments, "windows"), (self.table, "trees")
-        for block, name in of_rows:
-            array = block.arrays[name]
-            if array.size:
-                parts = [array[first : first + count] for first, count in zip(old, known[hop], strict=False)]
-                block.put(name, buffers.POOL.empty(int(room.sum()), array.dtype))
-                self.enter(block, name, parts)
+    def grow_table(self, hop: int) -> None:
+        self.open_table(2 * int(self.rows.arrays["known"][hop + 1].sum()))
+        enter_rows(hop, self.rows, self.nodes, self.table)
 
-    def grow_block(self, size: int) -> None:
+    def grow_block(self, runs: Block) -> None:
+        """Make room for a run that is longer than a block."""
         for name, array in (("gathered", "ranks"), ("gathered sums", "cumulative"), ("gathered sources", "indices")):
             if name in self.scratch:
-                self.at_least(self.scratch[name], size, array)
+                self.at_least(self.scratch[name], 2 * needed_by(runs), array)
+
+
+def needed_by(runs: Block) -> int:
+    return int(runs.arrays["sizes"][state.NEEDED])

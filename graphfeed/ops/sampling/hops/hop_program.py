@@ -4,9 +4,12 @@ None has options that another pass could carry, so that each is compiled when it
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from graphfeed.ops.cpu.jit import Block, Kernel, Program
+from graphfeed.ops.cpu.pages import Order
 from graphfeed.ops.cpu.sampling.passes import (
     buckets,
     by_page,
@@ -24,6 +27,7 @@ from graphfeed.ops.process import ForkLock
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
 from graphfeed.ops.sampling.hops.hop_recipe import Recipe
+from graphfeed.ops.sampling.hops.scratch import BLOCK_EDGES, LEAST_COLUMNS, bucket_sizes
 from graphfeed.ops.structure.csc import edited
 
 MOST_COLUMNS = 1 << 22
@@ -38,12 +42,8 @@ class HopProgram:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.arrays = recipe, HopArrays(recipe)
         self.program = Program()
-        self.stops: dict[int, tuple[int, Block]] = {}
-        """Of each pass that may stop: its hop, and the runs that it works on."""
-        self.again: dict[int, int] = {}
-        """Of each pass that ends a block: the one that the next block begins with."""
-        self.others: dict[int, tuple[Any, ...]] = {}
-        """Of each pass that may leave runs undecided: what the heap takes that decides them."""
+        self.stops: dict[int, tuple[Callable[[], None], int]] = {}
+        """Of each pass that may stop: what is done then, and the pass that comes next."""
         arrays = self.arrays
         if recipe.by_table:
             self.add(edges.enter_rows, 0, arrays.rows, arrays.nodes, arrays.table)
@@ -56,45 +56,36 @@ class HopProgram:
         if recipe.merged and not recipe.by_table:
             self.add(columns.mark_rows, len(recipe.fanouts), False, arrays.rows, arrays.nodes, arrays.node_map)
 
-    def add(self, kernel: Kernel, *arguments: Any) -> None:
-        self.program.add(kernel, *arguments)
-
-    def add_stop(self, kernel: Kernel, hop: int, runs: Block, *arguments: Any) -> None:
-        """Append a pass that stops where there is no room for the runs that it works on, or their picks."""
-        self.stops[len(self.program.steps)] = hop, runs
+    def add(self, kernel: Kernel, *arguments: Any, grow: Callable[[], None] | None = None) -> None:
+        """Append a pass, and what makes room for it where it stops."""
+        if grow is not None:
+            self.stops[len(self.program.steps)] = grow, len(self.program.steps)
         self.program.add(kernel, *arguments)
 
     def run(self) -> None:
         """Run the passes; arrays that are too short grow."""
-        code, stopped = self.program.run(0)
+        code, step = self.program.run(0)
         while code:
-            if code == state.AGAIN:
-                # Runs are left for another block.
-                stopped = self.again[stopped]
-            elif code == state.UNDECIDED:
-                labor.fill_labor(*self.others[stopped])
-                # The pass itself is done: only what it left undecided was missing.
-                stopped += 1
-            elif code == state.EDITED:
+            if code == state.EDITED:
                 raise edited()
-            elif code == state.TABLE_SHORT:
-                hop, _ = self.stops[stopped]
-                self.arrays.open_table(2 * int(self.arrays.rows.arrays["known"][hop + 1].sum()))
-                edges.enter_rows(hop, self.arrays.rows, self.arrays.nodes, self.arrays.table)
-            else:
-                self.arrays.grow(code, *self.stops[stopped])
-            code, stopped = self.program.run(stopped)
+            act, step = self.stops[step]
+            act()
+            code, step = self.program.run(step)
+
+    @property
+    def order(self) -> Block:
+        """Scratch for reading by page."""
+        return self.arrays.scratch_for("order", Order)
 
     def open_hop(self, hop: int, by_type: bool, most: int) -> None:
         """Add the passes that open the columns of a hop and draw from them; the picks are positions then."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         draws, fanouts = arrays.draws[hop], arrays.fanouts[hop]
         if recipe.by_page:
-            order = arrays.scratch_for("order")
-            self.add(by_page.touch_columns, hop, PAGE_BITS, arrays.indptr, arrays.rows, arrays.nodes, order)
-        self.add_stop(
-            columns.open_columns, hop, opened,
-            hop, arrays.indptr, fanouts, not recipe.typed, recipe.drawing.only_new, arrays.rows, arrays.nodes, opened,
+            self.add(by_page.touch_columns, hop, PAGE_BITS, arrays.indptr, arrays.rows, arrays.nodes, self.order)
+        self.add(
+            columns.open_columns, hop, arrays.indptr, fanouts, not recipe.typed, recipe.drawing.only_new, arrays.rows,
+            arrays.nodes, opened, grow=partial(arrays.grow_columns, opened),
         )  # fmt: skip
         if recipe.ranked is not None:
             self.add(in_time.open_moments, arrays.rows, opened, arrays.moments)
@@ -103,10 +94,11 @@ class HopProgram:
             self.add(columns.draw_states, draws, opened, arrays.moments)
         runs = opened
         if by_type:
-            runs = arrays.scratch_for("runs")
+            runs = arrays.scratch_for("runs", state.Runs, bounds=2, fanouts=LEAST_COLUMNS)
             if recipe.by_page:
-                self.add(by_page.touch_types, PAGE_BITS, arrays.types, opened, arrays.scratch_for("order"))
-            self.add_stop(columns.split_columns, hop, runs, arrays.types, fanouts, opened, runs)
+                self.add(by_page.touch_types, PAGE_BITS, arrays.types, opened, self.order)
+            grow = partial(arrays.grow_columns, runs)
+            self.add(columns.split_columns, arrays.types, fanouts, opened, runs, grow=grow)
         if recipe.ranked is None:
             self.draw(hop, runs, arrays.sources, arrays.sums if recipe.weighted else None, most)
         else:
@@ -130,60 +122,65 @@ class HopProgram:
         if not ((earliest and recipe.windows) or (is_labor and (order or links))):
             self.draw(hop, runs, arrays.sources, weights if is_weighted else None, most)
             return
-        block, gathered = arrays.scratch_for("block"), arrays.scratch_for("gathered")
-        sums = arrays.scratch_for("gathered sums") if is_weighted else arrays.sums
-        sources, first = arrays.sources, len(self.program.steps)
-        self.add_stop(
-            in_time.gather_block, hop, runs, ranked, weights, arrays.moments, by_type, runs, block, gathered, sums
-        )  # fmt: skip
+        block = arrays.scratch_for("block", state.Runs, bounds=2, fanouts=LEAST_COLUMNS)
+        gathered, sums = arrays.scratch_for("gathered", in_time.Gathered), arrays.sums
+        if is_weighted:
+            sums = arrays.scratch_for("gathered sums", state.Sums, cumulative=BLOCK_EDGES)
+        sources, first, grow = arrays.sources, len(self.program.steps), partial(arrays.grow_block, runs)
+        self.add(in_time.gather_block, ranked, weights, arrays.moments, by_type, runs, block, gathered, sums, grow=grow)
         if is_labor:
-            sources = arrays.scratch_for("gathered sources")
+            sources = arrays.scratch_for("gathered sources", state.Sources, indices=BLOCK_EDGES)
             self.add(in_time.gather_sources, arrays.sources, ranked, runs, block, gathered, sources)
         self.draw(hop, block, sources, sums if is_weighted else None, most)
-        self.again[len(self.program.steps)] = first
+        # The runs that are left make another block.
+        self.stops[len(self.program.steps)] = lambda: None, first
         self.add(in_time.return_block, runs, block, gathered, arrays.picks)
 
     def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
         """Add the passes that count the picks of runs and draw them."""
         # Sources (LABOR goes by them) and sums are those of all edges, or of a block.
         method, replace, *_ = self.recipe.drawing
-        arrays, picks = self.arrays, self.arrays.picks
+        arrays, picks, grow = self.arrays, self.arrays.picks, partial(self.arrays.grow_picks, hop, runs)
         if sums is None:
-            self.add_stop(uniform.count_uniform, hop, runs, replace, runs, picks)
+            self.add(uniform.count_uniform, replace, runs, picks, grow=grow)
         else:
-            self.add_stop(weighted.count_weighted, hop, runs, sums, replace, runs, picks)
+            self.add(weighted.count_weighted, sums, replace, runs, picks, grow=grow)
         if method == "latest":
             self.add(uniform.fill_latest, runs, picks)
         elif method == "labor":
             self.draw_by_labor(hop, runs, sources, sums, most)
         elif sums is not None:
             fill = weighted.fill_weighted_repeated if replace and most >= 0 else weighted.fill_weighted
-            self.add(fill, sums, runs, arrays.scratch_for("queue"), picks)
+            self.add(fill, sums, runs, arrays.scratch_for("queue", weighted.Queue), picks)
             if fill is weighted.fill_weighted and most > weighted.MAX_PICKS:
                 self.add(weighted.fill_weighted_many, sums, runs, picks)
         elif replace and most >= 0:
             self.add(uniform.fill_repeated, runs, picks)
         else:
-            self.add(uniform.fill_uniform, arrays.scratch_for("table"), runs, picks)
+            self.add(uniform.fill_uniform, arrays.scratch_for("table", uniform.Table), runs, picks)
 
     def draw_by_labor(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
         """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper ones where they decide."""
         arrays, picks, replace = self.arrays, self.arrays.picks, self.recipe.drawing.replace
-        draws, weights, heap = arrays.draws[hop], arrays.sums if sums is None else sums, arrays.scratch_for("heap")
-        found, by_heap = arrays.scratch_for("no buckets"), sums is not None or replace
+        draws, weights, by_heap = arrays.draws[hop], arrays.sums if sums is None else sums, sums is not None or replace
+        heap, found = arrays.scratch_for("heap", labor.Heap), arrays.scratch_for("no buckets", candidates.Buckets)
         # Without weights and replacement, candidates are collected first, those of large columns by the index, and the
         # heap is for the runs that these leave undecided.
         if not by_heap and self.recipe.indexed and runs is arrays.columns and 0 < most <= candidates.MAX_COLLECTED:
-            index, found = arrays.scratch_for("index"), arrays.scratch_for("buckets")
+            index = arrays.scratch_for("index", candidates.Index)
+            found = arrays.scratch_for("buckets", candidates.Buckets, **bucket_sizes(self.recipe.indexed))
             self.add(buckets.assign_buckets, index, runs, found)
             self.add(buckets.fill_buckets, index, draws, found)
         if self.recipe.by_page and sources is arrays.sources:
-            self.add(by_page.touch_runs, PAGE_BITS, sources, runs, found, arrays.scratch_for("order"))
+            self.add(by_page.touch_runs, PAGE_BITS, sources, runs, found, self.order)
         if by_heap:
             self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
             return
-        self.others[len(self.program.steps)] = sources, weights, False, False, draws, runs, heap, picks
-        self.add(candidates.fill_likely, sources, draws, runs, arrays.scratch_for("candidates"), found, picks)
+        # The heap decides what this leaves undecided, and then the pass is done.
+        decide = partial(labor.fill_labor, sources, weights, False, False, draws, runs, heap, picks)
+        self.stops[len(self.program.steps)] = decide, len(self.program.steps) + 1
+        likely = arrays.scratch_for("candidates", candidates.Candidates)
+        self.add(candidates.fill_likely, sources, draws, runs, likely, found, picks)
 
     def close_hop(self, hop: int, by_type: bool) -> None:
         """Add the passes that give the picks of a hop their places, and make rows of their sources."""
@@ -194,28 +191,25 @@ class HopProgram:
             self.add(layout.sort_picks, opened, arrays.picks)
             read: tuple[Any, ...] = layout.read_types, arrays.types, opened, arrays.picks, arrays.counts
             if recipe.by_page:
-                read = by_page.read_types_by_page, PAGE_BITS, *read[1:], arrays.scratch_for("order")
+                read = by_page.read_types_by_page, PAGE_BITS, *read[1:], self.order
             self.add(*read)
-            self.add_stop(
-                layout.lay_out_types, hop, opened, hop, recipe.merged, arrays.counts, opened, rows, kinds, found, starts
-            )  # fmt: skip
-            self.add(
-                layout.split_picks, hop, arrays.counts, arrays.cursors, opened, arrays.picks, kinds, found, starts
-            )  # fmt: skip
         else:
-            self.add_stop(
-                layout.lay_out_columns, hop, opened, hop, recipe.merged, opened, rows, kinds, found, starts
-            )  # fmt: skip
+            self.add(layout.count_picks, opened, arrays.counts)
+        room = arrays.counts, opened, rows, kinds, found, starts
+        self.add(layout.lay_out, hop, recipe.merged, *room, grow=partial(arrays.grow_results, hop))
+        if recipe.typed:
+            written = kinds, found, starts
+            self.add(layout.split_picks, hop, arrays.counts, arrays.cursors, opened, arrays.picks, *written)
+        else:
+            self.add(layout.write_starts, hop, opened, kinds, starts)
         if recipe.typed or recipe.ranked is None or not recipe.ranked[by_type][2]:
             read = edges.read_neighbors, hop, arrays.sources, rows, kinds, found, arrays.nodes
             if recipe.by_page:
-                read = by_page.read_neighbors_by_page, hop, PAGE_BITS, *read[2:], arrays.scratch_for("order")
+                read = by_page.read_neighbors_by_page, hop, PAGE_BITS, *read[2:], self.order
             self.add(*read)
         if recipe.by_table:
-            self.add_stop(
-                edges.relabel_by_table, hop, opened,
-                hop, rows, arrays.moments, kinds, starts, arrays.nodes, arrays.table,
-            )  # fmt: skip
+            given = rows, arrays.moments, kinds, starts, arrays.nodes, arrays.table
+            self.add(edges.relabel_by_table, hop, *given, grow=partial(arrays.grow_table, hop))
         elif recipe.merged:
             self.add(edges.relabel, hop, rows, kinds, arrays.nodes, arrays.node_map)
         else:

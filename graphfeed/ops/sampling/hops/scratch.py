@@ -1,82 +1,50 @@
-"""Scratch of the passes of sampling, laid out as `graphfeed.ops.cpu.sampling.passes` says."""
+"""Blocks of arrays for passes, made by the annotations of their named tuples in `graphfeed.ops.cpu.sampling.passes`."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ops.cpu.sampling.passes import candidates, in_time, labor, marks, state, uniform, weighted
+from graphfeed.ops.cpu.jit import Block, fields_of
+from graphfeed.ops.cpu.pages import CHUNK, DIGIT_BITS, Order
+from graphfeed.ops.cpu.sampling.passes import candidates, in_time, marks, state, weighted
 from graphfeed.ops.memory import align, buffers
-from graphfeed.ops.rows.gather_by_page import new_order
 
-LEAST_COLUMNS = 1 << 10
-"""There is room for this many columns at least."""
 BLOCK_EDGES = 1 << 16
 """How many edges are gathered side by side; a column that has more makes room for all of them."""
-NO_WORDS: NDArray[np.int64] = np.empty(0, np.int64)
-NO_HALVES = np.empty(0, np.int32)
+LEAST_COLUMNS = 1 << 10
+"""There is room for this many columns at least."""
+MOST_CANDIDATES = candidates.MAX_CANDIDATES
+FIRST_SIZES: dict[type, dict[Any, Any]] = {
+    state.Indptr: {"num_edges": 1},
+    state.Runs: {1: LEAST_COLUMNS, "offsets": LEAST_COLUMNS + 1, "sizes": 3, "fanouts": 1, "scratch": 0, "keys": 0},
+    in_time.Gathered: {"ranks": BLOCK_EDGES, "cursor": 2},
+    Order: {1: CHUNK, "counts": 1 << DIGIT_BITS},
+    candidates.Candidates: {1: MOST_CANDIDATES, "words": MOST_CANDIDATES + 1},
+    weighted.Queue: {1: weighted.DRAWS, 2: (weighted.BLOCK, weighted.MAX_PICKS)},
+}
+"""Of arrays by name, or of all others by their number of dimensions; they are empty where nothing is said."""
 
 
-def new_columns(kinds: int, by_run: bool) -> state.Runs:
-    """Return room for columns of so many node types, or for runs, each of which has a fan-out."""
-    size = LEAST_COLUMNS
-    sizes, bounds = np.zeros(3, np.int64), np.zeros(kinds + 1, np.int64)
-    ids, bases, starts, degrees = (np.empty(size, np.int64) for _ in range(4))
-    states, offsets = np.empty(size, np.uint64), np.zeros(size + 1, np.int64)
-    fanouts = np.empty(size if by_run else 1, np.int64)
-    return state.Runs(
-        sizes, bounds, ids, bases, starts, degrees, states, offsets, fanouts, NO_WORDS, np.empty(0, np.uint64)
-    )
+def new_block(kind: Any, chosen: dict[str, str], sizes: dict[str, Any]) -> Block:
+    """Return a block of zeros for a named tuple, given the dtypes of arrays that have a choice, and sizes."""
+    given: dict[Any, Any] = FIRST_SIZES.get(kind, {}) | sizes
+    shapes = [given.get(name, given.get(part.ndim, (0,) * part.ndim)) for name, part in fields_of(kind)]
+    dtypes = [part.dtype_in(chosen) for _, part in fields_of(kind)]
+    return Block(kind(*map(np.zeros, shapes, dtypes)))
 
 
-def new_scratch(name: str, sources: Any, indexed: int) -> Any:
-    """Return the scratch of a name, given the dtype of edges' sources, and how many columns LABOR's index has."""
-    room = candidates.MAX_CANDIDATES
-    if name in ("runs", "block"):
-        return new_columns(1, True)
-    if name == "gathered":
-        return in_time.Gathered(np.empty(BLOCK_EDGES, np.int64), np.zeros(2, np.int64))
-    if name == "gathered sums":
-        return state.Sums(np.empty(BLOCK_EDGES, np.int64), NO_HALVES)
-    if name == "gathered sources":
-        return state.Sources(np.empty(BLOCK_EDGES, sources))
-    if name == "order":
-        return new_order()
-    if name == "table":
-        return uniform.Table(NO_WORDS)
-    if name == "heap":
-        return labor.Heap(np.empty(0, np.uint64), np.empty(0, np.uint64))
-    if name == "candidates":
-        high_halves, places, chosen = (np.empty(room, np.uint32) for _ in range(3))
-        return candidates.Candidates(high_halves, places, chosen, np.empty(room + 1, np.uint64))
-    if name == "index":
-        return candidates.Index(*[NO_WORDS] * 4)
-    if name == "no buckets":
-        return new_buckets(0)
-    return new_buckets(indexed) if name == "buckets" else new_queue()
-
-
-def new_buckets(indexed: int) -> candidates.Buckets:
-    """Return room for the candidates of so many indexed columns."""
-    limits, counts = np.empty(indexed, np.uint32), np.empty(indexed, np.int64)
-    room = indexed, likely_candidates(candidates.MAX_COLLECTED)
-    high_halves, places = np.empty(room, np.uint32), np.empty(room, np.uint32)
+def bucket_sizes(indexed: int) -> dict[str, Any]:
+    """Return the sizes of `Buckets` for so many indexed columns."""
     # A batch is full once it has so many nodes, of which the last block brings up to `LANES`.
-    nodes = np.empty(candidates.BATCH + marks.LANES, np.int64)
-    return candidates.Buckets(np.empty(indexed, np.int32), NO_HALVES, limits, counts, high_halves, places, nodes)
+    nodes, by_column = candidates.BATCH + marks.LANES, (indexed, likely_candidates(candidates.MAX_COLLECTED))
+    sizes = dict.fromkeys(("of_index", "limits", "counts"), indexed)
+    return sizes | dict.fromkeys(("high_halves", "places"), by_column) | {"nodes": nodes}
 
 
 def likely_candidates(fanout: int) -> int:
     """Return how many candidates a bucket has room for: twice as many as are expected, in whole lanes."""
     return align(2 * (fanout + 2 * int(fanout**0.5) + 8), marks.LANES)
-
-
-def new_queue() -> weighted.Queue:
-    of_runs = [np.empty(weighted.BLOCK, np.int64) for _ in range(6)]
-    of_draws = [np.empty(weighted.DRAWS, np.int64) for _ in range(4)]
-    of_rows = [np.empty(weighted.BLOCK, np.int64) for _ in range(2)]
-    of_picks = [np.empty((weighted.BLOCK, weighted.MAX_PICKS), np.int64) for _ in range(4)]
-    return weighted.Queue(*[*of_runs, np.empty(weighted.BLOCK), *of_draws, *of_rows, *of_picks])
 
 
 def enlarge(array: NDArray[Any], size: int) -> NDArray[Any]:

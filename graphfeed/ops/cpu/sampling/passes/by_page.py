@@ -8,7 +8,6 @@ from graphfeed.ops.cpu.sampling.passes.candidates import Buckets
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
-    Edges,
     Indptr,
     NodeIds,
     Picks,
@@ -68,7 +67,7 @@ def touch_runs(page_bits: int, graph: Sources, columns: Runs, buckets: Buckets, 
 
 @kernel
 def read_neighbors_by_page(
-    hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Relations, edges: Edges, nodes: NodeIds, order: Order
+    hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Relations, edges: Picks, nodes: NodeIds, order: Order
 ) -> int:
     """Read the source of each sampled edge as `read_neighbors` does, in the order of the file."""
     outside = np.int64(0)

@@ -5,12 +5,11 @@ import numpy as np
 from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import node_state, time_state, type_state
 from graphfeed.ops.cpu.sampling.passes.state import (
-    COLUMNS_SHORT,
     COUNT,
     EDITED,
     FIRST_NEW,
     NEEDED,
-    RUNS_SHORT,
+    SHORT,
     Indptr,
     Moments,
     NodeIds,
@@ -48,7 +47,7 @@ def open_columns(
     count = bounds[kinds]
     if columns.starts.size < count:
         columns.sizes[NEEDED] = count
-        return COLUMNS_SHORT
+        return SHORT
     columns.sizes[COUNT], columns.sizes[FIRST_NEW], columns.fanouts[0] = count, 0, fanouts[0]
     for kind in range(kinds):
         own, first_id, last = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind], rows.known[hop, kind] - 1
@@ -107,7 +106,7 @@ def split_columns(graph: TypePerEdge, fanouts: Int64s, columns: Runs, runs: Runs
             low = high
     runs.sizes[COUNT], runs.sizes[FIRST_NEW], runs.sizes[NEEDED] = count, 0, count
     if count > runs.starts.size:
-        return RUNS_SHORT
+        return SHORT
     runs.offsets[0] = columns.offsets[0]
     return 0
 

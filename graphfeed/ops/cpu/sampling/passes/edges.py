@@ -5,12 +5,12 @@ import numpy as np
 from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
     EDITED,
-    TABLE_SHORT,
+    SHORT,
     ColumnStarts,
-    Edges,
     Moments,
     NodeIds,
     NodeMap,
+    Picks,
     Relations,
     Rows,
     Sources,
@@ -24,7 +24,7 @@ reads them, mini-batches of three hops take 1.08 times as long (400,000 nodes, 1
 
 
 @kernel
-def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges: Edges, nodes: NodeIds) -> int:
+def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges: Picks, nodes: NodeIds) -> int:
     """Read the source of each sampled edge: one random read per edge, prefetched."""
     # Later passes read where the sources tell them to. A program may have edited these since the graph was checked,
     # also through a NumPy array that shares their memory, so each is compared with the number of nodes here.
@@ -104,7 +104,7 @@ def relabel_by_table(
         most += rows.known[hop + 1, kind]
     # So that at least half of the slots are free.
     if 2 * most > keys.size:
-        return TABLE_SHORT
+        return SHORT
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
     for edge_type in kinds.order:
@@ -151,7 +151,7 @@ def column_edges(starts, begin, column):
 
 @kernel
 def append_rows(
-    hop: int, rows: Rows, moments: Moments, kinds: Relations, edges: Edges, starts: ColumnStarts, nodes: NodeIds
+    hop: int, rows: Rows, moments: Moments, kinds: Relations, edges: Picks, starts: ColumnStarts, nodes: NodeIds
 ) -> None:
     """Make a row of each edge; in time it has the time of its column or, where there are such, of the edge."""
     indptr, edge_times = starts.indptr, moments.edge_times

@@ -11,10 +11,10 @@ from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefet
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
 from graphfeed.ops.cpu.sampling.passes.state import (
     AGAIN,
-    BLOCK_SHORT,
     COUNT,
     FIRST_NEW,
     NEEDED,
+    SHORT,
     Moments,
     NodeIds,
     Picks,
@@ -134,7 +134,7 @@ def gather_block(
             if size > 0:
                 break
             columns.sizes[NEEDED] = degree
-            return BLOCK_SHORT
+            return SHORT
         block.ids[size], block.states[size] = run, columns.states[run]
         block.starts[size] = block.bases[size] = total
         block.fanouts[size] = fanout_of(columns, run)

@@ -5,12 +5,9 @@ import numpy as np
 from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
-    EDGES_SHORT,
     EDITED,
-    NEEDED,
-    ROWS_SHORT,
+    SHORT,
     ColumnStarts,
-    Edges,
     Picks,
     Relations,
     Rows,
@@ -80,37 +77,18 @@ def read_types(graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s) 
 
 
 @kernel
-def lay_out_columns(
-    hop: int, merged: bool, columns: Runs, rows: Rows, kinds: Relations, edges: Edges, starts: ColumnStarts
-) -> int:
-    """Write the column starts of a hop without types, where the picks are in their places already."""
-    sizes, offsets, bounds = columns.sizes, columns.offsets, kinds.edge_starts
-    count, first, at = sizes[COUNT], offsets[0], kinds.indptr_ends[hop]
-    # Offsets count the picks of all hops, column starts those of one.
-    found = offsets[count] - first
-    kinds.indptr_starts[hop, 0], kinds.indptr_ends[hop + 1] = at, at + count + 1
-    bounds[hop, 1] = bounds[hop + 1, 0] = sizes[NEEDED] = bounds[hop, 0] + found
-    if edges.positions.size < sizes[NEEDED] or starts.indptr.size < at + count + 1:
-        return EDGES_SHORT
-    # An upper bound: how many rows are new is known once the neighbours are relabelled.
-    rows.known[hop + 1, 0] = rows.known[hop, 0] + found
-    if merged:
-        rows.known[hop + 1, 0] = min(rows.known[hop + 1, 0], rows.known[0, 0] + rows.first_ids[1])
-    if rows.firsts[1] < rows.known[hop + 1, 0]:
-        return ROWS_SHORT
-    for column in range(count + 1):
-        starts.indptr[np.uintp(at + column)] = offsets[np.uintp(column)] - first
-    offsets[0] = offsets[count]
-    return 0
+def count_picks(columns: Runs, counts: Int64s) -> None:
+    """Count the picks of a hop without types."""
+    counts[0] = columns.offsets[columns.sizes[COUNT]] - columns.offsets[0]
 
 
 @kernel
-def lay_out_types(
-    hop: int, merged: bool, counts: Int64s, columns: Runs, rows: Rows, kinds: Relations, edges: Edges,
+def lay_out(
+    hop: int, merged: bool, counts: Int64s, columns: Runs, rows: Rows, kinds: Relations, edges: Picks,
     starts: ColumnStarts,
 ) -> int:  # fmt: skip
     """Assign each edge type that the hop meets its parts of the outputs."""
-    sizes, bounds, ends = columns.sizes, kinds.edge_starts, kinds.indptr_ends
+    bounds, ends = kinds.edge_starts, kinds.indptr_ends
     ends[hop + 1] = ends[hop]
     for edge_type in range(counts.size):
         bounds[hop, edge_type + 1] = bounds[hop, edge_type] + counts[edge_type]
@@ -119,10 +97,8 @@ def lay_out_types(
             kinds.indptr_starts[hop, edge_type] = ends[hop + 1]
             destination = kinds.destinations[edge_type]
             ends[hop + 1] += columns.bounds[destination + 1] - columns.bounds[destination] + 1
-    bounds[hop + 1, 0] = sizes[NEEDED] = bounds[hop, counts.size]
-    if edges.positions.size < sizes[NEEDED] or starts.indptr.size < ends[hop + 1]:
-        return EDGES_SHORT
-    code = 0
+    bounds[hop + 1, 0] = bounds[hop, counts.size]
+    is_short = edges.positions.size < bounds[hop + 1, 0] or starts.indptr.size < ends[hop + 1]
     # How many of the neighbours are new is known once they are relabelled; here it is bounded.
     for kind in range(rows.firsts.size - 1):
         new = np.int64(0)
@@ -133,14 +109,24 @@ def lay_out_types(
         if merged:
             most = rows.known[0, kind] + rows.first_ids[kind + 1] - rows.first_ids[kind]
             rows.known[hop + 1, kind] = min(rows.known[hop + 1, kind], most)
-        if rows.firsts[kind + 1] - rows.firsts[kind] < rows.known[hop + 1, kind]:
-            code = ROWS_SHORT
-    return code
+        is_short |= rows.firsts[kind + 1] - rows.firsts[kind] < rows.known[hop + 1, kind]
+    return SHORT if is_short else 0
+
+
+@kernel
+def write_starts(hop: int, columns: Runs, kinds: Relations, starts: ColumnStarts) -> None:
+    """Write the column starts of a hop without types, whose picks are in their places already."""
+    offsets, count, at = columns.offsets, columns.sizes[COUNT], kinds.indptr_starts[hop, 0]
+    # Offsets count the picks of all hops, column starts those of one.
+    first = offsets[0]
+    for column in range(count + 1 if offsets[count] > first else 0):
+        starts.indptr[np.uintp(at + column)] = offsets[np.uintp(column)] - first
+    offsets[0] = offsets[count]
 
 
 @kernel
 def split_picks(
-    hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: Picks, kinds: Relations, edges: Edges,
+    hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: Picks, kinds: Relations, edges: Picks,
     starts: ColumnStarts,
 ) -> None:  # fmt: skip
     """Write each pick to the part of its edge type, and the column starts of each type; all in one pass."""

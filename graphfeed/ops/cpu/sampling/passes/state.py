@@ -4,12 +4,9 @@ from typing import NamedTuple
 
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
 
-(
-    COLUMNS_SHORT, PICKS_SHORT, EDGES_SHORT, ROWS_SHORT, RUNS_SHORT, TABLE_SHORT, BLOCK_SHORT, AGAIN, UNDECIDED, EDITED,
-) = range(1, 11)  # fmt: skip
-"""What a pass returns when it stops: the arrays that are too short, that the passes of a block come next again, that
-LABOR's candidates have not decided all runs, or that the graph leads to a node, an edge or an edge type that it does
-not have."""
+SHORT, AGAIN, UNDECIDED, EDITED = range(1, 5)
+"""What a pass returns when it stops: an array is too short, the passes of a block come next again, LABOR's candidates
+have not decided all runs, or the graph leads to a node, an edge or an edge type that it does not have."""
 COUNT, FIRST_NEW, NEEDED = range(3)
 """Places in `Runs.sizes`."""
 
@@ -94,7 +91,7 @@ class NodeIds(NamedTuple):
     rows: Ids
     """Of each row, its id inside of its type."""
     neighbors: Ids
-    """Of each sampled edge, laid out as `Edges`: its source; then that source's place among the rows of its type."""
+    """Of each sampled edge its source; then that source's place among the rows of its type."""
 
 
 class Moments(NamedTuple):
@@ -152,13 +149,6 @@ class Relations(NamedTuple):
     """Where those of each hop begin."""
 
 
-class Edges(NamedTuple):
-    """The sampled edges, hop after hop, and in a hop by edge type."""
-
-    positions: Int64s
-    """In the graph."""
-
-
 class ColumnStarts(NamedTuple):
     """Where the edges of each column begin, from 0 on for each hop and edge type."""
 
@@ -166,7 +156,9 @@ class ColumnStarts(NamedTuple):
 
 
 class Picks(NamedTuple):
-    """The edges of a hop by column, and their edge types; without types, the positions of all hops' edges."""
+    """Edges: those of a hop by column, or the sampled ones, hop after hop, and in a hop by edge type."""
 
     positions: Int64s
+    """In the graph."""
     types: Int32s
+    """Their edge types, of those of a hop by column; empty without types."""

@@ -7,7 +7,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Int64s, device_function, kernel
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, PICKS_SHORT, Picks, Runs
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, Picks, Runs
 from graphfeed.ops.cpu.search import find_key
 
 ALL = np.int64(np.iinfo(np.int64).max)
@@ -33,7 +33,7 @@ def count_uniform(replace: bool, columns: Runs, picks: Picks) -> int:
             total += min(degree, ALL if fanout < 0 else fanout)
         offsets[np.uintp(run + 1)] = total
     columns.sizes[NEEDED] = total
-    return 0 if picks.positions.size >= total else PICKS_SHORT
+    return 0 if picks.positions.size >= total else SHORT
 
 
 @kernel

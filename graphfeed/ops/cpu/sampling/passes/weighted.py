@@ -17,7 +17,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Float64s, Int64Matrix, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, PICKS_SHORT, Picks, Runs, Sums
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, Picks, Runs, Sums
 from graphfeed.ops.cpu.search import first_above
 
 BLOCK = 32
@@ -80,7 +80,7 @@ def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> in
             total += fanout if repeats and eligible > 0 else eligible
         columns.offsets[np.uintp(run + 1)] = total
     columns.sizes[NEEDED] = total
-    return 0 if picks.positions.size >= total else PICKS_SHORT
+    return 0 if picks.positions.size >= total else SHORT
 
 
 @kernel
