@@ -7,7 +7,7 @@ in the memory that `graphfeed.loader.transport` shares. What carries samples bet
 import sys
 import typing
 
-from graphfeed.channels.channel_client import EndOfEpoch, PeerError
+from graphfeed.channels.bounded_queue import EndOfEpoch, PeerError
 from graphfeed.channels.sample_channel import ChannelBase, MpChannel, QueueTimeoutError, SampleMessage, ShmChannel
 from graphfeed.channels.sampler_pool import SamplerPool
 from graphfeed.loader.transport import Closed

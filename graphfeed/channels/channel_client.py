@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
-from graphfeed.channels.bounded_queue_state import END, FAILED, NOTHING
-from graphfeed.channels.broker import CANCEL, GET, LEAVE, WITHDRAW, control_record, text_of
+from graphfeed.channels.bounded_queue import END, FAILED, NOTHING, OK, EndOfEpoch, PeerError
+from graphfeed.channels.broker import GET, LEAVE, STOP, control_record, text_of
 from graphfeed.loader.transport import ArenaReader, Closed, MessageReader, Outbox, Record
 from graphfeed.ops.memory import Bytes
 from graphfeed.ops.process import after_fork_in_child
@@ -19,14 +19,6 @@ REPLY_SECONDS = 10.0
 MAPPINGS = 64
 """How many producers' arenas are kept mapped; those used longest ago are unmapped first."""
 GONE = "the channel is closed: the process that made it closed it or is gone"
-
-
-class PeerError(RuntimeError):
-    """A peer at the other end of a channel failed or died; the text says which one, and why."""
-
-
-class EndOfEpoch(Exception):
-    """All producers have ended the epoch, and all its messages have been received."""
 
 
 class SharedReader(MessageReader):
@@ -68,32 +60,22 @@ class ChannelClient:
             slot = self.outbox.send(header, buffers, REPLY_SECONDS)
         except Closed as error:
             raise Closed(GONE) from error
-        is_refused = False
+        is_sent = False
         try:
-            try:
-                kind = self._receive(timeout_seconds)[0]
-            except TimeoutError:
-                kind = self.request(WITHDRAW)[0]  # the broker may have accepted it meanwhile
-            is_refused = kind == NOTHING
-        except PeerError:  # the last consumer failed, and nothing was sent
-            is_refused = True
-            raise
+            is_sent = self._wait(timeout_seconds)[0] == OK
         finally:
-            if is_refused and slot is not None and self.outbox.arena is not None:
-                self.outbox.arena.free(slot)  # no consumer has seen this block
-        return not is_refused
+            if not is_sent and slot is not None and self.outbox.arena is not None:
+                self.outbox.arena.free(slot)  # no consumer has seen this block, or else this arena is used no more
+        return is_sent
 
     def get(self, timeout_seconds: float) -> tuple[bytes, list[Bytes]] | None:
         """Return the next message, or None if none came in time."""
         self._send(GET)
-        try:
-            kind, record, descriptor = self._receive(timeout_seconds)
-        except TimeoutError:
-            kind, record, descriptor = self.request(CANCEL)  # the broker may have sent one meanwhile
+        kind, record, descriptor = self._wait(timeout_seconds)
         if kind == NOTHING:
             return None
         if kind == END:
-            raise EndOfEpoch(f"epoch {text_of(record)} is over")
+            raise EndOfEpoch(text_of(record))
         return self.reader.read(record, descriptor)
 
     def request(self, kind: int) -> tuple[int, Bytes, int | None]:
@@ -123,6 +105,12 @@ class ChannelClient:
             self.socket.send(control_record(kind, text), None, REPLY_SECONDS)
         except Closed as error:
             raise Closed(GONE) from error
+
+    def _wait(self, timeout_seconds: float) -> tuple[int, Bytes, int | None]:
+        try:
+            return self._receive(timeout_seconds)
+        except TimeoutError:
+            return self.request(STOP)  # the broker may have replied meanwhile
 
     def _receive(self, timeout_seconds: float) -> tuple[int, Bytes, int | None]:
         try:

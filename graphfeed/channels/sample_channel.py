@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from graphfeed.channels.bounded_queue_state import BoundedQueueState
+from graphfeed.channels.bounded_queue import BoundedQueue, EndOfEpoch, PeerError
 from graphfeed.channels.broker import END_EPOCH, LOOK, Broker, text_of
-from graphfeed.channels.channel_client import ChannelClient, EndOfEpoch, PeerError
+from graphfeed.channels.channel_client import ChannelClient
 from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
 from graphfeed.ops.arguments import checked, parse_bytes
 from graphfeed.ops.process import Closeable
@@ -52,7 +52,7 @@ class SampleChannel(ChannelBase, Closeable):
         # the others get an error, and nothing is left in the system. Memory that a killed consumer held is freed when
         # its producer ends. A sample costs 0.1 to 0.3 milliseconds, plus one copy of its bytes, which the consumer
         # reads in place.
-        broker = Broker(BoundedQueueState(capacity, limit_bytes, num_producers))
+        broker = Broker(BoundedQueue(capacity, limit_bytes, num_producers))
         self.address = broker.address
         self._broker: Broker | None = broker
         self._prepare_clients()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from graphfeed.channels.channel_client import PeerError
+from graphfeed.channels.bounded_queue import PeerError
 from graphfeed.loader.executors import interrupts_blocked
 
 JOIN_SECONDS = 10.0

@@ -3,29 +3,21 @@
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.channels.bounded_queue_state import (
-    END,
-    FAILED,
-    OK,
-    STATISTICS,
-    BoundedQueueState,
-    Item,
-    Peer,
-    Reply,
-)
-from graphfeed.channels.broker import CANCEL, END_EPOCH, GET, LOOK, WITHDRAW, Broker, control_record
+from graphfeed.channels.bounded_queue import END, FAILED, NOTHING, OK, BoundedQueue, Client, Item
+from graphfeed.channels.broker import END_EPOCH, GET, LOOK, STOP, Broker, control_record
 from graphfeed.loader.transport.mailbox import PREFIX
 
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 2), st.integers(1, 60)),
-        st.tuples(st.sampled_from(["withdraw", "end"]), st.integers(0, 2), st.just(0)),
-        st.tuples(st.sampled_from(["get", "cancel"]), st.integers(0, 1), st.just(0)),
+        st.tuples(st.sampled_from(["stop", "end"]), st.integers(0, 2), st.just(0)),
+        st.tuples(st.sampled_from(["get", "stop"]), st.integers(3, 4), st.just(0)),
     ),
     max_size=80,
 )
@@ -35,54 +27,66 @@ def item(text: str, size: int = 1) -> Item:
     return Item(text.encode(), size)
 
 
-def texts(replies: list[Reply]) -> list[tuple[str, int, str | None]]:
-    """Return the replies as peers' names, kinds and texts."""
-    return [(peer.name, kind, what.record.decode() if isinstance(what, Item) else what) for peer, kind, what in replies]
+class Replies(list[tuple[int, int, str]]):
+    """Takes the replies of clients, as their processes, kinds and texts."""
+
+    def client(self, process: int) -> Client:
+        def reply(kind: int, what: Any) -> bool:
+            self.append((process, kind, what.record.decode() if isinstance(what, Item) else what))
+            return True
+
+        return Client(process, reply)
+
+    def take(self, queue: BoundedQueue) -> list[tuple[int, int, str]]:
+        """Return what has been replied, once the queue has done what it can."""
+        queue.step()
+        taken = list(self)
+        self.clear()
+        return taken
 
 
 class Model:
-    """Drives a state, and counts beside it what must come out."""
+    """Drives a queue of three producers and two consumers, and counts beside it what must come out."""
 
     def __init__(self) -> None:
-        self.state = BoundedQueueState(capacity=3, limit_bytes=100, num_producers=3)
-        self.producers = [self.state.add_producer(f"p{number}") for number in range(3)]
-        self.consumers = [self.state.add_consumer(f"c{number}") for number in range(2)]
-        self.offered: dict[Peer, str] = {}
-        self.accepted: dict[Peer, list[str]] = {producer: [] for producer in self.producers}
+        self.queue, self.replies = BoundedQueue(capacity=3, limit_bytes=100, num_producers=3), Replies()
+        self.clients = [self.replies.client(number) for number in range(5)]
+        self.offered: dict[int, str] = {}
+        self.epochs = [0] * 3
+        self.accepted: list[list[str]] = [[] for _ in range(3)]
         self.received: list[tuple[int, str]] = []
-        self.ends: dict[Peer, list[str]] = {consumer: [] for consumer in self.consumers}
+        self.ends: dict[int, list[str]] = {3: [], 4: []}
         self.count = 0
 
     def act(self, action: str, who: int, size: int) -> None:
-        state = self.state
-        if action in ("put", "withdraw", "end"):
-            producer = self.producers[who]
-            if action == "put" and producer not in self.offered:
-                self.offered[producer] = f"{who} {producer.epoch} {self.count}"
-                self.count += 1
-                state.put(producer, item(self.offered[producer], size))
-            elif action == "withdraw":
-                state.withdraw(producer)
-                self.offered.pop(producer, None)
-            elif action == "end" and producer not in self.offered:
-                state.end(producer)
-        elif action == "get" and self.consumers[who] not in state.waiting:
-            state.get(self.consumers[who])
-        elif action == "cancel":
-            state.cancel(self.consumers[who])
-        self.note(state.step())
+        queue, client = self.queue, self.clients[who]
+        if action == "put" and who not in self.offered:
+            self.offered[who] = f"{who} {self.epochs[who]} {self.count}"
+            self.count += 1
+            queue.put(client, item(self.offered[who], size))
+        elif action == "stop":
+            queue.stop(client)
+        elif action == "end" and who not in self.offered:
+            queue.end(client)
+            self.epochs[who] += 1
+        elif action == "get" and client not in queue.waiting:
+            queue.get(client)
+        for reply in self.replies.take(queue):
+            self.note(*reply)
+        assert len(queue.items) <= 3
+        assert queue.queued_bytes == sum(each.size for each in queue.items) <= 100
 
-    def note(self, replies: list[Reply]) -> None:
-        for peer, kind, what in replies:
-            if peer in self.accepted:
-                assert kind == OK
-                self.accepted[peer].append(self.offered.pop(peer))
-            elif kind == END:
-                self.ends[peer].append(what)
-            else:
-                self.received.append((peer.epoch, what.record.decode()))
-        assert len(self.state.queue) <= 3
-        assert self.state.queued_bytes == sum(each.size for each in self.state.queue) <= 100
+    def note(self, who: int, kind: int, text: str) -> None:
+        if who in self.ends:
+            if kind == END:
+                self.ends[who].append(text)
+            elif kind == OK:
+                self.received.append((len(self.ends[who]), text))
+        elif kind == OK:
+            self.accepted[who].append(self.offered.pop(who))
+        else:
+            assert kind == NOTHING
+            self.offered.pop(who)
 
 
 @given(ACTIONS)
@@ -92,96 +96,106 @@ def test_nothing_is_lost_doubled_reordered_or_too_much_and_epochs_do_not_mix(
     model = Model()
     for action in actions:
         model.act(*action)
-    queued = [each.record.decode() for each in model.state.queue]
+    queued = [each.record.decode() for each in model.queue.items]
     received = [text for _, text in model.received]
-    for number, producer in enumerate(model.producers):
-        own = [text for text in received + queued if text.startswith(f"{number} ")]
-        assert own == model.accepted[producer]
-    for consumer, ends in model.ends.items():
-        assert ends == [str(epoch) for epoch in range(consumer.epoch)]
+    for number, accepted in enumerate(model.accepted):
+        assert [text for text in received + queued if text.startswith(f"{number} ")] == accepted
+    for ends in model.ends.values():
+        assert ends == [f"epoch {epoch} is over" for epoch in range(len(ends))]
     assert all(int(text.split()[1]) == epoch for epoch, text in model.received)
 
 
 @pytest.fixture
-def state() -> BoundedQueueState:
-    return BoundedQueueState(capacity=2, limit_bytes=10)
+def queue() -> BoundedQueue:
+    return BoundedQueue(capacity=2, limit_bytes=10)
 
 
-def test_bytes_bound_as_messages_do(state: BoundedQueueState) -> None:
-    producers = [state.add_producer(name) for name in "abc"]
-    for producer, size in zip(producers, (8, 8, 2), strict=True):
-        state.put(producer, item(producer.name, size))
-    assert texts(state.step()) == [("a", OK, None)], "and the small one does not pass the large one"
-    consumer = state.add_consumer("x")
-    state.get(consumer)
-    assert texts(state.step()) == [("x", OK, "a"), ("b", OK, None), ("c", OK, None)]
+@pytest.fixture
+def replies() -> Replies:
+    return Replies()
 
 
-def test_a_failure_is_told_to_every_consumer_after_the_messages(state: BoundedQueueState) -> None:
-    producer = state.add_producer("a")
-    state.put(producer, item("last"))
-    state.step()
-    state.remove(producer, "a died")
-    for name in "xy":
-        consumer = state.add_consumer(name)
-        state.get(consumer)
-        if name == "x":
-            assert texts(state.step()) == [("x", OK, "last")]
-            state.get(consumer)
-        assert texts(state.step()) == [(name, FAILED, "a died")]
-        state.get(consumer)
-        assert state.step() == []
-        state.cancel(consumer)
+def test_bytes_bound_as_messages_do(queue: BoundedQueue, replies: Replies) -> None:
+    for process, size in enumerate((8, 8, 2)):
+        queue.put(replies.client(process), item(str(process), size))
+    assert replies.take(queue) == [(0, OK, "")], "and the small one does not pass the large one"
+    queue.get(replies.client(7))
+    assert replies.take(queue) == [(7, OK, "0"), (1, OK, ""), (2, OK, "")]
 
 
-def test_one_that_has_ended_the_epoch_may_go_without_a_word(state: BoundedQueueState) -> None:
-    producer = state.add_producer("a")
-    state.end(producer)
-    state.remove(producer, "a died")
-    consumer = state.add_consumer("x")
+def test_a_failure_is_told_to_every_consumer_after_the_messages(queue: BoundedQueue, replies: Replies) -> None:
+    producer = replies.client(1)
+    queue.put(producer, item("last"))
+    assert replies.take(queue) == [(1, OK, "")]
+    queue.remove(producer, "died")
+    for process in (7, 8):
+        consumer = replies.client(process)
+        queue.get(consumer)
+        if process == 7:
+            assert replies.take(queue) == [(7, OK, "last")]
+            queue.get(consumer)
+        assert replies.take(queue) == [(process, FAILED, "producer process 1 died")]
+        queue.get(consumer)
+        assert replies.take(queue) == []
+        queue.stop(consumer)
+        assert replies.take(queue) == [(process, NOTHING, "")]
+
+
+def test_one_that_has_ended_the_epoch_may_go_without_a_word(queue: BoundedQueue, replies: Replies) -> None:
+    producer, consumer = replies.client(1), replies.client(7)
+    queue.end(producer)
+    queue.remove(producer, "died")
     for _ in range(2):
-        state.get(consumer)
-    assert texts(state.step()) == [("x", END, "0")]
+        queue.get(consumer)
+    assert replies.take(queue) == [(7, END, "epoch 0 is over")]
 
 
-def test_what_a_dead_producer_offered_is_gone(state: BoundedQueueState) -> None:
-    producer = state.add_producer("a")
-    state.put(producer, item("x", 10))
-    state.remove(producer, "a died")
-    assert state.step() == []
-    assert state.statistics()["waiting producers"] == 0
+def test_what_a_dead_producer_offered_is_gone(queue: BoundedQueue, replies: Replies) -> None:
+    producer = replies.client(1)
+    queue.put(producer, item("x", 10))
+    queue.remove(producer, "died")
+    assert replies.take(queue) == []
+    assert queue.statistics()["waiting producers"] == 0
 
 
-def test_without_a_last_consumer_sending_fails_until_there_is_another(state: BoundedQueueState) -> None:
-    consumer = state.add_consumer("x")
-    state.get(consumer)
-    state.remove(consumer, "x died")
-    producer = state.add_producer("a")
-    state.put(producer, item("1"))
-    assert texts(state.step()) == [("a", FAILED, "x died")]
-    state.add_consumer("y")
-    state.put(producer, item("2"))
-    assert texts(state.step()) == [("a", OK, None)]
+def test_a_consumer_that_dies_while_it_waits_takes_no_message_along(queue: BoundedQueue, replies: Replies) -> None:
+    queue.get(Client(6, lambda *_: False))
+    queue.put(replies.client(1), item("x", 4))
+    queue.get(replies.client(7))
+    assert replies.take(queue) == [(1, OK, ""), (7, OK, "x")]
+    assert queue.statistics()["messages received"] == 1
 
 
-def test_what_comes_in_time_is_not_cancelled(state: BoundedQueueState) -> None:
-    consumer, producer = state.add_consumer("x"), state.add_producer("a")
-    state.get(consumer)
-    state.put(producer, item("1"))
-    state.step()
-    assert not state.cancel(consumer)
-    state.withdraw(producer)
-    assert state.statistics()["messages received"] == 1
+def test_without_a_last_consumer_sending_fails_until_there_is_another(queue: BoundedQueue, replies: Replies) -> None:
+    consumer, producer = replies.client(7), replies.client(1)
+    queue.get(consumer)
+    queue.remove(consumer, "died")
+    queue.put(producer, item("1"))
+    assert replies.take(queue) == [(1, FAILED, "consumer process 7 died")]
+    queue.get(replies.client(8))
+    queue.put(producer, item("2"))
+    assert replies.take(queue) == [(1, OK, ""), (8, OK, "2")]
 
 
-def test_the_state_is_counted(state: BoundedQueueState) -> None:
-    producer = state.add_producer("a")
-    state.put(producer, item("1", 4))
-    state.step()
-    state.put(producer, item("2", 7))
-    state.step()
-    state.withdraw(producer)
-    assert state.statistics() == {
+def test_who_has_a_reply_waits_no_longer(queue: BoundedQueue, replies: Replies) -> None:
+    consumer, producer = replies.client(7), replies.client(1)
+    queue.get(consumer)
+    queue.put(producer, item("1"))
+    assert replies.take(queue) == [(1, OK, ""), (7, OK, "1")]
+    queue.stop(consumer)
+    queue.stop(producer)
+    assert replies.take(queue) == []
+
+
+def test_the_state_is_counted(queue: BoundedQueue, replies: Replies) -> None:
+    producer = replies.client(1)
+    queue.put(producer, item("1", 4))
+    queue.step()
+    queue.put(producer, item("2", 7))
+    queue.step()
+    assert queue.statistics()["waiting producers"] == 1
+    queue.stop(producer)
+    assert queue.statistics() == {
         "messages": 1,
         "bytes": 4,
         "epoch": 0,
@@ -200,7 +214,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    broker = Broker(BoundedQueueState(capacity=1, limit_bytes=100))
+    broker = Broker(BoundedQueue(capacity=1, limit_bytes=100))
     yield broker
     broker.close()
     broker.thread.join(10)
@@ -226,16 +240,16 @@ def receive(sock: socket.socket) -> int:
 
 
 def test_who_says_nothing_sensible_does_no_harm(broker: Broker) -> None:
-    with connect(broker, 77, CANCEL, WITHDRAW, 5, END_EPOCH, GET, CANCEL) as stranger, connect(broker, LOOK) as looker:
-        assert receive(looker) == STATISTICS
+    with connect(broker, 77, STOP, 5, END_EPOCH, GET, GET, STOP) as stranger, connect(broker, LOOK) as looker:
+        assert receive(looker) == OK
         stranger.send(b"short")
     with connect(broker, LOOK) as looker:
-        assert receive(looker) == STATISTICS
+        assert receive(looker) == OK
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_does_not_keep_it_alive() -> None:
-    broker = Broker(BoundedQueueState(capacity=1, limit_bytes=100))
+    broker = Broker(BoundedQueue(capacity=1, limit_bytes=100))
     here, there = socket.socketpair()
     child = os.fork()
     if child == 0:

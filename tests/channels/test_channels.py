@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.channels.bounded_queue_state import BoundedQueueState
+from graphfeed.channels.bounded_queue import BoundedQueue, PeerError
 from graphfeed.channels.broker import Broker
-from graphfeed.channels.channel_client import ChannelClient, PeerError
+from graphfeed.channels.channel_client import ChannelClient
 from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
 from tests.digests import assert_same
 from tests.refusals import check_refused
@@ -125,7 +125,7 @@ def test_by_default_it_takes_what_comes() -> None:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    broker = Broker(BoundedQueueState(capacity=2, limit_bytes=1 << 24))
+    broker = Broker(BoundedQueue(capacity=2, limit_bytes=1 << 24))
     yield broker
     broker.close()
     broker.thread.join(10)

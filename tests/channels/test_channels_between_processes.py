@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.channels.channel_client import EndOfEpoch, PeerError
+from graphfeed.channels.bounded_queue import EndOfEpoch, PeerError
 from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
 from graphfeed.channels.sampler_pool import SamplerPool
 from graphfeed.loader.transport.thread_channel import Closed
