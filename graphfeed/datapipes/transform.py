@@ -91,52 +91,48 @@ def call(
     observer: Observer | None = None,
     function: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Call one stage after the other for a mini-batch, and return what the last one does.
+    """Call one stage after the other for a mini-batch, and return what the last one does; the observer is told of each.
 
-    A `function` is called in the place of a single stage.
+    An exception gets a note with the stage, the mini-batch and the worker. A `function` is called in the place of a
+    single stage.
     """
-    with KeptGlobals() as kept:
-        for stage in stages:
-            minibatch = call_one(stage, minibatch, observer, kept, function)
-    return minibatch
-
-
-def call_one(
-    stage: Transform[Any],
-    minibatch: Any,
-    observer: Observer | None,
-    kept: KeptGlobals,
-    function: Callable[[Any], Any] | None = None,
-) -> Any:
-    """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker."""
-    function = stage if function is None else function
-    key = getattr(minibatch, "key", None)
-    if observer is not None:
-        observer.stage_begin(stage, key)
+    kept: KeptGlobals | None = None
     try:
-        if stage.foreign and key is not None:
-            result = call_seeded(stage, function, minibatch, key, kept)
-        else:
-            # Without a key to seed by, a stage draws from the generators as the program left them.
-            kept.put_back()
-            result = function(minibatch)
-        if result is None:
-            raise TypeError(f"{type(stage).__name__} returned None; let its __call__ return the mini-batch")
-    except BaseException as error:  # SystemExit too
-        error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
-        raise
+        for stage in stages:
+            work, key = stage if function is None else function, getattr(minibatch, "key", None)
+            if observer is not None:
+                observer.stage_begin(stage, key)
+            try:
+                if stage.foreign and key is not None:
+                    kept = kept or KeptGlobals()
+                    result = call_seeded(stage, work, minibatch, key, kept)
+                else:
+                    # Without a key to seed by, a stage draws from the generators as the program left them.
+                    if kept is not None:
+                        kept.put_back()
+                    result = work(minibatch)
+                if result is None:
+                    raise TypeError(f"{type(stage).__name__} returned None; let its __call__ return the mini-batch")
+            except BaseException as error:  # SystemExit too
+                error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
+                raise
+            finally:
+                if observer is not None:
+                    observer.stage_end(stage, key)
+            # A new mini-batch gets the key of the old one, so that later draws stay the same wherever they are made,
+            # and the attributes that are no fields, which `dataclasses.replace` leaves out; set to None, one is
+            # dropped.
+            if isinstance(result, MiniBatch) and result is not minibatch:
+                if result.key is None:
+                    result.key = key
+                if isinstance(minibatch, MiniBatch):
+                    for name in vars(minibatch).keys() - vars(result).keys():
+                        setattr(result, name, getattr(minibatch, name))
+            minibatch = result
     finally:
-        if observer is not None:
-            observer.stage_end(stage, key)
-    # A new mini-batch gets the key of the old one, so that later draws stay the same wherever they are made, and the
-    # attributes that are no fields, which `dataclasses.replace` leaves out; set to None, one is dropped.
-    if isinstance(result, MiniBatch) and result is not minibatch:
-        if result.key is None:
-            result.key = key
-        if isinstance(minibatch, MiniBatch):
-            for name in vars(minibatch).keys() - vars(result).keys():
-                setattr(result, name, getattr(minibatch, name))
-    return result
+        if kept is not None:
+            kept.put_back()
+    return minibatch
 
 
 def describe_place(stage: Datapipe, key: Key | None) -> str:

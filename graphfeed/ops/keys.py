@@ -1,7 +1,5 @@
 """Keys of random numbers: which mini-batch is made, by which stage, and who draws outside of one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,8 +28,9 @@ class Key:
     """Position of the mini-batch in its epoch."""
 
     def __post_init__(self) -> None:
-        for name in ("seed", "epoch", "index"):
-            check_seed(name, getattr(self, name))
+        if not type(self.seed) is type(self.epoch) is type(self.index) is int:
+            for name in ("seed", "epoch", "index"):
+                check_seed(name, getattr(self, name))
 
     def at(self, stage: int, hop: int = 0) -> int:
         """Return the 64-bit key of one hop of one stage."""
@@ -77,43 +76,38 @@ def draw_unkeyed() -> int:
 
 
 class Draws:
-    """The keys of one stage for one mini-batch. A mini-batch without a key gets a random one at the first draw."""
+    """Lets `draw_key` draw from a mini-batch's key, in this thread; one without gets a random key at the first draw."""
 
     def __init__(self, key: Key | None, stage: int) -> None:
-        self.own = key
+        self.key = key
         self.stage = stage
         self.unnamed = UNNAMED_HOPS
 
-    @property
-    def key(self) -> Key:
-        if self.own is None:
-            self.own = Key(draw_unkeyed(), 0, 0)
-        return self.own
+    def __enter__(self) -> None:
+        self.before = CURRENT.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        CURRENT.reset(self.before)
+
+    def draw_own(self) -> Key:
+        self.key = Key(draw_unkeyed(), 0, 0)
+        return self.key
 
     def at(self, hop: int | None) -> int:
         if hop is None:
             hop = self.unnamed
             self.unnamed += 1
-        return self.key.at(self.stage, hop)
+        return (self.key or self.draw_own()).at(self.stage, hop)
 
 
 CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
-
-
-@contextmanager
-def drawing(key: Key | None, stage: int) -> Iterator[None]:
-    """Let `draw_key` draw from a mini-batch's key, in this thread; a mini-batch without one gets a random key."""
-    before = CURRENT.set(Draws(key, stage))
-    try:
-        yield
-    finally:
-        CURRENT.reset(before)
+drawing = Draws
 
 
 def minibatch_key() -> Key:
     """Return the key of the mini-batch that this thread is making; outside of a stage, a random key."""
     draws = CURRENT.get()
-    return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key
+    return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key or draws.draw_own()
 
 
 def draw_key(hop: int | None = None) -> int:
@@ -123,3 +117,13 @@ def draw_key(hop: int | None = None) -> int:
     """
     draws = CURRENT.get()
     return draw_unkeyed() if draws is None else draws.at(hop)
+
+
+def draw_keys(count: int) -> list[int]:
+    """Return the keys of the first hops, each as `draw_key` gives it."""
+    draws = CURRENT.get()
+    if draws is None:
+        return [draw_unkeyed() for _ in range(count)]
+    key = draws.key or draws.draw_own()
+    of_stage = fold(key.seed, key.epoch, key.index, draws.stage)
+    return [fold(of_stage, hop) for hop in range(count)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.ops.keys import Key, draw_key, drawing, minibatch_key
+from graphfeed.ops.keys import Key, draw_key, draw_keys, drawing, minibatch_key
 from graphfeed.ops.random import MASK
 
 KEY = Key(1, 2, 3)
@@ -46,6 +46,7 @@ def test_a_key_is_a_value() -> None:
 def test_a_hop_has_the_key_of_the_mini_batch() -> None:
     with drawing(KEY, 4):
         assert [draw_key(0), draw_key(7), draw_key(0)] == [KEY.at(4, 0), KEY.at(4, 7), KEY.at(4, 0)]
+        assert draw_keys(3) == [KEY.at(4, hop) for hop in range(3)]
 
 
 def test_draws_without_a_number_differ_and_repeat() -> None:
@@ -61,14 +62,14 @@ def test_outside_of_a_stage_torch_decides() -> None:
     torch.manual_seed(1)
     first = [draw_key(), draw_key(0)]
     torch.manual_seed(1)
-    assert [draw_key(), draw_key(0)] == first
+    assert draw_keys(2) == first
     assert first[0] != first[1]
 
 
 def test_without_a_key_torch_decides_once() -> None:
     def draw_twice() -> list[int]:
         with drawing(None, 0):
-            return [draw_key(0), draw_key(0)]
+            return [draw_key(0), draw_keys(1)[0]]
 
     torch.manual_seed(1)
     first = draw_twice()

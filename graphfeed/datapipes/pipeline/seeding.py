@@ -69,12 +69,6 @@ class KeptGlobals:
         self.states: dict[torch.Generator, torch.Tensor] = {}
         """Of torch's generators."""
 
-    def __enter__(self) -> "KeptGlobals":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.put_back()
-
     def seed(self, seed: int) -> None:
         """Seed the generators; at first, keep what they are."""
         if self.saved is None:
@@ -112,9 +106,12 @@ class KeptGlobals:
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
     """Seed the global generators of torch, NumPy and Python, and put them back as they were."""
-    with KeptGlobals() as kept:
+    kept = KeptGlobals()
+    try:
         kept.seed(seed)
         yield
+    finally:
+        kept.put_back()
 
 
 @contextmanager

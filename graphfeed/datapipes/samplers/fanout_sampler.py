@@ -104,7 +104,8 @@ class FanoutSampler(SubgraphSampler):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and one subgraph per hop, the outermost first; times are ignored."""
-        check_alone(self)
+        if getattr(self, "cooperative", False):
+            check_alone(self)
         return with_input_nodes(self.sample_hops(seeds))
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
@@ -118,8 +119,8 @@ class FanoutSampler(SubgraphSampler):
 
 
 def check_alone(stage: Transform) -> None:
-    """Raise if a stage that is to work together with other ranks runs by itself."""
-    if getattr(stage, "cooperative", False) and (find_rank() or (0, 1))[1] > 1:
+    """Raise if a stage that works together with other ranks runs by itself."""
+    if (find_rank() or (0, 1))[1] > 1:
         raise RuntimeError(
             f"{type(stage).__name__} has cooperative=True, but ranks work together only in a DataLoader; iterate the "
             "pipeline through one"

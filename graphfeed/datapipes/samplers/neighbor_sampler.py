@@ -8,7 +8,7 @@ from typing import Any
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes, with_nodes
-from graphfeed.ops import draw_key, drawing
+from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
@@ -85,11 +85,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return one subgraph per hop around the seeds, the outermost first."""
-        return self.graph.sample_hops(seeds, self.request, self.draw_keys())
-
-    def draw_keys(self) -> list[int]:
-        """Return the key of each hop of the mini-batch that is sampled, the seeds' own hop first."""
-        return [draw_key(hop) for hop in range(len(self.request.fanouts))]
+        return self.graph.sample_hops(seeds, self.request, draw_keys(len(self.request.fanouts)))
 
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Sample several mini-batches at once; return the hops of each, or None for what fails once it is finished.
@@ -100,7 +96,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
         asked: dict[int, tuple[ByType, list[int]]] = {}
         for number, minibatch in enumerate(minibatches):
             with suppress(Exception), drawing(minibatch.key, self.number):
-                asked[number] = with_nodes(minibatch)[1], self.draw_keys()
+                asked[number] = with_nodes(minibatch)[1], draw_keys(len(self.request.fanouts))
         found: dict[int, list[SampledSubgraph]] = {}
         with suppress(Exception):
             seeds, keys = zip(*asked.values(), strict=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes
-from graphfeed.ops import draw_key
+from graphfeed.ops import draw_keys
 from graphfeed.storage import SampledSubgraph, TemporalQuery
 from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Strategy
 
@@ -64,5 +64,5 @@ class TemporalSampler(FanoutSampler):
         request = self.request
         if seeds_pre_time_window is not None and request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
-        keys = [draw_key(hop) for hop in range(len(self.request.fanouts))]
+        keys = draw_keys(len(request.fanouts))
         return with_input_nodes(self.graph.sample_hops(seeds, request, keys, seeds_timestamp=seeds_timestamp))

@@ -90,14 +90,13 @@ class ItemSampler(Datapipe, init=False):
 
     def minibatch(self, index: int) -> Any:
         """Return the mini-batch with this index; every index costs the same."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
-        size = len(self.item_set)
+        size, key = len(self.item_set), self.order_key
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
-        key = self.order_key
+        if low < 0 or high - low < (self.batch_size if self.drop_last else 1):
+            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # A keyed permutation gives any piece of itself: nothing holds the order of an epoch.
         positions = torch.arange(low, high) if key is None else permute(low, high, size, key)
-        return self.minibatch_of(positions, index)
+        return self._make(self.item_set.take(positions), index)
 
     @property
     def order_key(self) -> int | None:
@@ -106,7 +105,10 @@ class ItemSampler(Datapipe, init=False):
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
         """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
-        minibatch = self.minibatcher(self.item_set[positions], self.item_set.names)
+        return self._make(self.item_set[positions], index)
+
+    def _make(self, rows: Any, index: int) -> Any:
+        minibatch = self.minibatcher(rows, self.item_set.names)
         if isinstance(minibatch, MiniBatch):
             minibatch.key = Key(self.seed or 0, self.epoch, index)
         return minibatch

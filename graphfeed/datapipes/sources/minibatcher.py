@@ -42,7 +42,13 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
             stacklevel=2,
         )
         return batch
-    values = {name: take_member(batch, position, len(names)) for position, name in enumerate(names) if name is not None}
+    if len(names) == 1:
+        members = [batch]
+    elif isinstance(batch, Mapping):
+        members = [{seed_type: rows[number] for seed_type, rows in batch.items()} for number in range(len(names))]
+    else:
+        members = [batch[number] for number in range(len(names))]
+    values = {name: member for name, member in zip(names, members, strict=True) if name is not None}
     if not LEGACY_NAMES.isdisjoint(values):
         values = load_entry_point("converters", "legacy_names")(values)
     minibatch = MiniBatch()
@@ -55,11 +61,3 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
             )
         setattr(minibatch, name, value)
     return minibatch
-
-
-def take_member(batch: Any, position: int, count: int) -> Any:
-    if count == 1:
-        return batch
-    if isinstance(batch, Mapping):
-        return {seed_type: rows[position] for seed_type, rows in batch.items()}
-    return batch[position]

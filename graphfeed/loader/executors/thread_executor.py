@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from graphfeed.datapipes import call_one, describe_place
+from graphfeed.datapipes import call, describe_place
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.worker_task import make
 
@@ -241,7 +241,7 @@ def describe_work(thread: threading.Thread) -> str:
         return f"{thread.name} has ended"
     line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
     for outer, _ in traceback.walk_stack(frame):
-        known = outer.f_locals if outer.f_code in (call_one.__code__, make.__code__) else {}
+        known = outer.f_locals if outer.f_code in (call.__code__, make.__code__) else {}
         stage: Any = known.get("stage", known.get("source"))
         if stage is not None:
             return f"{thread.name} is {describe_place(stage, known.get('key'))}, at {line}"

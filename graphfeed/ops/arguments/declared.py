@@ -78,7 +78,7 @@ RULES: dict[Any, Rule] = {
     Executor: Rule(lambda value: hasattr(value, "submit"), "an executor"),
     Callable: Rule(callable, "a function"),
     Mapping: Rule(lambda value: isinstance(value, Mapping), "a dict"),
-    Sequence: Rule(is_list, "a list"),
+    Sequence: Rule(is_list, "a list", frozenset([list, tuple])),
     Iterable: Rule(lambda value: hasattr(value, "__iter__"), "a list"),
 }
 ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tuple: Sequence}

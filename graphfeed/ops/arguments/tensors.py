@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments.checks import ID_DTYPES
 from graphfeed.ops.arguments.texts import brief
 from graphfeed.ops.mapped_memory import note_memmap
 
@@ -62,6 +63,8 @@ def as_ids(name: str, values: Any) -> torch.Tensor:
         >>> as_ids("ids", torch.tensor([1, 2], dtype=torch.uint8)).dtype
         torch.int64
     """
+    if isinstance(values, torch.Tensor) and values.dtype in ID_DTYPES and values.layout is torch.strided:
+        return values
     given = as_tensor(name, values)
     if given.dtype not in OTHER_INTEGERS:
         return given.to(torch.int64) if given.numel() == 0 and given.is_floating_point() else given

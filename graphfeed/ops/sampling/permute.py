@@ -20,6 +20,13 @@ def round_keys(key: int, count: int) -> NDArray[np.uint64]:
     return np.array([fold(key, number) for number in range(count)], dtype=np.uint64)
 
 
+@lru_cache(maxsize=64)
+def sorted_places(key: int, size: int) -> NDArray[np.int64]:
+    hashes = np.empty(size, dtype=np.uint64)
+    load("cpu", "sampling.permute").hash_places(key, hashes)
+    return np.argsort(hashes, kind="stable")
+
+
 def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
     """Return positions `start .. stop - 1` of a random order of `0 .. size - 1`, int64.
 
@@ -38,14 +45,10 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
         raise ValueError(
             f"start, stop and size must satisfy 0 <= start <= stop <= size < 2**63, but are {start}, {stop}, {size}"
         )
-    out = np.empty(stop - start, dtype=np.int64)
-    module = load("cpu", "sampling.permute")
     if size <= SORTED_UP_TO:
-        hashes = np.empty(size, dtype=np.uint64)
-        module.hash_places(key, hashes)
-        out[:] = np.argsort(hashes, kind="stable")[start:stop]
-    else:
-        # A Feistel network takes an even number of bits.
-        half_bits = ((size - 1).bit_length() + 1) // 2
-        module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, np.empty_like(out), out)
+        return torch.from_numpy(sorted_places(key, size)[start:stop].copy())
+    module, out = load("cpu", "sampling.permute"), np.empty(stop - start, dtype=np.int64)
+    # A Feistel network takes an even number of bits.
+    half_bits = ((size - 1).bit_length() + 1) // 2
+    module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, np.empty_like(out), out)
     return torch.from_numpy(out)

@@ -182,15 +182,26 @@ class ItemSet(Shareable):
         elif not isinstance(index, slice):
             index = as_index(index, "ItemSet")
             check_range(index, self._length, "ItemSet")
+            if index.dim() == 1:
+                return self.take(index)
         rows = tuple(self._rows(member, index) for member in self._items)
         return rows if len(rows) > 1 else rows[0]
+
+    def take(self, positions: torch.Tensor) -> Any:
+        """Return the rows as `[positions]` does, of several positions that are known to lie in the set."""
+        rows = [
+            # Takes a third of the time of member[positions].
+            member.index_select(0, positions)
+            if isinstance(member, torch.Tensor) and member.dim()
+            else self._rows(member, positions)
+            for member in self._items
+        ]
+        return tuple(rows) if len(rows) > 1 else rows[0]
 
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
         if not is_number(member) and not isinstance(member, range):
             if isinstance(member, list) and isinstance(index, torch.Tensor):
                 return [member[row] for row in index.tolist()]
-            if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
-                return member.index_select(0, index)  # takes a third of the time of member[index]
             return member[index]
         # A number or a range has no memory: its rows are computed.
         dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
@@ -199,7 +210,6 @@ class ItemSet(Shareable):
             part = whole[index]
             return torch.arange(part.start, part.stop, part.step, dtype=dtype)
         if isinstance(index, torch.Tensor):
-            check_range(index, self._length, "ItemSet")
             return index.to(dtype) if whole is not member else index.to(dtype) * whole.step + whole.start
         return torch.tensor(whole[index], dtype=dtype)
 
@@ -286,13 +296,17 @@ class HeteroItemSet(Shareable):
         else:
             index = as_index(index, "HeteroItemSet")
         check_range(index, len(self), "HeteroItemSet")
-        numbers = torch.bucketize(index, self._starts[1:], right=True)
+        return self.take(index)
+
+    def take(self, positions: torch.Tensor) -> dict[str, Any]:
+        """Return the rows as `[positions]` does, of several positions that are known to lie in the set."""
+        numbers = torch.bucketize(positions, self._starts[1:], right=True)
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):
             # In the order in which they are asked for.
-            own = index[numbers == number]
+            own = positions[numbers == number]
             if own.numel():
-                rows[name] = items[own - self._starts[number]]
+                rows[name] = items.take(own - self._starts[number])
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

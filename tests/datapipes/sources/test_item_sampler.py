@@ -48,6 +48,9 @@ def test_the_last_mini_batch_may_be_left_out() -> None:
 def test_the_length_is_the_number_of_mini_batches(count: int, batch_size: int, drop_last: bool) -> None:
     pipe = sampler(count, batch_size, drop_last=drop_last)
     assert len(pipe) == len(list(pipe)) == (count // batch_size if drop_last else -(-count // batch_size))
+    for index in (-1, len(pipe)):
+        with pytest.raises(IndexError, match=f"index must lie in 0 .. {len(pipe) - 1}, but is {index}"):
+            pipe.minibatch(index)
 
 
 def test_shuffled_items_come_once_each() -> None:

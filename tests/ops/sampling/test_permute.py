@@ -39,6 +39,9 @@ def test_equal_to_the_reference(size: int, key: int, data: st.DataObject) -> Non
     result = ops.permute(start, stop, size, key)
     assert result.dtype == torch.int64
     assert result.tolist() == reference.permute(start, stop, size, key)
+    # What a caller writes is its own.
+    result.zero_()
+    assert ops.permute(start, stop, size, key).tolist() == reference.permute(start, stop, size, key)
 
 
 def test_each_item_has_one_place_also_in_the_parts_of_an_order() -> None:
