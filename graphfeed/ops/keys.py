@@ -90,10 +90,12 @@ class Draws:
         CURRENT.reset(self.before)
 
     def draw_own(self) -> Key:
+        """Give the mini-batch, which has none, a random key."""
         self.key = Key(draw_unkeyed(), 0, 0)
         return self.key
 
     def at(self, hop: int | None) -> int:
+        """Return the key of a hop; None is the next of those without a number."""
         if hop is None:
             hop = self.unnamed
             self.unnamed += 1

@@ -96,7 +96,7 @@ class ItemSampler(Datapipe, init=False):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # A keyed permutation gives any piece of itself: nothing holds the order of an epoch.
         positions = torch.arange(low, high) if key is None else permute(low, high, size, key)
-        return self._make(self.item_set.take(positions), index)
+        return self.minibatch_of(positions, index)
 
     @property
     def order_key(self) -> int | None:
@@ -105,10 +105,7 @@ class ItemSampler(Datapipe, init=False):
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
         """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
-        return self._make(self.item_set[positions], index)
-
-    def _make(self, rows: Any, index: int) -> Any:
-        minibatch = self.minibatcher(rows, self.item_set.names)
+        minibatch = self.minibatcher(self.item_set[positions], self.item_set.names)
         if isinstance(minibatch, MiniBatch):
             minibatch.key = Key(self.seed or 0, self.epoch, index)
         return minibatch

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import ID_DTYPES, as_tensor, brief
+from graphfeed.ops.arguments import ID_DTYPES, as_tensor, bounds, brief
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_repr import shapes_repr
@@ -95,7 +95,8 @@ def as_index(index: object, owner: str) -> torch.Tensor:
 
 
 def check_range(index: torch.Tensor, length: int, owner: str) -> None:
-    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < length):
+    low, high = bounds(index) if index.numel() else (0, -1)
+    if low < 0 or high >= length:
         wrong = index[(index < 0) | (index >= length)]
         raise IndexError(f"{owner} index out of range: {int(wrong[0])} of {length} items")
 
@@ -182,26 +183,15 @@ class ItemSet(Shareable):
         elif not isinstance(index, slice):
             index = as_index(index, "ItemSet")
             check_range(index, self._length, "ItemSet")
-            if index.dim() == 1:
-                return self.take(index)
-        rows = tuple(self._rows(member, index) for member in self._items)
-        return rows if len(rows) > 1 else rows[0]
-
-    def take(self, positions: torch.Tensor) -> Any:
-        """Return the rows as `[positions]` does, of several positions that are known to lie in the set."""
-        rows = [
-            # Takes a third of the time of member[positions].
-            member.index_select(0, positions)
-            if isinstance(member, torch.Tensor) and member.dim()
-            else self._rows(member, positions)
-            for member in self._items
-        ]
+        rows = [self._rows(member, index) for member in self._items]
         return tuple(rows) if len(rows) > 1 else rows[0]
 
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
         if not is_number(member) and not isinstance(member, range):
             if isinstance(member, list) and isinstance(index, torch.Tensor):
                 return [member[row] for row in index.tolist()]
+            if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
+                return member.index_select(0, index)  # takes a third of the time of member[index]
             return member[index]
         # A number or a range has no memory: its rows are computed.
         dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
@@ -296,17 +286,13 @@ class HeteroItemSet(Shareable):
         else:
             index = as_index(index, "HeteroItemSet")
         check_range(index, len(self), "HeteroItemSet")
-        return self.take(index)
-
-    def take(self, positions: torch.Tensor) -> dict[str, Any]:
-        """Return the rows as `[positions]` does, of several positions that are known to lie in the set."""
-        numbers = torch.bucketize(positions, self._starts[1:], right=True)
+        numbers = torch.bucketize(index, self._starts[1:], right=True)
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):
             # In the order in which they are asked for.
-            own = positions[numbers == number]
+            own = index[numbers == number]
             if own.numel():
-                rows[name] = items.take(own - self._starts[number])
+                rows[name] = items[own - self._starts[number]]
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

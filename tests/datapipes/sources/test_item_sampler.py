@@ -100,6 +100,15 @@ def test_rows_can_be_made_into_anything() -> None:
 IDS, LABELS = torch.arange(3), torch.ones(3)
 
 
+def test_an_item_set_may_find_its_items_in_a_way_of_its_own() -> None:
+    class Doubled(gf.ItemSet):
+        def __getitem__(self, index: Any) -> Any:
+            return 2 * super().__getitem__(index)
+
+    (minibatch,) = gf.ItemSampler(Doubled(torch.arange(3), names="seeds"), batch_size=3)
+    assert minibatch.seeds.tolist() == [0, 2, 4]
+
+
 def test_members_become_the_fields_of_their_names() -> None:
     assert_same(gf.minibatcher_default(IDS, ("seeds",)), gf.MiniBatch(seeds=IDS))
     assert_same(gf.minibatcher_default((LABELS, IDS), ("labels", "seeds")), gf.MiniBatch(seeds=IDS, labels=LABELS))
