@@ -4,8 +4,8 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
@@ -21,16 +21,8 @@ from graphfeed.loader.transport.pickling import dump
 from graphfeed.loader.transport.thread_channel import Failure
 
 
-@dataclass(frozen=True)
-class WorkerSide:
-    """The part of a pipeline that workers run, in three steps for each mini-batch."""
-
-    tasks: Iterator[Any]
-    """Each is (seed, epoch, index), or a mini-batch if workers cannot share the source; a `Failure` comes last."""
-    submit: Callable[[Any], "Future[Any]"]
-    """Passes a task to a worker."""
-    receive: Callable[[Any], Any]
-    """Turns a worker's result into the mini-batch."""
+def unchanged(result: Any) -> Any:
+    return result
 
 
 @runtime_checkable
@@ -39,23 +31,6 @@ class BeginsWork(Protocol):
 
     def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any], Future[Any]]":
         """Return a function that passes a task to a worker, and returns the future of the mini-batch."""
-
-
-@runtime_checkable
-class ReplacesWorkers(Protocol):
-    """An executor that can let another worker take the place of one that hangs."""
-
-    def abandon(self, future: "Future[Any]") -> list[str]:
-        """Replace the worker that works on a future, or all that are busy; return what each works on."""
-
-
-@runtime_checkable
-class StartsWorkers(Protocol):
-    """An executor whose workers take time to start, in which it ends by itself those that hang."""
-
-    @property
-    def start_seconds(self) -> float:
-        """How long a call may have to wait for that."""
 
 
 class ByIndex(Datapipe):
@@ -110,39 +85,33 @@ class InWorkers(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         run = current_run(self)
-        if run.executor is None:
-            yield from self.datapipe
-            return
-        side = self.worker_side(run)
-        results = self.in_order(run, side.tasks, lambda task: (side.submit(task),), self.in_flight, run.executor)
-        with closing(results):
-            yield from map(side.receive, results)
+        yield from self.datapipe if run.executor is None else self.in_order(run)
 
-    def worker_side(self, run: RunContext) -> WorkerSide:
-        """Return what the workers of the run's executor do."""
-        executor, observer, unwrap = run.executor, run.observer, unchanged
+    def tasks(self) -> Iterator[Any]:
+        """Yield (seed, epoch, index), or mini-batches if workers can't share the source; a `Failure` comes last."""
+        head, _ = transforms_before(self)
+        if not isinstance(head, ByIndex):
+            return with_failure(head)
+        worker, num_workers = torch_shard()
+        mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
+        return ((self.seed, self.epoch, index) for index in mine)
+
+    def begin(self, run: RunContext) -> "tuple[Callable[[Any], Future[Any]], Callable[[Any], Any]]":
+        """Return what passes a task to a worker of the run's executor, and what makes its result the mini-batch."""
+        executor, observer, cut, unwrap = run.executor, run.observer, self, unchanged
         assert executor is not None
-        cut = self
         if run.record is not None:
             cut, unwrap = self.changed(is_measured=True), run.record.unwrap
-        head, _ = transforms_before(self)
-        if isinstance(head, ByIndex):
-            worker, num_workers = torch_shard()
-            mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
-            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
-        else:
-            tasks = with_failure(head)
         if isinstance(executor, BeginsWork):
-            return WorkerSide(tasks, executor.begin(cut, observer), unwrap)
+            return executor.begin(cut, observer), unwrap
         work = cut.work()
         if isinstance(executor, ThreadPoolExecutor):
-            return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), unwrap)
+            return lambda task: executor.submit(work, task, observer), unwrap
         packed = pack_work(work)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are. Some, such as Dask, take
         # equal calls for one: an epoch that was left would cancel those of the same epoch when it is begun again.
         run_id = uuid4().hex
-        return WorkerSide(
-            tasks,
+        return (
             lambda task: executor.submit(work_packed, packed, dump((run_id, task))),
             lambda result: unwrap(pickle.loads(result)),
         )
@@ -158,30 +127,33 @@ class InWorkers(Datapipe):
         return WorkerTask(source, detach(head, stages), self.is_measured)
 
     def in_order(
-        self,
-        run: RunContext,
-        tasks: Iterator[Any],
-        submit: "Callable[[Any], tuple[Future[Any], ...]]",
-        most: int,
-        executor: Executor,
+        self, run: RunContext, more: int = 0, finish: Callable[..., Any] = unchanged
     ) -> Generator[Any, None, None]:
-        """Yield the results of tasks in their order, with up to `most` of them in flight.
+        """Yield mini-batches in order, with up to `in_flight` of them at the workers.
 
-        `submit` begins a task and returns its futures; `executor` completes the last one, which has the result.
+        As many threads as `more` says `finish` what comes from the workers, and each has one beside those.
         """
-        record = run.record
+        record, most = run.record, self.in_flight + more
+        submit, receive = self.begin(run)
         if record is not None:
             submit = record.watch_trips(submit)
-        start_seconds = 0.0
-        if isinstance(run.executor, StartsWorkers):
-            start_seconds = run.executor.start_seconds
+        threads = ThreadExecutor(more, "graphfeed-fetch") if more else None
+        start_seconds = getattr(run.executor, "start_seconds", 0.0)
+
+        def begin(task: Any) -> "tuple[Future[Any], ...]":
+            # The last of the futures has the result.
+            first = submit(task)
+            return (first,) if threads is None else (first, then(first, threads, finish_received))
+
+        def finish_received(result: Any) -> Any:
+            return finish(receive(result), run.observer)
 
         def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
             # Only the workers' side may have to wait for their start. If it takes too long, nothing of the rest begins.
             going = run.wait_for(first, self.timeout_seconds + start_seconds)
             return going and all(run.wait_for(future, self.timeout_seconds) for future in rest if first.done())
 
-        begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
+        begun = ((task, () if isinstance(task, Failure) else begin(task)) for task in self.tasks())
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
         try:
             pending.extend(islice(begun, most))
@@ -195,19 +167,21 @@ class InWorkers(Datapipe):
                     return
                 if record is not None:
                     record.watch_pending(len(pending), sum(bool(others) and others[-1].done() for _, others in pending))
-                result = self.result_of(pending, executor)
+                result = self.result_of(pending, run.executor if threads is None else threads)
                 # Success: another task begins before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
                 pending.extend(islice(begun, most - len(pending)))
-                yield result
+                yield receive(result) if threads is None else result
         finally:
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
             # and nobody waits for the others. A forked process has no workers, and leaves the futures' locks alone.
             for _, futures in pending if run.is_here else ():
                 for future in futures:
                     future.cancel()
+            if threads is not None:
+                threads.shutdown(cancel_futures=True)
 
-    def result_of(self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", executor: Executor) -> Any:
+    def result_of(self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", executor: Executor | None) -> Any:
         """Return the result of the first task's last future; an error says who did not answer."""
         task, (*before, last) = pending[0]
         try:
@@ -217,7 +191,7 @@ class InWorkers(Datapipe):
                 error.add_note(f"while it made {describe_task(task)}")
                 raise
             at_work: list[str] = []
-            if isinstance(executor, ReplacesWorkers) and all(future.done() for future in before):
+            if isinstance(executor, ThreadExecutor) and all(future.done() for future in before):
                 # Before another thread takes the place: it would begin what nobody waits for.
                 for _, futures in pending:
                     for future in futures:
@@ -283,22 +257,8 @@ class InThreads(Datapipe):
             return
         workers, stages = transforms_before(self)
         assert isinstance(workers, InWorkers)
-        side = workers.worker_side(run)
-        fetch = WorkerTask(None, stages)
-
-        def finish(result: Any) -> Any:
-            return fetch(side.receive(result), run.observer)
-
-        def submit(task: Any) -> "tuple[Future[Any], Future[Any]]":
-            sampled = side.submit(task)
-            return sampled, then(sampled, threads, finish)
-
         count = min(workers.in_flight, max(2, workers.num_workers, available_cores()))
-        threads = ThreadExecutor(count, "graphfeed-fetch")
-        try:
-            yield from workers.in_order(run, side.tasks, submit, workers.in_flight + count, threads)
-        finally:
-            threads.shutdown(cancel_futures=True)
+        yield from workers.in_order(run, count, WorkerTask(None, stages))
 
     def __len__(self) -> int:
         return length(self.datapipe)
@@ -317,10 +277,6 @@ def then(first: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any]
 
     first.add_done_callback(begin)
     return second
-
-
-def unchanged(result: Any) -> Any:
-    return result
 
 
 def chain_of(stage: Datapipe) -> Iterator[Transform]:
