@@ -28,7 +28,7 @@ from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader, ToTem
 from graphfeed.pyg.stages.fill_data import FillData, ToPyGData, ToRootedBatch
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.stages.sample_with import SampleWith
-from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
+from graphfeed.pyg.stages.sampler_output import JoinedNeighborSampler, JoinedTemporalSampler, ToSamplerOutput
 from graphfeed.pyg.stages.seed_links import ExcludeSeedLinks, LinkSeeds
 from graphfeed.storage.graph import PyGLayerData, PyGLayerHeteroData
 
@@ -45,9 +45,10 @@ else:
 __all__ = [
     "CachedLoader", "ClusterData", "ClusterLoader", "DrawEdgeEnds", "DrawWalks", "ExcludeSeedLinks", "FillData",
     "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler", "HGTLoader",
-    "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees", "InitWorker", "ItemsAt", "LinkLoader",
-    "LinkNeighborLoader", "LinkSeeds", "NegativeSampling", "NeighborLoader", "NeighborSampler", "NodeLoader",
-    "NumNeighbors", "OrderedItemSampler", "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader", "SampleWith",
-    "SamplerOutput", "ShaDowKHopSampler", "TemporalDataLoader", "ToPyGData", "ToRootedBatch", "ToSamplerOutput",
-    "ToTemporalData", "ZipBatches", "ZipLoader", "from_pyg", "to_pyg",
+    "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees", "InitWorker", "ItemsAt",
+    "JoinedNeighborSampler", "JoinedTemporalSampler", "LinkLoader", "LinkNeighborLoader", "LinkSeeds",
+    "NegativeSampling", "NeighborLoader", "NeighborSampler", "NodeLoader", "NumNeighbors", "OrderedItemSampler",
+    "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader", "SampleWith", "SamplerOutput", "ShaDowKHopSampler",
+    "TemporalDataLoader", "ToPyGData", "ToRootedBatch", "ToSamplerOutput", "ToTemporalData", "ZipBatches", "ZipLoader",
+    "from_pyg", "to_pyg",
 ]  # fmt: skip

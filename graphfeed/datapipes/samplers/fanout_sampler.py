@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -78,6 +78,9 @@ class FanoutSampler(SubgraphSampler):
     """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
+
+    asks: ClassVar[str] = "sample_hops"
+    """The method of the graph that samples a mini-batch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -85,7 +85,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return one subgraph per hop around the seeds, the outermost first."""
-        return self.graph.sample_hops(seeds, self.request, draw_keys(len(self.request.fanouts)))
+        sample = getattr(self.graph, self.asks)
+        return sample(seeds, self.request, draw_keys(len(self.request.fanouts)))  # type: ignore[no-any-return]
 
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Sample several mini-batches at once; return the hops of each, or None for what fails once it is finished.

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import drawing, minibatch_key
+from graphfeed.ops import JoinedHops, drawing, minibatch_key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, from_type_dict
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):
@@ -85,11 +85,11 @@ def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, ByType, list[ByType | N
     return result, nodes, [own for _, _, own in timed]
 
 
-def with_input_nodes(hops: list[SampledSubgraph]) -> tuple[ByType, list[SampledSubgraph]]:
+def with_input_nodes(hops: Any) -> tuple[ByType, Any]:
+    if isinstance(hops, JoinedHops):
+        return from_type_dict(hops.rows), hops
     # The outermost hop comes first. The features of its rows are needed, which are the nodes of all hops.
-    rows = hops[0].original_row_node_ids
-    assert rows is not None
-    return rows, hops
+    return hops[0].original_row_node_ids, hops
 
 
 def check_graph(graph: object) -> None:

@@ -65,4 +65,5 @@ class TemporalSampler(FanoutSampler):
         if seeds_pre_time_window is not None and request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
         keys = draw_keys(len(request.fanouts))
-        return with_input_nodes(self.graph.sample_hops(seeds, request, keys, seeds_timestamp=seeds_timestamp))
+        sample = getattr(self.graph, self.asks)
+        return with_input_nodes(sample(seeds, request, keys, seeds_timestamp=seeds_timestamp))

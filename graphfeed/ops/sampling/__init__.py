@@ -9,7 +9,7 @@ from graphfeed.ops.sampling.draw_places import draw_places
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, SampledHop, SeedTimes
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, JoinedHops, SampledHop, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, bound_edges
 from graphfeed.ops.sampling.hops.sample_hops import PreparedHops, sample_hops
 from graphfeed.ops.sampling.negatives import (
@@ -37,9 +37,9 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph", "KnownEdges",
-    "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes", "StaticGraph",
-    "TemporalGraph", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
+    "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph", "JoinedHops",
+    "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
+    "StaticGraph", "TemporalGraph", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
     "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time",
     "permute", "places_in_order", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives",
     "sample_neighbors",

@@ -9,7 +9,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
+from graphfeed.pyg.stages.sampler_output import JoinedNeighborSampler, JoinedTemporalSampler, ToSamplerOutput
 from graphfeed.pyg.stages.seed_links import LinkSeeds
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import etype_str_to_tuple, type_name
@@ -109,12 +109,12 @@ class Neighborhoods:
         options = (self.graph, self.fanouts, self.replace, self.weight)
         if self.in_time:
             # In PyG, what is of the seed's own time is there as well.
-            pipe = pipe.temporal_sample_neighbor(
-                *options, node_timestamp_attr_name=self.node_time, edge_timestamp_attr_name=self.edge_time,
+            pipe = JoinedTemporalSampler(
+                pipe, *options, node_timestamp_attr_name=self.node_time, edge_timestamp_attr_name=self.edge_time,
                 strategy=STRATEGIES[self.temporal_strategy], inclusive=True, disjoint=True,
             )  # fmt: skip
         else:
-            pipe = pipe.sample_neighbor(*options, only_new=True, disjoint=self.disjoint)
+            pipe = JoinedNeighborSampler(pipe, *options, only_new=True, disjoint=self.disjoint)
         if self.subgraph_type == "induced":
             pipe = pipe.induce_subgraph(self.graph)
         has_hops = self.given.num_hops > 0

@@ -1,30 +1,27 @@
 """What PyG's samplers return, from sampled hops, and the mini-batches that carry it."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from graphfeed.datapipes import Datapipe, MiniBatch, Transform, call
+from graphfeed.datapipes import Datapipe, MiniBatch, NeighborSampler, TemporalNeighborSampler, Transform, call
 from graphfeed.datapipes.pipeline import traverse
-from graphfeed.ops import Key
-from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure import expand_indptr, join_columns
+from graphfeed.ops import JoinedHops, Key
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import (
     ByType,
-    CSCFormatBase,
-    SampledSubgraph,
     by_type_name,
     etype_str_to_tuple,
+    from_type_dict,
+    join_hops,
     to_type_dict,
-    trees_of_rows,
     type_name,
 )
 
@@ -87,6 +84,24 @@ def only_type(values: Any) -> Any:
     return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values
 
 
+class JoinedNeighborSampler(NeighborSampler):
+    """Samples as `graphfeed.NeighborSampler`, and has its graph join the hops: only `ToSamplerOutput` can follow.
+
+    `fanouts` has one number per hop, the outermost hop first. A loader of PyG's kind has this stage.
+    """
+
+    asks = "sample_joined"
+
+
+class JoinedTemporalSampler(TemporalNeighborSampler):
+    """Does as `JoinedNeighborSampler` in time, as `graphfeed.TemporalNeighborSampler` samples.
+
+    `fanouts` has one number per hop, the outermost hop first.
+    """
+
+    asks = "sample_joined"
+
+
 class ToSamplerOutput(Transform):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
@@ -114,93 +129,47 @@ class ToSamplerOutput(Transform):
         if not minibatch.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before ToSamplerOutput")
         sampler = import_pyg("torch_geometric.sampler", "ToSamplerOutput")
-        hops = minibatch.sampled_subgraphs[::-1]
-        typed = isinstance(hops[0].sampled_csc, dict)
-        output = (sampler.HeteroSamplerOutput if typed else sampler.SamplerOutput)(
-            **join_hops(hops, backward=self.backward)
+        hops: Any = minibatch.sampled_subgraphs
+        if not isinstance(hops, JoinedHops):
+            hops = join_hops(hops, disjoint=self.disjoint)
+        result = as_sampled(minibatch, report_time=self.report_time)
+        output = (sampler.SamplerOutput if None in hops.rows else sampler.HeteroSamplerOutput)(
+            **self.fields_of(hops, result.trees), metadata=result.metadata
         )
-        if not self.has_hops:
-            for counts in (output.num_sampled_nodes, output.num_sampled_edges):
-                for own in counts.values() if typed else [counts]:
-                    # The hop that stands for none.
-                    own.pop()
-        if self.subgraph_type == "induced":
-            output.num_sampled_nodes = output.num_sampled_edges = None
         if self.subgraph_type == "bidirectional":
             output = to_bidirectional(output)
-        result = as_sampled(minibatch, report_time=self.report_time)
-        if self.disjoint:
-            output.batch = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
-        output.metadata = result.metadata
         result.output, result.sampled_subgraphs = output, None
         return result
 
-
-EDGE_FIELDS = ("row", "col", "edge", "num_sampled_edges")
-"""The fields of a sampler's output about edges."""
-
-
-def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dict[str, Any]:
-    """Return the fields of a sampler's output, of hops the innermost first; `backward` turns the edges around."""
-    seeds: Any = hops[0].original_column_node_ids
-    # The rows of each hop begin with those of the one before it.
-    rows: list[Any] = [seeds, *(hop.original_row_node_ids for hop in hops)]
-    ids: list[Any] = [hop.original_edge_ids for hop in hops]
-    cscs: list[Any] = [hop.sampled_csc for hop in hops]
-    if isinstance(cscs[0], CSCFormatBase):
-        edges = join_edges(cscs, ids, backward=backward)
-        return {**edges, "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
-    by_type = {
-        etype_str_to_tuple(reverse_type(edge_type) if backward else edge_type): join_edges(
-            [csc[edge_type] for csc in cscs], [of_hop and of_hop[edge_type] for of_hop in ids], backward=backward
-        )
-        for edge_type in cscs[0]
-    }
-    sizes = {node_type: [len(of_hop.get(node_type, ())) for of_hop in rows] for node_type in rows[-1]}
-    return {
-        **{name: {edge_type: edges[name] for edge_type, edges in by_type.items()} for name in EDGE_FIELDS},
-        "node": {node_type: nodes.long() for node_type, nodes in rows[-1].items()},
-        "num_sampled_nodes": {node_type: added(counts) for node_type, counts in sizes.items()},
-    }
+    def fields_of(self, hops: JoinedHops, of_seeds: ByType | None) -> dict[str, Any]:
+        """Return the fields of a sampler's output; `of_seeds` has the trees of the seeds, if these are no numbers."""
+        names = {name: name and relation_of(name, self.backward) for name in hops.edges}
+        lines = {names[name]: part.unbind() for name, part in hops.edges.items()}
+        ends = (1, 0) if self.backward else (0, 1)
+        fields: dict[str, dict[Any, Any]] = {
+            "node": {name: rows.long() for name, rows in hops.rows.items()},
+            "row": {name: part[ends[0]] for name, part in lines.items()},
+            "col": {name: part[ends[1]] for name, part in lines.items()},
+            "edge": {name: part[2] if len(part) > 2 else None for name, part in lines.items()},
+        }
+        if self.subgraph_type != "induced":
+            # Where there are no hops, the one that stands for none does not count.
+            last = None if self.has_hops else -1
+            fields["num_sampled_nodes"] = {name: counts[:last] for name, counts in hops.num_rows.items()}
+            fields["num_sampled_edges"] = {names[name]: counts[:last] for name, counts in hops.num_edges.items()}
+        if self.disjoint:
+            trees = hops.trees or {}
+            if of_seeds is not None:
+                known = to_type_dict(of_seeds)
+                numbers = torch.cat([known[name] for name in trees if name in known])
+                trees = {name: numbers[own] for name, own in trees.items()}
+            fields["batch"] = dict(trees)
+        return {name: from_type_dict(values) for name, values in fields.items()}
 
 
-def added(sizes: list[int]) -> list[int]:
-    # How many rows the seeds are, and how many each hop adds.
-    return [after - before for before, after in pairwise([0, *sizes])]
-
-
-def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None], *, backward: bool) -> dict[str, Any]:
-    """Return the edges of one type in all hops, hop after hop; row and column are the two rows of one tensor."""
-    counts = [len(csc.indices) for csc in cscs]
-    device = cscs[0].indices.device
-    known = [part for part in ids if part is not None]
-    if device.type == "cpu" and not backward and len(known) == len(cscs):
-        hops = [hop for hop in zip(cscs, known, counts, strict=True) if hop[2]]
-        joined = join_columns(
-            [csc.indptr for csc, _, _ in hops], [csc.indices for csc, _, _ in hops], [own for _, own, _ in hops]
-        )
-        return dict(zip(EDGE_FIELDS, (*joined, counts), strict=True))
-    index = buffers.empty((2, sum(counts)), torch.int64, device)
-    # Where edges are reversed, the columns are their sources.
-    join([csc.indices for csc in cscs], index[int(backward)])
-    for csc, part in zip(cscs, torch.split(index[1 - int(backward)], counts), strict=True):
-        expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(part), out=part)
-    edge = None
-    if len(known) == len(cscs):
-        edge = known[0].long() if len(known) == 1 else join(known, buffers.empty(sum(counts), torch.int64, device))
-    return dict(zip(EDGE_FIELDS, (*index, edge, counts), strict=True))
-
-
-def join(parts: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
-    """Write tensors one behind the other, and return the result."""
-    if not out.is_cpu:
-        return torch.cat([part.to(out.dtype) for part in parts], out=out)
-    # By NumPy, in this thread: torch.cat wakes a pool of threads, which takes several times as long beside others.
-    whole, position = out.numpy(), 0
-    for part in parts:
-        whole[position : position + len(part)] = part.numpy()
-        position += len(part)
-    return out
+@lru_cache(maxsize=1024)
+def relation_of(name: str, backward: bool) -> tuple[str, str, str]:
+    return etype_str_to_tuple(reverse_type(name) if backward else name)
 
 
 def to_bidirectional(output: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import CompletedFuture
+from graphfeed.ops import CompletedFuture, JoinedHops
 from graphfeed.ops.arguments import check_flags, checked
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -254,7 +254,18 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         parts = seeds.values() if isinstance(seeds, dict) else [seeds]
         if not self.samples_at_once(request, on_cpu=all(getattr(part, "is_cpu", True) for part in parts)):
             return super().sample_drawn(seeds, request, draws, times)
-        return sample_all_hops(self, seeds, request, draws, times)
+        return sample_all_hops(self, seeds, request, draws, times)  # type: ignore[no-any-return]
+
+    def sample_joined(
+        self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], *, seeds_timestamp: ByType | None = None
+    ) -> JoinedHops:
+        """Sample all hops by one call, which joins them too (see `SamplingGraph`)."""
+        parts = seeds.values() if isinstance(seeds, dict) else [seeds]
+        on_cpu = self.indices.is_cpu and all(getattr(part, "is_cpu", True) for part in parts)
+        if not on_cpu or "sample_hops" in self._own or not self.samples_at_once(request):
+            return super().sample_joined(seeds, request, keys, seeds_timestamp=seeds_timestamp)
+        draws = draws_of(request, keys)
+        return sample_all_hops(self, seeds, request, draws, seeds_timestamp, joined=True)  # type: ignore[no-any-return]
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map

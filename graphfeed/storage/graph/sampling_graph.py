@@ -8,11 +8,12 @@ import torch
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, checked
 from graphfeed.ops.rows import Each
-from graphfeed.ops.sampling import random_walks, sample_negatives
+from graphfeed.ops.sampling import JoinedHops, random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
+from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.rows import Picked, Rows
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
@@ -98,6 +99,13 @@ class SamplingGraph(GraphProtocol):
             One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
         return self.sample_drawn(seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
+
+    def sample_joined(
+        self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], *, seeds_timestamp: ByType | None = None
+    ) -> JoinedHops:
+        """Do `sample_hops`, and return all hops as one, with the edges of each type hop after hop."""
+        hops = self.sample_hops(seeds, request, keys, seeds_timestamp=seeds_timestamp)
+        return join_hops(hops, disjoint=request.disjoint)
 
     def sample_drawn(
         self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None

@@ -6,10 +6,22 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import NegativeSampling, NeighborLoader, NeighborSampler, NodeLoader
+import graphfeed as gf
+from graphfeed.pyg import (
+    JoinedNeighborSampler,
+    JoinedTemporalSampler,
+    NegativeSampling,
+    NeighborLoader,
+    NeighborSampler,
+    NodeLoader,
+    ToSamplerOutput,
+)
+from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sample_with import permuted
+from tests.digests import assert_same
 from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
+from tests.storage.graph.graph_kinds import OneHop
 
 
 class Itself:
@@ -173,3 +185,26 @@ def test_ids_are_those_of_the_data_by_type_too() -> None:
     kind, order = ("a", "r", "b"), torch.tensor([2, 0, 1])
     assert permuted({kind: torch.tensor([1])}, {kind: order})[kind].tolist() == [0]
     assert permuted({kind: torch.tensor([1])}, {})[kind].tolist() == [1]
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("stage", [JoinedNeighborSampler, JoinedTemporalSampler])
+def test_a_graph_that_joins_no_hops_has_them_joined(stage: Any, *, disjoint: bool) -> None:
+    graph = read_graph(heterogeneous(), "time").graph
+    items = gf.ItemSet((torch.arange(20), torch.arange(20) * 3), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": items}), 16)
+    if stage is JoinedTemporalSampler:
+        joined = stage(pipe, graph, [3, 4], node_timestamp_attr_name="time", disjoint=disjoint)
+    else:
+        joined = stage(pipe, graph, [3, 4], only_new=True, disjoint=disjoint)
+    by_hop: Any = joined.changed(graph=ByHop(graph))
+    for own in zip(ToSamplerOutput(joined, disjoint), ToSamplerOutput(by_hop, disjoint), strict=True):
+        one, other = (vars(batch.output) for batch in own)  # type: ignore[attr-defined]
+        assert_same(one, other)
+
+
+class ByHop(OneHop):
+    """Has no way to sample all hops at once."""
+
+    def pick(self, nodes: Any, hop: Any) -> Any:
+        return self.graph.pick(nodes, hop)

@@ -1,7 +1,7 @@
 """What decides which passes sample a mini-batch: the arrays of its graph, and how edges are chosen."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -61,6 +61,22 @@ class SampledHop(NamedTuple):
     """The ids of all nodes known after the hop, by node type; they begin with `columns`."""
     edges: dict[int, HopEdges]
     """By edge type; only those that have edges here, on a GPU all of them."""
+
+
+class JoinedHops(NamedTuple):
+    """All hops of a mini-batch as one, by type: in `graphfeed.ops` by its number, elsewhere by its name."""
+
+    rows: Mapping[Any, torch.Tensor]
+    """The ids of all nodes, by node type."""
+    num_rows: Mapping[Any, list[int]]
+    """How many of these are seeds, and how many each hop has added."""
+    edges: Mapping[Any, torch.Tensor]
+    """int64, shape (3, edges), by edge type, hop after hop: the row of each edge, its column, which is a row of the
+    destination type, and its id; shape (2, edges) where ids are not known."""
+    num_edges: Mapping[Any, list[int]]
+    """How many of these each hop has."""
+    trees: Mapping[Any, torch.Tensor] | None
+    """The seed that each row belongs to, by the numbers of the seeds, which run through the types; None: no trees."""
 
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
-from graphfeed.ops.backend import on_gpu, package_for
+from graphfeed.ops.backend import as_int64, on_gpu, package_for
+from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu, typed_hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
@@ -16,6 +18,7 @@ from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import (
     Drawing,
     HopEdges,
+    JoinedHops,
     Read,
     Recipe,
     SampledHop,
@@ -76,7 +79,8 @@ def sample_hops(
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, a window is negative, the
             number of keys or times is wrong, or the arrays are not those of a graph.
     """
-    return PreparedHops(graph, fanouts, drawing).sample(seeds, keys, moments)
+    found: list[SampledHop] = PreparedHops(graph, fanouts, drawing).sample(seeds, keys, moments)
+    return found
 
 
 class PreparedHops:
@@ -110,10 +114,13 @@ class PreparedHops:
         moments: SeedTimes | None = None,
         switch_threshold: int = 0,
         read: Read | None = None,
-    ) -> list[SampledHop]:
+        joined: bool = False,
+    ) -> Any:
         """Sample all hops of a mini-batch, as `sample_hops` does; by LABOR perhaps with its own threshold.
 
         What `read` returns takes the place of the positions that it gets: on the CPU in one call, on a GPU one per hop.
+        On the CPU, hops may be `joined`: they are `JoinedHops` then, without being cut, which takes half the time of a
+        mini-batch of few seeds.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
@@ -137,7 +144,7 @@ class PreparedHops:
             return hops_on_gpu(graph, seeds[0], wanted, drawing, moments, read)
         package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         with self._run(seeds, keys, moments, drawing) as arrays:
-            return cut_hops(arrays, read)
+            return join_hops(arrays, read) if joined else cut_hops(arrays, read)
 
     @contextmanager
     def _run(
@@ -243,3 +250,31 @@ def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
                 edges[kind], end = HopEdges(*map(torch.from_numpy, parts)), places[kind]
         hops.append(SampledHop(nodes[hop], nodes[hop + 1], edges))
     return hops
+
+
+def join_hops(arrays: HopArrays, read: Read | None) -> JoinedHops:
+    """Write the edges of all hops of a mini-batch by type, by one kernel, and return them as views."""
+    known, bounds = arrays.rows.arrays["known"], arrays.relations.arrays["edge_starts"]
+    ids, (rows, _) = arrays.edges.arrays["positions"], arrays.nodes.arrays.values()
+    total = int(bounds[-1, 0])
+    if read is not None:
+        taken = read(torch.from_numpy(ids[:total]))
+        ids = as_int64(taken, taken)
+    out = buffers.POOL.empty(3 * total, np.int64)
+    layout.join_hops(arrays.relations, arrays.starts, arrays.rows, arrays.nodes, ids, out)
+    num_edges, added = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy()
+    added[1:] -= known[:-1]
+    edges, end = {}, 0
+    for kind, counts in enumerate(num_edges):
+        first, end = end, end + 3 * sum(counts)
+        edges[kind] = torch.from_numpy(out[first:end].reshape(3, -1))
+    firsts, lasts = arrays.rows.arrays["firsts"].tolist(), known[-1].tolist()
+    parts = [slice(first, first + count) for first, count in zip(firsts, lasts, strict=False)]
+    trees = arrays.table.arrays["trees"] if arrays.recipe.drawing.rows == "tree" else None
+    return JoinedHops(
+        {kind: torch.from_numpy(rows[part]) for kind, part in enumerate(parts)},
+        dict(enumerate(added.T.tolist())),
+        edges,
+        dict(enumerate(num_edges)),
+        None if trees is None else {kind: torch.from_numpy(trees[part]) for kind, part in enumerate(parts)},
+    )

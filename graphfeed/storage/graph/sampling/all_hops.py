@@ -29,9 +29,15 @@ from graphfeed.storage.graph.type_names import ends_of, from_type_dict, numbers_
 
 
 def sample_all_hops(
-    graph: GraphArrays, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None = None
-) -> list[SampledSubgraph]:
-    """Sample all hops as a request says by one call; return the outermost first."""
+    graph: GraphArrays,
+    seeds: ByType,
+    request: SamplingRequest,
+    draws: Sequence[Draws],
+    times: ByType | None = None,
+    *,
+    joined: bool = False,
+) -> Any:
+    """Sample all hops as a request says by one call; return the outermost first, or `JoinedHops`."""
     # Draws are those of the hops, the seeds' own hop first; times say when the seeds look at the graph.
     moments = None
     if request.temporal is not None or times is not None:
@@ -46,13 +52,21 @@ def sample_all_hops(
         edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         # Without original ids, an edge is known by its position.
         read = None if edge_ids is None else partial(take_edges, graph, edge_ids)
-        hops = prepared.sample(parts, keys, moments, share, read)
+        hops = prepared.sample(parts, keys, moments, share, read, joined)
     except ValueError:
         if typed:
             check_typed_seeds(graph, seeds)  # by the names of types
         raise
-    # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
     numbers: dict[Any, int] = graph.edge_type_to_id if typed else {None: 0}
+    if joined:
+        rows, num_rows, trees = (
+            own and dict(zip(by_type, own.values(), strict=True)) for own in (hops.rows, hops.num_rows, hops.trees)
+        )
+        edges, num_edges = (
+            {name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.num_edges)
+        )
+        return ops.JoinedHops(rows, num_rows, edges, num_edges, trees)
+    # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
     return [subgraph_of(graph, by_type, numbers, hop) for hop in reversed(hops)]
 
 

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed.storage.graph import join_hops
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.rows import trees_of_rows
 from tests import reference
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 from tests.refusals import Refusal, check_refused
+from tests.storage.graph.graph_kinds import CASES, requests
 
 DTYPES = [torch.int32, torch.int64]
 IDS = st.lists(st.integers(0, 9) | st.sampled_from([2**31 - 1, 12345]), max_size=12)
@@ -241,3 +243,18 @@ def test_with_types_and_times_and_windows(strategy: str) -> None:
                 columns = torch.repeat_interleave(torch.arange(len(csc.indptr) - 1), csc.indptr.diff())
                 ages += (limits[trees[kind[-1]][columns]] - times[hop.original_edge_ids[kind]]).tolist()
     assert set(ages) == set(range(11))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_graph_joins_the_hops_that_it_samples(name: str) -> None:
+    case = CASES[name]
+    graph = case.make()
+    for asked in requests(case).values():
+        keys: list[Any] = [(key, key + 1) if asked.strategy == "labor" else key for key in range(len(asked.fanouts))]
+        times = None if asked.temporal is None else case.moments
+        hops = graph.sample_hops(case.seeds, asked, keys, seeds_timestamp=times)
+        found = graph.sample_joined(case.seeds, asked, keys, seeds_timestamp=times)
+        assert_same(found, join_hops(hops, disjoint=asked.disjoint))
+        if name == "plain":
+            outer = edges_of(hops[0])
+            assert found.edges[None][:2].T[len(found.edges[None][0]) - len(outer) :].tolist() == list(map(list, outer))

@@ -8,6 +8,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     EDITED,
     SHORT,
     ColumnStarts,
+    NodeIds,
     Picks,
     Relations,
     Rows,
@@ -150,3 +151,25 @@ def split_picks(
                 edge_type = listed[np.uintp(number)]
                 row = kinds.indptr_starts[hop, edge_type] + column - first + 1
                 indptr[np.uintp(row)] = cursors[np.uintp(edge_type)] - kinds.edge_starts[hop, edge_type]
+
+
+@kernel
+def join_hops(kinds: Relations, starts: ColumnStarts, rows: Rows, nodes: NodeIds, ids: Int64s, out: Int64s) -> None:
+    """Write the rows of the edges of a type, hop after hop, then their columns and their ids; then the next type's."""
+    hops, place = kinds.edge_starts.shape[0] - 1, np.int64(0)
+    for edge_type in range(kinds.sources.size):
+        count = np.int64(0)
+        for hop in range(hops):
+            count += kinds.edge_starts[hop, edge_type + 1] - kinds.edge_starts[hop, edge_type]
+        for hop in range(hops):
+            first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+            begin, columns = kinds.indptr_starts[hop, edge_type], rows.known[hop, kinds.destinations[edge_type]]
+            # An edge type without edges in the hop has no column starts.
+            for column in range(columns if end > first else 0):
+                low, high = starts.indptr[np.uintp(begin + column)], starts.indptr[np.uintp(begin + column + 1)]
+                for edge in range(first + low, first + high):
+                    out[np.uintp(place)] = nodes.neighbors[np.uintp(edge)]
+                    out[np.uintp(place + count)] = column
+                    out[np.uintp(place + 2 * count)] = ids[np.uintp(edge)]
+                    place += 1
+        place += 2 * count

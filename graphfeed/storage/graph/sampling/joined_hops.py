@@ -1,0 +1,60 @@
+"""All hops of a mini-batch as one, of graphs that sample one hop after the other."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from graphfeed.ops import JoinedHops
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.structure import expand_indptr
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.rows import trees_of_rows
+from graphfeed.storage.graph.type_names import to_type_dict
+
+
+def join_hops(hops: Sequence[SampledSubgraph], *, disjoint: bool = False) -> JoinedHops:
+    """Return hops, the outermost first, as one; `disjoint` tells whether each seed has a tree."""
+    inner_first = hops[::-1]
+    cscs: list[Any] = [to_type_dict(hop.sampled_csc) for hop in inner_first]
+    ids: list[Any] = [{} if (own := hop.original_edge_ids) is None else to_type_dict(own) for hop in inner_first]
+    # The rows of each hop begin with those of the one before it.
+    rows = [to_type_dict(own) for own in (inner_first[0].original_column_node_ids, *rows_of(inner_first))]
+    sizes = {name: [0, *(len(own.get(name, ())) for own in rows)] for name in rows[-1]}
+    return JoinedHops(
+        rows[-1],
+        {name: [after - before for before, after in pairwise(own)] for name, own in sizes.items()},
+        {name: join_edges([own[name] for own in cscs], [own.get(name) for own in ids]) for name in cscs[0]},
+        {name: [len(own[name].indices) for own in cscs] for name in cscs[0]},
+        to_type_dict(trees_of_rows(hops)) if disjoint else None,
+    )
+
+
+def rows_of(hops: Sequence[SampledSubgraph]) -> list[Any]:
+    return [hop.original_row_node_ids for hop in hops]
+
+
+def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """Return the edges of one type in all hops, hop after hop, as `JoinedHops` has them."""
+    counts, known = [len(csc.indices) for csc in cscs], [part for part in ids if part is not None]
+    lines = 3 if len(known) == len(cscs) else 2
+    out = buffers.empty((lines, sum(counts)), torch.int64, cscs[0].indices.device)
+    write_joined([csc.indices for csc in cscs], out[0])
+    for csc, part in zip(cscs, torch.split(out[1], counts), strict=True):
+        expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(part), out=part)
+    if lines == 3:
+        write_joined(known, out[2])
+    return out
+
+
+def write_joined(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+    """Write tensors one behind the other."""
+    if not out.is_cpu:
+        torch.cat([part.to(out.dtype) for part in parts], out=out)
+        return
+    # By NumPy, in this thread: torch.cat wakes a pool of threads, which takes several times as long beside others.
+    whole, position = out.numpy(), 0
+    for part in parts:
+        whole[position : position + len(part)] = part.numpy()
+        position += len(part)
