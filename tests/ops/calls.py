@@ -175,6 +175,7 @@ def structure_calls() -> dict[str, Call]:
         "join_columns": Call(ops.join_columns, {**joined, "marks": [nothing, INDICES[:12] > 2]}),
         "mark_first": Call(ops.mark_first, {"indptrs": joined["indptrs"], "ids": joined["ids"]}),
         "merge_columns": Call(ops.merge_columns, merged),
+        "mirror_edges": Call(ops.mirror_edges, {"sources": SEEDS, "destinations": SEEDS.flip(0), "num_nodes": 100}),
         "shift_columns": Call(ops.shift_columns, {"offsets": INDPTR, "values": INDICES, "shifts": INDPTR[1:].clone()}),
         "unique_and_compact": Call(ops.unique_and_compact, {"nodes": [SEEDS, INDICES], "rank": 0, "world_size": 1}),
     }

@@ -25,6 +25,7 @@ from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
 from graphfeed.ops.structure.mark_first import mark_first
 from graphfeed.ops.structure.match_pairs import PairedEdges, match_pairs, match_pairs_of_each
+from graphfeed.ops.structure.mirror_edges import mirror_edges
 from graphfeed.ops.structure.place_nodes import Items, place_nodes
 from graphfeed.ops.structure.unique import unique_and_compact
 
@@ -34,6 +35,6 @@ __all__ = [
     "check_columns", "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact",
     "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids",
     "induce_trees", "isin", "join_columns", "joined_by", "mark_first", "match_pairs", "match_pairs_of_each",
-    "merge_columns", "place_nodes", "shift_columns", "unique_and_compact",
+    "merge_columns", "mirror_edges", "place_nodes", "shift_columns", "unique_and_compact",
 ]
 # fmt: on

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 
 from graphfeed.datapipes import Datapipe, MiniBatch, NeighborSampler, TemporalNeighborSampler, Transform, call
 from graphfeed.datapipes.pipeline import traverse
-from graphfeed.ops import JoinedHops, Key
+from graphfeed.ops import JoinedHops, Key, mirror_edges
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.pyg.data.tables import import_pyg
@@ -174,30 +173,14 @@ def relation_of(name: str, backward: bool) -> tuple[str, str, str]:
 
 def to_bidirectional(output: Any) -> Any:
     """Return a sampler's output with the reverse of each edge, and each pair of nodes once, sorted by destination."""
-    if isinstance(output.row, dict):
-        # The ids get lost where edges of two types are joined, as in PyG.
+    if isinstance(output.row, dict) or not output.row.is_cpu:
+        # With types, the ids get lost where edges of two types are joined, as in PyG.
         return output.to_bidirectional()
-    row, col = torch.cat([output.row, output.col]), torch.cat([output.col, output.row])
-    names, positions = sort_stably(col * len(output.node) + row, len(output.node) ** 2)
-    is_first = torch.ones_like(names, dtype=torch.bool)
-    torch.ne(names[1:], names[:-1], out=is_first[1:])
-    # The sort is stable: a sampled edge keeps its id, the first one of parallel edges.
-    positions = positions[is_first]
-    # The second half are the reverses of the first, in the same order.
-    edge = None if output.edge is None else output.edge[positions % max(len(output.row), 1)]
-    counts = {"num_sampled_nodes": None, "num_sampled_edges": None}
-    return replace(output, row=row[positions], col=col[positions], edge=edge, **counts)
-
-
-def sort_stably(values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what tells numbers below a limit apart, in their order, and their positions; equal ones stay in order."""
-    size = len(values)
-    if not values.is_cpu or limit * size >= 1 << 63:
-        return torch.sort(values, stable=True)
-    # NumPy sorts plain numbers in a fifth of the time: here the value is the upper part, and its place the lower.
-    joined = np.sort((values * size).numpy() + np.arange(size))
-    positions = joined % max(size, 1)
-    return torch.from_numpy(joined - positions), torch.from_numpy(positions)
+    row, col, edge = mirror_edges(output.row, output.col, len(output.node), output.edge)
+    return replace(
+        output, row=row, col=col, edge=output.edge if output.edge is None else edge, num_sampled_nodes=None,
+        num_sampled_edges=None,
+    )  # fmt: skip
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:

@@ -57,6 +57,17 @@ def test_edges_come_column_by_column_one_list_behind_the_other(
     assert found.T.tolist() == expected
 
 
+@given(edges=EDGES)
+def test_each_edge_has_its_reverse_and_the_id_of_the_first_that_joins_its_ends(edges: list[tuple[int, int]]) -> None:
+    sources, destinations = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).unbind(1)
+    both = [*edges, *((source, end) for end, source in edges)]
+    # Of a pair that is there several times, the one that is entered last stays: the first one of the list.
+    expected = {pair: place % len(edges) for place, pair in reversed(list(enumerate(both)))}
+    pairs = sorted(expected, key=lambda pair: pair[::-1])
+    found = ops.mirror_edges(sources, destinations, NODES, torch.arange(len(edges)) + 100)
+    assert found.T.tolist() == [[*pair, expected[pair] + 100] for pair in pairs]
+
+
 def csc_of(edges: list[tuple[int, int]], width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Return column starts and ids of some edges, each of which is an id and a column."""
     ids, destinations = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).unbind(1)

@@ -122,6 +122,10 @@ def mark(*indptrs: Any) -> Any:
     return ops.mark_first([torch.tensor(own) for own in indptrs], [torch.arange(3)] * 2)
 
 
+def mirror(sources: Any, destinations: Any, num_nodes: Any = 3, ids: Any = None) -> Any:
+    return ops.mirror_edges(torch.tensor(sources), torch.tensor(destinations), num_nodes, ids)
+
+
 def shift(offsets: Any, shifts: Any, *dtype: torch.dtype, values: Any = (1,)) -> Any:
     return ops.shift_columns(torch.tensor(offsets), torch.tensor(values), torch.tensor(shifts), *dtype)
 
@@ -144,6 +148,13 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: join([0, 3], ids=2), ValueError, "an id for each of its edges"),
         (lambda: join([0, 3], marks=[ONE]), TypeError, "marks must be torch.bool"),
         (lambda: join([0, 3], marks=[torch.ones(4).bool()]), ValueError, r"marks must be at most \[3\], .* are \[4\]"),
+        (lambda: mirror([3], [0]), ValueError, "sources must lie in 0 .. 2, but"),
+        (lambda: mirror([0], [-1]), ValueError, "destinations must lie in 0 .. 2, but"),
+        (lambda: mirror([0], [0, 1]), ValueError, "destinations must have 1 values, one per source, but has 2"),
+        (lambda: mirror([0], [0], ids=NONE), ValueError, "ids must have 1 values, one per source, but has 0"),
+        (lambda: mirror([0], [0], ids=ONE.int()), TypeError, "ids must be torch.int64"),
+        (lambda: mirror([0.0], [0]), TypeError, "sources must be torch.int64"),
+        (lambda: mirror([0], [0], 1 << 32), ValueError, "num_nodes must be"),
         (lambda: mark([0, 3]), ValueError, "indptrs and ids must be as many, but are 1 and 2"),
         (lambda: mark([0, 3], [0, 2]), ValueError, "indptrs must end at 3, .* ends at 2"),
         (lambda: mark([0, 3], [0, 4, 3]), ValueError, "indptr"),

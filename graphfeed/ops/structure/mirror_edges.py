@@ -1,0 +1,51 @@
+"""Edges and their reverse."""
+
+import torch
+
+from graphfeed.ops.arguments import check_count, check_ids, check_length, check_vector
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.memory import buffers
+
+MOST = 1 << 31
+
+
+def mirror_edges(
+    sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int, ids: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return edges and the reverse of each, every pair of nodes once, by destination and then by source.
+
+    It takes a fifth of the time of a sort. An edge has the id of the first that joins its ends in this direction, or
+    else of the first in the other.
+
+    Args:
+        sources, destinations: The ends of each edge, int64; of fewer than 2**30 edges.
+        num_nodes: The number of nodes, at most 2**31.
+        ids: The id of each edge, int64; None: its position.
+
+    Returns:
+        int64, shape (3, edges): sources, destinations and ids.
+
+    Raises:
+        ValueError: Numbers that don't fit together or are too large, or an end outside of `0 .. num_nodes - 1`.
+
+    Example:
+        >>> mirror_edges(torch.tensor([1, 2]), torch.tensor([0, 1]), 3).tolist()
+        [[1, 0, 2, 1], [0, 1, 1, 2], [0, 0, 1, 1]]
+    """
+    check_count("num_nodes", num_nodes, 0, MOST)
+    for name, part in (("sources", sources), ("destinations", destinations)):
+        check_vector(name, part, (torch.int64,))
+        check_ids(name, part, num_nodes)
+    count = len(sources)
+    check_length("destinations", destinations, count, "source")
+    check_count("the number of edges", count, 0, MOST // 2 - 1)
+    ids = torch.arange(count) if ids is None else ids
+    check_vector("ids", ids, (torch.int64,))
+    check_length("ids", ids, count, "source")
+    module = kernels("structure.mirror_edges", sources, destinations=destinations, ids=ids)
+    ends = torch.zeros((2, num_nodes + 1), dtype=torch.int64)
+    by_source, keys = (buffers.empty(2 * count, torch.int64) for _ in range(2))
+    left_out = module.sort_mirrored(sources.contiguous(), destinations.contiguous(), ends, by_source, keys)
+    out = buffers.empty((3, 2 * count - left_out), torch.int64)
+    module.fill_mirrored(ends, keys, ids.contiguous(), out)
+    return out
