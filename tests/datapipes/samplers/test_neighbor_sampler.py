@@ -46,7 +46,7 @@ def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = Non
 
 def test_a_mini_batch_comes_to_its_first_kernel_through_few_functions() -> None:
     functions = before_first_kernel(minibatch())
-    assert len(functions) <= 66, functions
+    assert len(functions) <= 64, functions
 
 
 def test_the_outermost_layer_comes_first() -> None:

@@ -11,7 +11,7 @@ import torch
 from graphfeed.ops.arguments import are_below, check_ids
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, shape_of
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, check_ranges, shape_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
 from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
@@ -190,8 +190,7 @@ def typed_hops_on_gpu(
     # The first wait for the GPU, unless nothing bounds a hop's edges.
     is_wrong, found = tables.read()
     if is_wrong:
-        for kind, (part, low, high) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
-            check_ids(f"seeds[{kind}]", part, high - low)
+        check_ranges(graph, shape, seeds)
     return cut_by_type(graph, seeds, written, found, read)
 
 

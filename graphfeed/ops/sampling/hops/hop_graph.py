@@ -127,18 +127,21 @@ def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
 
 
 def check_seeds(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
-    """Raise unless there are seeds for each node type, with ids inside it; of a GPU's, these are not checked here."""
+    """Raise unless there are seeds for each node type; which nodes there are, the passes and `check_ranges` look at."""
     if not isinstance(seeds, (list, tuple)):
         raise TypeError(f"seeds must be a list of tensors, one per node type, but is {brief(seeds)}")
     if len(seeds) != len(shape.first_ids) - 1:
         raise ValueError(
             f"seeds must hold {len(shape.first_ids) - 1} tensors, one per node type, but holds {len(seeds)}"
         )
+    for kind, part in enumerate(seeds):
+        check_vector("seeds" if graph.types is None else f"seeds[{kind}]", part, (graph.indices.dtype,))
+
+
+def check_ranges(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
+    """Raise unless seeds lie inside of their node types."""
     for kind, (part, first, end) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
-        name = "seeds" if graph.types is None else f"seeds[{kind}]"
-        check_vector(name, part, (graph.indices.dtype,))
-        if part.is_cpu:
-            check_ids(name, part, end - first)
+        check_ids("seeds" if graph.types is None else f"seeds[{kind}]", part, end - first)
 
 
 def shape_of(graph: HopGraph) -> Shape:

@@ -45,6 +45,8 @@ class HopProgram:
         self.stops: dict[int, tuple[Callable[[], None], int]] = {}
         """Of each pass that may stop: what is done then, and the pass that comes next."""
         arrays = self.arrays
+        if recipe.relabelled:
+            self.add(columns.check_seeds, arrays.rows, arrays.nodes)
         if recipe.by_table:
             self.add(edges.enter_rows, 0, arrays.rows, arrays.nodes, arrays.table)
         elif recipe.merged:

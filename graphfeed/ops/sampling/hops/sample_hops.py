@@ -1,8 +1,7 @@
 """Sample and relabel all hops of a mini-batch."""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,15 @@ from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu, typed_hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, check_graph, check_seeds, kernel_graph, shape_of
+from graphfeed.ops.sampling.hops.hop_graph import (
+    HopGraph,
+    Shape,
+    check_graph,
+    check_ranges,
+    check_seeds,
+    kernel_graph,
+    shape_of,
+)
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import (
     Drawing,
@@ -136,22 +143,14 @@ class PreparedHops:
             check_moments(sum(part.numel() for part in seeds), moments)
             if drawing.rows == "node":
                 raise ValueError('in time, drawing.rows must be "edge" or "tree", as a node at two times is two rows')
-        if on_gpu(seeds[0]) and (moments is None or graph.types is None):
-            check_rows_on_gpu(drawing, moments)
-            if graph.types is not None:
-                return typed_hops_on_gpu(graph, seeds, self.wanted, keys, drawing, read)
-            wanted = list(zip(self.most, keys, strict=True))
-            return hops_on_gpu(graph, seeds[0], wanted, drawing, moments, read)
-        package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
-        with self._run(seeds, keys, moments, drawing) as arrays:
-            return join_hops(arrays, read) if joined else cut_hops(arrays, read)
-
-    @contextmanager
-    def _run(
-        self, seeds: Sequence[torch.Tensor], keys: Sequence[Any], moments: SeedTimes | None, drawing: Drawing
-    ) -> Iterator[HopArrays]:
-        """Sample all hops on the CPU and lend the arrays."""
-        graph = self.graph
+        if not (graph.indptr.is_cpu and graph.indices.is_cpu and seeds[0].is_cpu):
+            if on_gpu(seeds[0]) and (moments is None or graph.types is None):
+                check_rows_on_gpu(drawing, moments)
+                if graph.types is not None:
+                    return typed_hops_on_gpu(graph, seeds, self.wanted, keys, drawing, read)
+                wanted = list(zip(self.most, keys, strict=True))
+                return hops_on_gpu(graph, seeds[0], wanted, drawing, moments, read)
+            package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
         if self.passed is None or self.recipe is None:
             self.passed = kernel_graph(graph)
@@ -173,16 +172,22 @@ class PreparedHops:
                 arrays.node_map.lend("places", node_map)
             arrays.bind(self.passed, keys, drawing.switch_threshold, self.wanted)
             arrays.open([part.numpy() for part in seeds], self.shape, room, times)
-            if graph.reads is None:
-                program.run()
-            else:
-                pages: list[int] = []
-                with graph.reads.count(pages):
+            try:
+                if graph.reads is None:
                     program.run()
-                graph.reads.decide(pages[0], int(arrays.relations.arrays["edge_starts"][-1, 0]))
-            yield arrays
-        # Another mini-batch writes to the arrays from here on. A program that has failed is not kept.
+                else:
+                    pages: list[int] = []
+                    with graph.reads.count(pages):
+                        program.run()
+                    graph.reads.decide(pages[0], int(arrays.relations.arrays["edge_starts"][-1, 0]))
+            except ValueError:
+                check_ranges(graph, self.shape, seeds)
+                raise
+            # Another mini-batch writes to the arrays from here on.
+            hops = join_hops(arrays, read) if joined else cut_hops(arrays, read)
+        # A program that has failed is not kept.
         PROGRAMS.give_back(program)
+        return hops
 
 
 def check_rows_on_gpu(drawing: Drawing, moments: SeedTimes | None) -> None:

@@ -118,9 +118,9 @@ def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch
     if isinstance(seeds, dict):
         raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
     ids, dtype = as_ids(name, seeds), graph.indices.dtype
-    check_vector(name, ids)
-    if ids.dtype == dtype:
+    if ids.dtype == dtype and ids.dim() == 1:
         return ids
+    check_vector(name, ids)
     # Before the conversion, in which a wrong id could become a right one.
     check_ids(name, ids, graph.total_num_nodes)
     return ids.to(dtype)

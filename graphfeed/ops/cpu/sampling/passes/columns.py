@@ -22,6 +22,18 @@ from graphfeed.ops.cpu.search import run_end
 
 
 @kernel
+def check_seeds(rows: Rows, nodes: NodeIds) -> int:
+    """Say whether a seed lies outside of its type."""
+    outside = np.int64(0)
+    for kind in range(rows.firsts.size - 1):
+        own, last = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind + 1] - rows.first_ids[kind] - 1
+        for row in range(rows.known[0, kind]):
+            node = np.int64(own[np.uintp(row)])
+            outside |= node | (last - node)
+    return EDITED if outside < 0 else 0
+
+
+@kernel
 def mark_rows(hop: int, enter: bool, rows: Rows, nodes: NodeIds, node_map: NodeMap) -> None:
     """Write the place of each row to the map, or -1: one random write per row, prefetched."""
     for kind in range(rows.firsts.size - 1):
