@@ -1,21 +1,32 @@
-"""Print which functions a mini-batch goes through in Python before its first kernel: `python -m tests.first_kernel`."""
+"""Print which functions a mini-batch goes through in Python before its first kernel: `python -m tests.first_kernel`.
+
+With a graph in parts, it prints those beyond these that come before the first message to another rank.
+"""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 import graphfeed as gf
+from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from tests.distributed.joint import in_threads
+
+NUM_NODES, EDGES = 1000, torch.randint(1000, (2, 20_000))
 
 PACKAGE = str(Path(gf.__file__).parent)
 PROGRAM = ("ops/cpu/compiler/program.py", "run")
+MESSAGE = ("distributed/ranks/peers.py", "ask")
+Functions: TypeAlias = list[tuple[str, str]]
+"""By file and name, once each."""
 
 
-def before_first_kernel(make: Callable[[], Any]) -> list[tuple[str, str]]:
-    """Return the functions of the package that a call goes through until kernels run, by file and name, once each."""
+def functions_before(last: tuple[str, str], make: Callable[[], Any]) -> Functions:
+    """Return the functions of the package that a call goes through until it comes to a last one."""
     make()  # what is done once is done
     found: dict[tuple[str, str], None] = {}
 
@@ -23,7 +34,7 @@ def before_first_kernel(make: Callable[[], Any]) -> list[tuple[str, str]]:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         # A comprehension is part of its function.
         is_function = event == "call" and file.startswith(PACKAGE) and not name.startswith("<")
-        if is_function and PROGRAM not in found:
+        if is_function and last not in found:
             found[file.removeprefix(PACKAGE)[1:], name] = None
 
     sys.setprofile(note)
@@ -31,18 +42,40 @@ def before_first_kernel(make: Callable[[], Any]) -> list[tuple[str, str]]:
         make()
     finally:
         sys.setprofile(None)
-    return [own for own in found if own != PROGRAM]
+    return [own for own in found if own != last]
 
 
-def minibatch() -> Callable[[], Any]:
+def before_first_kernel() -> Functions:
+    return functions_before(PROGRAM, minibatches_of(gf.from_coo(EDGES, NUM_NODES)))
+
+
+def before_first_message() -> Functions:
+    """Return the functions of a mini-batch from two ranks that `before_first_kernel` has not."""
+    graph, parts, is_done = gf.from_coo(EDGES, NUM_NODES), torch.arange(NUM_NODES) % 2, Event()
+
+    def be_rank(rank: int, peers: Peers) -> Functions:
+        part = PartitionedGraph(cut_graph(graph, parts, part=rank), peers)
+        if rank == 1:
+            is_done.wait(60)
+            return []
+        try:
+            return functions_before(MESSAGE, minibatches_of(part))
+        finally:
+            is_done.set()
+
+    known = before_first_kernel()
+    return [own for own in in_threads(2, be_rank)[0] if own not in known]
+
+
+def minibatches_of(graph: gf.SamplingGraph) -> Callable[[], Any]:
     """Return a call that makes the next mini-batch of a pipeline."""
-    graph = gf.from_coo(torch.randint(1000, (2, 20_000)), 1000)
-    items = gf.ItemSampler(gf.ItemSet(torch.arange(1000), names="seeds"), batch_size=64)
+    items = gf.ItemSampler(gf.ItemSet(torch.arange(NUM_NODES), names="seeds"), batch_size=64)
     batches = iter(items.sample_neighbor(graph, [10, 10]).with_seed(1))
     return lambda: next(batches)
 
 
 if __name__ == "__main__":
-    functions = before_first_kernel(minibatch())
-    lines = [f"{file:50} {name}" for file, name in functions]
-    sys.stdout.write("\n".join([*lines, f"{len(lines)} functions in {len({file for file, _ in functions})} files\n"]))
+    for functions in (before_first_kernel(), before_first_message()):
+        lines = [f"{file:50} {name}" for file, name in functions]
+        count = f"{len(lines)} functions in {len({file for file, _ in functions})} files\n\n"
+        sys.stdout.write("\n".join([*lines, count]))

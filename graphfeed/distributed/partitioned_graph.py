@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -69,6 +70,7 @@ class PartitionedGraph(SamplingGraph):
     def __init__(self, part: GraphPart, peers: Peers | None = None) -> None:
         self.part = part
         self.peers = shared_peers() if peers is None else peers
+        self._valid = WeakSet[SamplingRequest]()
         check_ranks(part.book, self.peers, part.number)
         # Other ranks ask for what this one owns, which takes no wait for anybody.
         self._name = self.peers.serve("graph", self._sample)
@@ -98,7 +100,9 @@ class PartitionedGraph(SamplingGraph):
 
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request, as the whole graph would."""
-        self.part.columns.validate(request)
+        if request not in self._valid:
+            self.part.columns.validate(request)
+            self._valid.add(request)
 
     def prepare(self, request: SamplingRequest) -> None:
         """Compute what a request needs of the columns of this rank's part; other ranks prepare theirs."""
@@ -269,23 +273,19 @@ def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dic
 
 def as_options(hop: Hop) -> dict[str, Any]:
     """Return the options of sampling a hop, in types that JSON has."""
-    request = hop.request
-    options = {name: getattr(request, name) for name in ("replace", "probs_name", "strategy")}
-    if request.temporal is not None:
-        query = {name: getattr(request.temporal, name) for name in ("node_timestamp_attr_name", "hop_time")}
-        query["edge_timestamp_attr_name"] = request.temporal.edge_timestamp_attr_name
-        # The windows themselves come with the seeds.
-        query["pre_time_window"] = None if request.temporal.pre_time_window is None else 0
-        options["temporal"] = query
-    return {"fanouts": hop.fanout.tolist(), "draws": hop.draws, "request": options}
+    request, query = {**vars(hop.request), "fanouts": [hop.fanout.tolist()]}, hop.request.temporal
+    if query is not None:
+        # The times and the windows themselves come with the seeds.
+        window = None if query.pre_time_window is None else 0
+        request["temporal"] = {**vars(query), "pre_time_window": window, "inclusive": False}
+    return {"draws": hop.draws, "request": request}
 
 
 def from_options(options: Mapping[str, Any]) -> Hop:
-    given = dict(options["request"])
-    query = given.pop("temporal", None)
-    temporal = None if query is None else TemporalQuery(**query)
-    keys, share = options["draws"]
-    return Hop(SamplingRequest((torch.tensor(options["fanouts"]),), **given, temporal=temporal), (tuple(keys), share))
+    given, (keys, share) = options["request"], options["draws"]
+    temporal = None if given["temporal"] is None else TemporalQuery(**given["temporal"])
+    fanouts = [torch.tensor(own) for own in given["fanouts"]]
+    return Hop(SamplingRequest(**{**given, "fanouts": fanouts, "temporal": temporal}), (tuple(keys), share))
 
 
 def sort_within_columns(

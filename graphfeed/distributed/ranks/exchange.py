@@ -34,7 +34,7 @@ def ask_owners(
     asked = [part for part, count in enumerate(counts) if count]
     split = {part: {key: values[part] for key, values in grouped.items()} for part in asked}
     # Of the ranks that hold a part, each asks the one in its own place among those of its part.
-    each = ranks_of_a_part(book, peers)
+    each = peers.world_size // book.num_parts
     own_part, place = divmod(peers.rank, each)
     own = split.pop(own_part, None)
     futures = peers.ask(name, options, {part * each + place: some for part, some in split.items()})

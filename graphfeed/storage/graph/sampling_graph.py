@@ -154,8 +154,8 @@ class SamplingGraph(GraphProtocol):
         minibatches = [Rows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
         layers: list[list[SampledSubgraph]] = [[] for _ in minibatches]
         for number in range(len(request.fanouts) if minibatches else 0):
-            hops = [own.hop(number) for own in minibatches]
-            picked = self.pick_each([own.columns() for own in minibatches], hops, each)
+            nodes, hops = zip(*[own.hop(number) for own in minibatches], strict=True)
+            picked = self.pick_each(nodes, hops, each)
             for known, hop in zip(layers, each(Rows.take, minibatches, picked), strict=True):
                 known.insert(0, hop)
         return layers

@@ -21,7 +21,7 @@ from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from graphfeed.storage.graph.sampling_request import Strategy
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
-from tests.first_kernel import before_first_kernel, minibatch
+from tests.first_kernel import before_first_kernel, before_first_message
 from tests.pipelines import random_edges
 from tests.tensors import degrees, layers_of, tensor
 
@@ -44,9 +44,10 @@ def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = Non
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
 
 
-def test_a_mini_batch_comes_to_its_first_kernel_through_few_functions() -> None:
-    functions = before_first_kernel(minibatch())
+def test_a_mini_batch_comes_to_its_first_kernel_or_message_through_few_functions() -> None:
+    functions, of_parts = before_first_kernel(), before_first_message()
     assert len(functions) <= 64, functions
+    assert len(of_parts) <= 30, of_parts
 
 
 def test_the_outermost_layer_comes_first() -> None:

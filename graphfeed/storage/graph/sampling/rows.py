@@ -56,12 +56,8 @@ class Rows:
         self.known: dict[NodeType, int] = {}
         """How many rows the hops have sampled; empty in front of the first."""
 
-    def columns(self) -> ByType:
-        """Return the rows that the next hop samples."""
-        return from_type_dict(self._new(self.ids))  # type: ignore[no-any-return]
-
-    def hop(self, number: int) -> Hop:
-        """Return the next hop, which has a number."""
+    def hop(self, number: int) -> tuple[ByType, Hop]:
+        """Return the rows that the next hop samples, and the hop, which has a number."""
         request, times, windows = self.request, self.times, self.windows
         # In a tree, all rows look at the graph as its seed does; a tree is numbered by its seed.
         if self.trees and times is not None:
@@ -70,7 +66,7 @@ class Rows:
             windows = windows if windows is None or isinstance(windows, int) else take_by_type(windows, trees)
         if request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=windows))
-        return Hop(request, self.draws[number], number, times)
+        return from_type_dict(self._new(self.ids)), Hop(request, self.draws[number], number, times)
 
     def take(self, picked: Picked) -> SampledSubgraph:
         """Make rows of what a hop has sampled; return it with its row ids."""
