@@ -1,15 +1,17 @@
 """One part of a graph: the in-edges of the nodes that it owns."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows import take_rows, take_small
+from graphfeed.ops.rows import take_small
 from graphfeed.storage.datasets import identify
 from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
@@ -17,6 +19,7 @@ from graphfeed.storage.graph import (
     FusedCSCSamplingGraph,
     GraphArrays,
     fused_csc_sampling_graph,
+    kernel_columns,
     stacked_assignment,
     to_type_dict,
 )
@@ -79,26 +82,19 @@ class GraphPart:
         assert self.first_edges is not None
         return ops.indptr_edge_ids(self.columns.csc_indptr.long(), offset=self.first_edges[:-1].long())
 
-    def ids_at(
-        self, columns: FusedCSCSamplingGraph, nodes: torch.Tensor, offsets: torch.Tensor, positions: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the ids of picked edges in the whole graph, perhaps as int32.
+    def read_edges(self, nodes: torch.Tensor, picks: ops.Picks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return how many edges were picked of each node, their sources, and their ids in the whole graph, as int32."""
+        columns, ids = self.columns, self.columns.edge_attributes.get(ORIGINAL_EDGE_ID)
+        if ids is None:
+            # Where ids are positions, two numbers per node are read, not all ids.
+            return ops.read_columns(*self._starts, columns.indices, nodes, *picks)
+        counts = torch.from_numpy(np.diff(picks.offsets.numpy()).astype(np.int32))
+        return counts, take_small(columns.indices, picks.positions), take_small(ids, picks.positions)
 
-        Where ids are positions, two numbers per node are read, not all.
-
-        Args:
-            columns: Where they were picked.
-            nodes: The node of each column.
-            offsets: Where the picked edges of each node begin.
-            positions: Where the edges are in `columns`, node after node.
-        """
-        ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
-        if ids is not None:
-            return take_small(ids, positions)
+    @cached_property
+    def _starts(self) -> tuple[torch.Tensor, torch.Tensor]:
         assert self.first_edges is not None
-        dtype = torch.int32 if int(self.first_edges[-1]) < 1 << 31 else torch.int64
-        shifts = take_rows(self.first_edges, nodes) - take_rows(columns.csc_indptr, nodes)
-        return ops.shift_columns(offsets, positions, shifts.long(), dtype)
+        return kernel_columns(self.columns)[0], self.first_edges.long().contiguous()
 
     def book_of(self, node_type: str | None) -> PartBook:
         """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all.

@@ -19,6 +19,7 @@ from graphfeed.ops.rows import Each, take_rows, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
+    CSCFormatBase,
     Draws,
     EdgeArrays,
     FusedCSCSamplingGraph,
@@ -211,12 +212,16 @@ class PartitionedGraph(SamplingGraph):
         for (seeds, _), (low, high) in zip(opened, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
             first, last = int(offsets[low]), int(offsets[high])
             own = {name: values[first:last] for name, values in edges.items()}
-            if len(nodes) > 1:
-                own["edge_ids"] = own["edge_ids"].clone()  # which outlive what was sent for all mini-batches
+            starts = offsets[low : high + 1] - first
             # What was sent is in the order of picks.
-            picks = ops.Picks(offsets[low : high + 1] - first, torch.arange(last - first))
-            arrays = EdgeArrays(own["sources"], own.get("types"), own["edge_ids"])
-            hop, _ = group_hop(columns, seeds, picks, arrays)
+            if isinstance(seeds, dict):
+                arrays = EdgeArrays(own["sources"], own["types"], own["edge_ids"])
+                hop, _ = group_hop(columns, seeds, ops.Picks(starts, torch.arange(last - first)), arrays)
+            else:
+                csc = CSCFormatBase.unchecked(starts.to(columns.csc_indptr.dtype), own["sources"])
+                # Ids outlive what was sent for all mini-batches.
+                edge_ids = own["edge_ids"].clone() if len(nodes) > 1 else own["edge_ids"]
+                hop = SampledSubgraph(csc, seeds, None, edge_ids)
             times = group_times(columns, hop, own["times"], own.get("types")) if "times" in own else None
             found.append((hop, times))
         return found
@@ -229,8 +234,9 @@ class PartitionedGraph(SamplingGraph):
         # `further` goes to the owners with each node.
         questions = {"ids": ids, **further}
         answers = list(ask_owners(self.peers, self._name, self._sample, self.part.book, ids, options, questions))
-        dtypes = {name: values.dtype for name, values in edge_values(self.part.columns, request).items()}
-        return merge_columns(answers, {**dtypes, "edge_ids": self.part.edge_id_dtype})
+        dtypes = {"sources": self.part.columns.indices.dtype, "edge_ids": self.part.edge_id_dtype}
+        dtypes |= {name: values.dtype for name, values in further_values(self.part.columns, request)}
+        return merge_columns(answers, dtypes)
 
     def _sample(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of some nodes of this rank's part."""
@@ -243,12 +249,12 @@ class PartitionedGraph(SamplingGraph):
         if hop.request.temporal is not None:
             windows = questions["windows"].long() if "windows" in questions else None
             moments = ops.SeedTimes(questions["times"].long(), windows)
-        offsets, positions = pick_edges(columns, ids, hop, moments)
+        picks = pick_edges(columns, ids, hop, moments)
         if columns.type_per_edge is not None:
-            positions = sort_within_columns(columns.csc_indptr, ids, offsets, positions)
-        counts = torch.from_numpy(np.diff(offsets.numpy()).astype(np.int32))
-        edges = {name: take_small(values, positions) for name, values in edge_values(columns, hop.request).items()}
-        return {COUNTS: counts, "edge_ids": self.part.ids_at(columns, ids, offsets, positions), **edges}
+            picks = picks._replace(positions=sort_within_columns(columns.csc_indptr, ids, *picks))
+        counts, sources, edge_ids = self.part.read_edges(ids, picks)
+        further = {name: take_small(values, picks.positions) for name, values in further_values(columns, hop.request)}
+        return {COUNTS: counts, "sources": sources, "edge_ids": edge_ids, **further}
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -261,13 +267,13 @@ class PartitionedGraph(SamplingGraph):
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
 
 
-def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dict[str, torch.Tensor]:
-    """Return the arrays of a graph's edges that are sent beside their ids, by name."""
-    edges = {"sources": columns.indices}
+def further_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> list[tuple[str, torch.Tensor]]:
+    """Return the arrays of a graph's edges that are sent beside their sources and their ids, by name."""
+    edges = []
     if columns.type_per_edge is not None:
-        edges["types"] = columns.type_per_edge
+        edges.append(("types", columns.type_per_edge))
     if request.temporal is not None and request.temporal.hop_time == "edge":
-        edges["times"] = edge_times_of(columns, request.temporal)
+        edges.append(("times", edge_times_of(columns, request.temporal)))
     return edges
 
 

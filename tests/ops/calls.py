@@ -166,6 +166,8 @@ def structure_calls() -> dict[str, Call]:
         "values": [[torch.tensor([7, 8])], [torch.tensor([4, 5, 6, 9], dtype=torch.int32)]],
         "dtypes": [torch.int64],
     }
+    read = {"starts": INDPTR, "first_edges": INDPTR * 2, "indices": INDICES, "nodes": INDICES[:2]}
+    read |= {"offsets": torch.tensor([0, 1, 3]), "positions": INDICES[:3]}
     joined = {"indptrs": [INDPTR, INDPTR], "indices": [INDICES, INDICES], "ids": [INDICES, INDICES.flip(0)]}
     nothing = torch.empty(0, dtype=torch.bool)
     return {
@@ -176,7 +178,7 @@ def structure_calls() -> dict[str, Call]:
         "mark_first": Call(ops.mark_first, {"indptrs": joined["indptrs"], "ids": joined["ids"]}),
         "merge_columns": Call(ops.merge_columns, merged),
         "mirror_edges": Call(ops.mirror_edges, {"sources": SEEDS, "destinations": SEEDS.flip(0), "num_nodes": 100}),
-        "shift_columns": Call(ops.shift_columns, {"offsets": INDPTR, "values": INDICES, "shifts": INDPTR[1:].clone()}),
+        "read_columns": Call(ops.read_columns, read),
         "unique_and_compact": Call(ops.unique_and_compact, {"nodes": [SEEDS, INDICES], "rank": 0, "world_size": 1}),
     }
 

@@ -28,7 +28,7 @@ from graphfeed.ops.cpu.instructions import (
 
 __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix", "Int64s",
-    "Kernel", "Program", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
+    "Kernel", "Program", "SentIds", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
     "address_of", "copy_bytes", "count_bits", "device_function", "fields_of", "kernel", "less_product", "load_word",
     "lowest_bit", "mark_below", "multiply_high", "name_of", "prefetch", "read_at", "will_need",
 ]  # fmt: skip
@@ -43,6 +43,7 @@ neighbour sampling takes 1.36 times as long (ogbn-products shaped graph).
 if TYPE_CHECKING:
     # Inside of kernels Numba infers the types; nobody would check what is written there.
     Ids: TypeAlias = Any
+    SentIds: TypeAlias = Any
     EdgeTypes: TypeAlias = Any
     Words: TypeAlias = Any
     Weights: TypeAlias = Any
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     UInt64: TypeAlias = Any
 else:
     Ids = ArrayType(DTypes("ids", ("int64", "int32")))
+    SentIds = ArrayType(DTypes("sent ids", ("int64", "int32")))
     EdgeTypes = ArrayType(DTypes("types", ("uint8", "int32")))
     Words = ArrayType(DTypes("words", ("uint32", "uint64")))
     Weights = ArrayType(DTypes("weights", ("float32", "float64")))

@@ -4,7 +4,7 @@ Nothing here is random; operations that draw are in `graphfeed.ops.sampling`. Th
 `graphfeed.storage.graph`.
 """
 
-from graphfeed.ops.structure.columns import join_columns, merge_columns, shift_columns
+from graphfeed.ops.structure.columns import join_columns, merge_columns, read_columns
 from graphfeed.ops.structure.compact import Compacted, Marked, compact, compact_marked, compact_parts
 from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
 from graphfeed.ops.structure.csc import (
@@ -35,6 +35,6 @@ __all__ = [
     "check_columns", "check_csc", "check_edge_types", "check_ends", "check_joined", "check_starts", "compact",
     "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids",
     "induce_trees", "isin", "join_columns", "joined_by", "mark_first", "match_pairs", "match_pairs_of_each",
-    "merge_columns", "mirror_edges", "place_nodes", "shift_columns", "unique_and_compact",
+    "merge_columns", "mirror_edges", "place_nodes", "read_columns", "unique_and_compact",
 ]
 # fmt: on

@@ -1,14 +1,18 @@
-"""Joins, merges and shifts compressed sparse columns."""
+"""Joins, merges and reads compressed sparse columns."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import check_length, check_vector
+from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, check_starts
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, check_ends, check_starts
+
+WORDS = {4: np.uint32, 8: np.uint64}
 
 
 def join_columns(
@@ -99,12 +103,29 @@ def merge_columns(
         raise ValueError("places must be all different, but one occurs twice")
     merged = [buffers.empty(sum(sizes), dtype) for dtype in dtypes]
     for own, arrays in zip(places, values, strict=True):
-        for array, out in zip(arrays, merged, strict=True):
-            module = kernels("structure.columns", own, values=array)
-            given = array.to(out.dtype).contiguous().view(torch.uint8)
-            if not module.place_columns(own.contiguous(), offsets, given, out.itemsize, out.view(torch.uint8)):
-                raise ValueError("places must be all different, but one occurs twice")
+        if not place_all(own.contiguous(), offsets, arrays, merged):
+            raise ValueError("places must be all different, but one occurs twice")
     return torch.from_numpy(offsets), merged
+
+
+def place_all(
+    own: torch.Tensor, offsets: NDArray[np.int64], arrays: Sequence[torch.Tensor], merged: Sequence[torch.Tensor]
+) -> bool:
+    """Copy the arrays of a part to its columns; return False if they don't fit."""
+    module = kernels("structure.columns", own, **{f"values_{number}": array for number, array in enumerate(arrays)})
+    dtypes = [array.dtype for array in arrays[:2]]
+    if len(dtypes) > 1 and {*dtypes, *(out.dtype for out in merged[:2])} <= set(ID_DTYPES):
+        # The sources and the ids of edges, whose columns are short: one loop for both takes 0.7 of the time.
+        sent = torch.int32 if torch.int64 not in dtypes else torch.int64
+        pair = [array.to(sent).contiguous() for array in arrays[:2]]
+        if not module.place_pairs(own, offsets, *pair, merged[0], as_words(merged[1])):
+            return False
+        arrays, merged = arrays[2:], merged[2:]
+    for array, out in zip(arrays, merged, strict=True):
+        given = array.to(out.dtype).contiguous().view(torch.uint8)
+        if not module.place_columns(own, offsets, given, out.itemsize, out.view(torch.uint8)):
+            return False
+    return True
 
 
 def check_parts(
@@ -134,30 +155,60 @@ def check_parts(
             raise ValueError(f"values of a part must be equally long, but are {[len(array) for array in arrays]}")
 
 
-def shift_columns(
-    offsets: torch.Tensor, values: torch.Tensor, shifts: torch.Tensor, dtype: torch.dtype = torch.int64
-) -> torch.Tensor:
-    """Return values, int64, which lie column by column, each plus the shift of its column; read and write each once.
+def read_columns(
+    starts: torch.Tensor,
+    first_edges: torch.Tensor,
+    indices: torch.Tensor,
+    nodes: torch.Tensor,
+    offsets: torch.Tensor,
+    positions: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return how many edges were picked in each column of a part, their sources, and their ids in the whole graph.
+
+    Each is int32, and sources and ids are int64 only where not all nodes or edges of the whole graph have such ids. All
+    is read once: for columns of few edges, this takes 0.6 of the time of an operation for each.
 
     Args:
-        offsets: int64: where each column starts, one longer than there are columns.
-        dtype: int64, or int32 if the caller knows that the sums fit.
+        starts, first_edges: Where each node's column begins in the part and in the whole graph, int64, one longer than
+            there are nodes.
+        indices, nodes: The source of each edge of the part, and the node of each column, both int32 or both int64.
+        offsets, positions: int64: where each column's edges begin among the positions, and these in `indices`.
 
     Raises:
         ValueError: The tensors don't fit together.
 
     Example:
-        >>> shift_columns(torch.tensor([0, 2, 3]), torch.tensor([4, 5, 6]), torch.tensor([10, 20]))
-        tensor([14, 15, 26])
+        >>> starts, first_edges = torch.tensor([0, 0, 2]), torch.tensor([0, 3, 5])
+        >>> read_columns(starts, first_edges, torch.tensor([1, 0]), torch.tensor([1]), torch.tensor([0, 1]), starts[:1])
+        (tensor([1], dtype=torch.int32), tensor([1], dtype=torch.int32), tensor([3], dtype=torch.int32))
     """
-    for name, tensor in (("offsets", offsets), ("values", values), ("shifts", shifts)):
+    given = {"starts": starts, "first_edges": first_edges, "offsets": offsets, "positions": positions}
+    for name, tensor in given.items():
         check_vector(name, tensor, (torch.int64,))
-    if dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"dtype must be int32 or int64, but is {dtype}")
-    check_columns("offsets", offsets)
-    check_length("shifts", shifts, offsets.numel() - 1, "column")
-    check_length("values", values, int(offsets[-1]), "place up to the last offset")
-    out = buffers.empty(values.numel(), dtype)
-    module = kernels("structure.columns", values, offsets=offsets, shifts=shifts)
-    module.shift_columns(offsets.contiguous(), shifts.contiguous(), values.contiguous(), out)
-    return out
+    check_vector("indices", indices)
+    check_vector("nodes", nodes, (indices.dtype,))
+    check_length("first_edges", first_edges, starts.numel(), "column start")
+    check_ends("starts", starts, indices.numel())
+    check_columns("offsets", offsets, positions.numel())
+    check_length("nodes", nodes, offsets.numel() - 1, "column")
+    check_ids("nodes", nodes, starts.numel() - 1)
+    check_ids("positions", positions, indices.numel())
+    module = kernels("structure.columns", starts, indices=indices, nodes=nodes, **given)
+    counts = buffers.empty(nodes.numel(), torch.int32)
+    sources = buffers.empty(positions.numel(), smallest_ids(starts.numel() - 1))
+    ids = buffers.empty(positions.numel(), smallest_ids(int(first_edges[-1])))
+    module.read_columns(
+        *(tensor.contiguous() for tensor in (nodes, starts, first_edges, indices, offsets, positions)),
+        counts, sources, as_words(ids),
+    )  # fmt: skip
+    return counts, sources, ids
+
+
+def smallest_ids(count: int) -> torch.dtype:
+    return torch.int32 if count <= 1 << 31 else torch.int64
+
+
+def as_words(ids: torch.Tensor) -> NDArray[Any]:
+    """Return ids as words, which a kernel may have beside ids of another dtype."""
+    words: NDArray[Any] = ids.numpy().view(WORDS[ids.itemsize])
+    return words

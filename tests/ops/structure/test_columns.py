@@ -126,19 +126,26 @@ def test_each_column_of_a_part_comes_to_its_place(
     assert int(offsets[0]) == 0
 
 
-SHIFTED_COLUMNS = st.lists(
-    st.tuples(st.integers(-(1 << 40), 1 << 40), st.lists(st.integers(0, 200), max_size=4)), max_size=9
-)
-
-
-@given(columns=SHIFTED_COLUMNS, dtype=DTYPES)
-def test_each_value_gets_the_shift_of_its_column(columns: list[tuple[int, list[int]]], dtype: torch.dtype) -> None:
-    shifts = [shift % 1000 if dtype == torch.int32 else shift for shift, _ in columns]
-    counts = torch.tensor([0, *(len(own) for _, own in columns)])
-    values = torch.tensor([value for _, own in columns for value in own], dtype=torch.int64)
-    found = ops.shift_columns(counts.cumsum(0), values, torch.tensor(shifts, dtype=torch.int64), dtype)
-    wanted = [value + shift for shift, (_, own) in zip(shifts, columns, strict=True) for value in own]
-    assert (found.tolist(), found.dtype) == (wanted, dtype)
+@given(columns=st.lists(st.tuples(st.integers(0, 1 << 40), st.lists(st.integers(0, 200), max_size=4)), max_size=9))
+def test_picked_edges_are_read_with_the_ids_that_they_have_in_the_whole_graph(
+    columns: list[tuple[int, list[int]]],
+) -> None:
+    # Every other edge of every column, the last column first; nodes of other parts have no columns here.
+    counts = [len(own) for _, own in columns]
+    starts, firsts = torch.tensor([0, *counts]).cumsum(0), torch.tensor([gap for gap, _ in columns] + [0]).cumsum(0)
+    picked = [range(int(starts[node]), int(starts[node + 1]), 2) for node in reversed(range(len(columns)))]
+    offsets = torch.tensor([0, *map(len, picked)]).cumsum(0)
+    positions = torch.tensor([place for own in picked for place in own], dtype=torch.int64)
+    indices = torch.tensor([source for _, own in columns for source in own], dtype=torch.int32)
+    nodes = torch.arange(len(columns) - 1, -1, -1, dtype=torch.int32)
+    found = ops.read_columns(starts, firsts, indices, nodes, offsets, positions)
+    shifts = (firsts[:-1] - starts[:-1])[nodes.long()].repeat_interleave(offsets.diff())
+    assert [own.tolist() for own in found] == [
+        offsets.diff().tolist(), indices[positions].tolist(), (positions + shifts).tolist()
+    ]  # fmt: skip
+    assert [own.dtype for own in found] == [
+        torch.int32, torch.int32, torch.int64 if int(firsts[-1]) > 1 << 31 else torch.int32
+    ]  # fmt: skip
 
 
 FIRST_EDGES = import_module("graphfeed.ops.structure.induce_trees"), "FIRST_EDGES"

@@ -126,12 +126,19 @@ def mirror(sources: Any, destinations: Any, num_nodes: Any = 3, ids: Any = None)
     return ops.mirror_edges(torch.tensor(sources), torch.tensor(destinations), num_nodes, ids)
 
 
-def shift(offsets: Any, shifts: Any, *dtype: torch.dtype, values: Any = (1,)) -> Any:
-    return ops.shift_columns(torch.tensor(offsets), torch.tensor(values), torch.tensor(shifts), *dtype)
+def read(**changed: Any) -> Any:
+    right = {
+        "starts": torch.tensor([0, 1, 3]),
+        "first_edges": torch.tensor([0, 2, 4]),
+        "indices": torch.tensor([1, 0, 1]),
+    }
+    right |= {"nodes": torch.tensor([1, 0]), "offsets": torch.tensor([0, 1, 2]), "positions": torch.tensor([2, 0])}
+    return ops.read_columns(**{**right, **changed})
 
 
 def test_columns_that_do_not_fit_together_are_refused() -> None:
     assert induce().positions.tolist() == [0]
+    assert [own.tolist() for own in read()] == [[1, 1], [1, 1], [3, 0]]
     outside, do_not_add_up = "places must lie in 0 .. 1", "counts must be 0 or more and add up to the 2 values"
     check_refused([
         (lambda: induce(columns=torch.tensor([0, 2])), ValueError, "columns must lie in 0 .. 1, but holds 2"),
@@ -168,12 +175,14 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: merge([0], [1], [[1]], [torch.int32]), TypeError, "values of torch.int64 can't be written as"),
         (lambda: merge([0], [1], [[1], [1]]), ValueError, "must have 1 arrays of values, at least one, but has 2"),
         (lambda: merge([0], [1], [[1], [1, 2]], [torch.int64] * 2), ValueError, "must be equally long, but are"),
-        (lambda: shift([0, 2], [0]), ValueError, "values must have 2 values"),
-        (lambda: shift([0, 1], [0, 0]), ValueError, "shifts must have 1 values, one per column"),
-        (lambda: shift([0, 2, 1], [0, 0]), ValueError, "offsets"),
-        (lambda: shift([1, 1], [0]), ValueError, "offsets"),
-        (lambda: shift([0, 1], [0], torch.float32), TypeError, "dtype must be int32 or int64, but is torch.float32"),
-        (lambda: shift([0, 1], [0.0]), TypeError, "shifts"),
+        (lambda: read(positions=torch.tensor([3, 0])), ValueError, "positions must lie in 0 .. 2, but holds 3"),
+        (lambda: read(positions=ONE), ValueError, "offsets must end with the number of edges, 1"),
+        (lambda: read(offsets=torch.tensor([0, 3, 2])), ValueError, "offsets must not fall"),
+        (lambda: read(nodes=torch.tensor([0, 2])), ValueError, "nodes must lie in 0 .. 1, but holds 2"),
+        (lambda: read(nodes=ONE), ValueError, "nodes must have 2 values, one per column"),
+        (lambda: read(nodes=torch.tensor([0, 1]).int()), TypeError, "nodes must be torch.int64, but is torch.int32"),
+        (lambda: read(starts=torch.tensor([0, 1, 2])), ValueError, "starts must end with the number of edges, 3"),
+        (lambda: read(first_edges=ONE), ValueError, "first_edges must have 3 values, one per column start"),
     ])  # fmt: skip
 
 

@@ -1,6 +1,18 @@
-"""Kernels that join, merge and shift compressed sparse columns."""
+"""Kernels that join, merge and read compressed sparse columns."""
 
-from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, UInt8s, copy_bytes, kernel
+from graphfeed.ops.cpu.jit import (
+    AHEAD,
+    Ids,
+    Int32s,
+    Int64Matrix,
+    Int64s,
+    SentIds,
+    UInt8s,
+    Words,
+    copy_bytes,
+    kernel,
+    prefetch,
+)
 
 
 @kernel
@@ -41,6 +53,22 @@ def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> b
 
 
 @kernel
+def place_pairs(places: Int64s, offsets: Int64s, values: SentIds, others: SentIds, out: Ids, other_out: Words) -> bool:
+    """Copy two values of each edge, which lie column by column, to their columns; return False if they don't fit."""
+    first = 0
+    for item in range(places.size):
+        start, end = offsets[places[item]], offsets[places[item] + 1]
+        if end - start > values.size - first:
+            return False
+        # Columns are short: one loop for both arrays.
+        for edge in range(start, end):
+            out[edge] = values[edge - start + first]
+            other_out[edge] = others[edge - start + first]
+        first += end - start
+    return first == values.size
+
+
+@kernel
 def place_columns(places: Int64s, offsets: Int64s, values: UInt8s, width: int, out: UInt8s) -> bool:
     """Copy values of some bytes, which lie column by column, to their columns; return False if they don't fit."""
     first = 0
@@ -54,7 +82,25 @@ def place_columns(places: Int64s, offsets: Int64s, values: UInt8s, width: int, o
 
 
 @kernel
-def shift_columns(offsets: Int64s, shifts: Int64s, values: Int64s, out: Ids) -> None:
-    for column in range(shifts.size):
-        for place in range(offsets[column], offsets[column + 1]):
-            out[place] = values[place] + shifts[column]
+def read_columns(
+    nodes: Ids,
+    starts: Int64s,
+    first_ids: Int64s,
+    indices: Ids,
+    offsets: Int64s,
+    positions: Int64s,
+    counts: Int32s,
+    sources: SentIds,
+    ids: Words,
+) -> None:
+    last, last_edge = nodes.size - 1, positions.size - 1
+    for column in range(nodes.size):
+        coming = nodes[min(column + AHEAD, last)]
+        prefetch(starts, coming)
+        prefetch(first_ids, coming)
+        shift = first_ids[nodes[column]] - starts[nodes[column]]
+        counts[column] = offsets[column + 1] - offsets[column]
+        for edge in range(offsets[column], offsets[column + 1]):
+            prefetch(indices, positions[min(edge + AHEAD, last_edge)])
+            sources[edge] = indices[positions[edge]]
+            ids[edge] = positions[edge] + shift
