@@ -166,7 +166,7 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
     """
     if len(values) != book.num_ids:
         raise ValueError(f"values must have {book.num_ids} rows, one per id of the book, but has {len(values)}")
-    return values[book.ids_of(part)]
+    return take(values, book.ids_of(part))
 
 
 def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:
