@@ -18,10 +18,9 @@ class CooperativeConv(torch.nn.Module):
     """Sends embeddings of nodes from the ranks that own them to the ranks that need them, and gradients back.
 
     With `cooperative=True` on the sampler, a rank computes the rows of its own nodes alone. Before each layer but the
-    first, it needs those of its hop's sources, of which others own some; and for its loss, those of its own seeds. All
-    ranks must call it together, in the default process group. A mini-batch that is not joint, as on a single rank, gets
-    its rows back as they are. The first layer needs this only if the fetcher had no `cooperative=True`; its rows are
-    then those of `hop.exchange.owned`.
+    first, it needs those of its hop's sources, and for its loss, those of its own seeds. All ranks must call it
+    together, in the default process group. A mini-batch that is not joint gets its rows back as they are. The first
+    layer needs this only if the fetcher had no `cooperative=True`; its rows are then those of `hop.exchange.owned`.
 
     Example::
 

@@ -83,8 +83,7 @@ def unevenness(counts: Sequence[int]) -> float:
 def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> PartitionReport:
     """Count the cut edges, the sizes and the halo of each part of a partition, in one pass over the edges.
 
-    Beside the graph, which may be mapped, it takes at most 56 MiB and 42 bytes per node; less per node if parts are
-    smaller than the graph.
+    Beside the graph, which may be mapped, it takes at most 56 MiB and 42 bytes per node.
 
     Args:
         assignment: The part of each node; by node type if the graph has types.

@@ -184,15 +184,13 @@ def write_partition(
 ) -> Path:
     """Write a graph in parts to a new folder, from which `open_part` maps them.
 
-    A part holds the in-edges of its nodes in the order that they have in the graph, with the global ids of their
-    sources and of themselves, their types and attributes, and the rows of the features of its nodes and edges. An edge
-    belongs to the part of its destination. The attributes of nodes and the features of the graph are kept once, for all
-    parts.
+    A part holds the in-edges of its nodes in the order that they have in the graph, with global ids, types and
+    attributes, and the rows of the features of its nodes and edges. The attributes of nodes and the features of the
+    graph are kept once, for all parts.
 
-    Graph and features are read piece by piece, so they may be mapped and larger than memory. The folder appears when
-    all of it is on the disk. Where graph and features lie in files, a run that was interrupted keeps what is finished
-    in a hidden folder beside it, and the next run with the same arguments goes on from there; otherwise a failure
-    leaves nothing.
+    Graph and features are read piece by piece, so they may be larger than memory. The folder appears when all of it is
+    on the disk. Where both lie in files, a run that was interrupted keeps what is finished in a hidden folder beside
+    it, and the next run with the same arguments goes on from there; otherwise a failure leaves nothing.
 
     Args:
         root: The folder, which must not exist or be empty, and must not be the working folder.
@@ -200,8 +198,7 @@ def write_partition(
         num_parts: At most 65,536; some parts may be empty.
         features: The features of nodes by id, and of edges by the ids of sampled edges.
         executor: Who writes: any executor, such as a pool of processes or a cluster's, whose workers see the files
-            under the same paths. A task writes the edges of a part, or the rows of a feature of a part, and gets graph
-            and features as workers of a `DataLoader` do. The files are the same, byte for byte. None for this thread.
+            under the same paths, and get graph and features as workers of a `DataLoader` do. None for this thread.
 
     Returns:
         The folder.

@@ -30,19 +30,17 @@ from graphfeed.pyg.loaders import PyGLoader, TorchOptions
 class DistLoader(PyGLoader):
     """A base for loaders over a graph in parts, with the names of `torch_geometric.distributed.DistLoader`.
 
-    A loader is a `graphfeed.DataLoader`: it shows its `pipeline` and `explain()`, and `state_dict()` resumes an epoch.
-    Making one waits for nobody, and ranks may make different numbers of mini-batches. A rank that is lost ends the
-    others by a `RankLostError` that names it. At the end of its program, a rank answers the others until they end too.
-    As a context, a loader gives the mini-batches of an epoch, as PyG's does, and is not closed. That epoch does not
-    count: the next `iter()` starts it again.
+    A loader is a `graphfeed.DataLoader`. Making one waits for nobody, and ranks may make different numbers of
+    mini-batches. A rank that is lost ends the others by a `RankLostError` that names it. At the end of its program, a
+    rank answers the others until they end too. As a context, a loader gives the mini-batches of an epoch, as PyG's
+    does, and is not closed. That epoch does not count: the next `iter()` starts it again.
 
     Args:
         master_addr: Where rank 0 listens. None: the ranks of the process group, if there is one, or the environment's
             MASTER_ADDR.
         master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with the
             same address and port share their connections.
-        channel: Has no effect: mini-batches come in order, without a queue between. `channel` of the loader is this
-            queue, or an empty one.
+        channel: Has no effect: mini-batches come in order, without a queue between.
         num_rpc_threads: Has no effect: one thread answers the other ranks.
         rpc_timeout: After how many seconds without a sign of life another rank counts as lost; where its machine
             answers, after 5 (`Peers`). The first loader at an address sets it.
@@ -116,10 +114,10 @@ class DistLoader(PyGLoader):
 class DistNeighborLoader(DistLoader):
     """Makes mini-batches of neighbourhoods in a graph in parts, as `torch_geometric.distributed` was meant to.
 
-    The arguments and their order are PyG's; docs/from-pyg-distributed.md has a table. Each rank makes mini-batches of
-    its own seeds. They are those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph,
-    bit by bit, for any number of parts: PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`,
-    all tensors of the feature store, and `y` from its `labels`. `DistLoader` says how ranks meet, and how they end.
+    The arguments and their order are PyG's; docs/from-pyg-distributed.md has a table. The mini-batches of each rank's
+    seeds are those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph, bit by bit:
+    PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`, all tensors of the feature store, and
+    `y` from its `labels`. `DistLoader` says how ranks meet, and how they end.
 
     Args:
         data: The feature store and the graph store of this rank's part.
@@ -132,8 +130,7 @@ class DistNeighborLoader(DistLoader):
         dist_sampler: A sampler to use, instead of the arguments about sampling.
         transform: A function of each mini-batch.
         concurrency: How many mini-batches each of the workers makes at a time.
-        filter_per_worker: Has no effect: workers fetch features. Nor has `async_sampling`: workers always run ahead,
-            and mini-batches come in order.
+        filter_per_worker: Has no effect, nor has `async_sampling`: workers fetch features, and always run ahead.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
             `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
 
@@ -210,8 +207,7 @@ class DistLinkNeighborLoader(DistLoader):
     """Makes mini-batches around edges, as `torch_geometric.distributed.DistLinkNeighborLoader` is meant to.
 
     The mini-batches are those of `graphfeed.pyg.LinkNeighborLoader` with the same seeds and `seed` on the whole graph,
-    bit by bit, for any number of parts, negatives too. `DistNeighborLoader` says what they hold, how ranks work
-    together, and what arguments mean that are not listed here; docs/from-pyg-distributed.md has a table of them.
+    negatives too. `DistNeighborLoader` says what they hold, and what arguments mean that are not listed here.
 
     Args:
         edge_label_index: The seeds, global ids, shape (2, N); with types, (edge type, these). None, or a type alone:

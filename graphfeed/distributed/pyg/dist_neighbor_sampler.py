@@ -60,8 +60,7 @@ class DistNeighborSampler:
 
     A loader samples by stages that it gets from here (`append_to`). Called directly, its methods return PyG's
     `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types, on the `device`. All ids are global, with types
-    within their type; so `edge` can be looked up, unlike in PyG. Direct calls draw at random, and any rank calls any of
-    them whenever it likes.
+    within their type. Direct calls draw at random, and any rank calls any of them whenever it likes.
 
     Args:
         current_ctx: Which rank this is. Rank `i` holds part `i`.

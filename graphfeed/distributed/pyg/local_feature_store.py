@@ -31,13 +31,11 @@ class LocalFeatureStore:
     """The features of the nodes and edges of one part, as in `torch_geometric.distributed`.
 
     A tensor has a group and a name. The group is a node type or an edge type; without types, None for nodes and (None,
-    None) for edges. Each group has the global ids of its rows. Wherever a method takes a group and a name, it takes an
-    object with these attributes too, such as PyG's `TensorAttr`.
+    None) for edges. Each group has the global ids of its rows, which count within its type. Wherever a method takes a
+    group and a name, it takes an object with these attributes too, such as PyG's `TensorAttr`.
 
-    It differs from PyG's class where that is broken. The ids of a group count within its type. An id that is not here
-    is an error rather than another row. The ids take memory in proportion to the rows of the part, not to the largest
-    id. `lookup_features` reads from the ranks of a loader that has the store, or of a `Peers` (`set_rpc_router`), or
-    else of the process group, and needs none for a single part.
+    `lookup_features` reads from the ranks of a loader that has the store, or of a `Peers` (`set_rpc_router`), or else
+    of the process group, and needs none for a single part.
 
     Example:
         >>> store = LocalFeatureStore.from_data(torch.tensor([4, 2]), x=torch.tensor([[4.0], [2.0]]))

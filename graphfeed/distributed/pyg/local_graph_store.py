@@ -25,8 +25,8 @@ class LocalGraphStore:
     """The edges of one part, as in `torch_geometric.distributed`.
 
     Edges have an edge type, None without types, and a layout. Wherever a method takes these, it takes an object with
-    these attributes too, such as PyG's `EdgeAttr`. The ends of edges are global ids; with types, within their node
-    type. So are the ids of edges within theirs, unlike in PyG's class, where that is broken.
+    these attributes too, such as PyG's `EdgeAttr`. The ids of edges and of their ends are global; with types, within
+    their type.
 
     Example:
         >>> store = LocalGraphStore.from_data(torch.arange(3), torch.tensor([[0, 2, 1], [1, 1, 0]]), num_nodes=3)
@@ -117,8 +117,8 @@ class LocalGraphStore:
     def graph_part(self, features: LocalFeatureStore | None = None, time_attr: str | None = None) -> GraphPart:
         """Return the in-edges of the nodes that the part owns, as a `PartitionedGraph` takes them.
 
-        Edges whose destination belongs to another part are left out. The in-edges of a node are in the order of their
-        ids, so that mini-batches are those of the whole graph.
+        Edges to nodes of other parts are left out. The in-edges of a node are in the order of their ids, so that
+        mini-batches are those of the whole graph.
 
         Args:
             features: Where times are.

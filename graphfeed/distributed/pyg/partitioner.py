@@ -121,14 +121,12 @@ class Partitioner:
 
     The folder has `META.json`, `node_map` and `edge_map` (the part of each node and of each edge), and for each part
     `graph.pt`, `node_feats.pt` and `edge_feats.pt`. `torch_geometric.distributed` reads them, and so does `open_part`,
-    without unpickling. An edge belongs to the part of its destination. Edges are sorted by destination, and by time if
-    there are times; `open_part` gives them in the order that they have in the graph, so that mini-batches are the same.
-    Where edge ids don't ascend, `graph.pt` has the positions in the graph in `order` for this.
+    without unpickling, with the mini-batches of the whole graph. An edge belongs to the part of its destination. Edges
+    are sorted by destination, and by time if there are times.
 
-    It differs from PyG's class where that is broken. `feats` has all attributes of nodes and edges, such as labels,
-    masks and weights, not only `x` and `edge_attr`. With types, all ids count within their type, also `global_id` and
-    `edge_id`, which PyG numbers through all types and then reads as if it did not; `META.json` says so in `ids`. One
-    part is possible, and so are empty ones. The folder must not exist or be empty; it appears as a whole or not at all.
+    Other than PyG's class, it writes all attributes of nodes and edges to `feats`, such as labels, masks and weights.
+    With types, all ids count within their type, also `global_id` and `edge_id`; `META.json` says so in `ids`. One part
+    is possible, and so are empty ones. The folder must not exist or be empty; it appears as a whole or not at all.
 
     Args:
         data: A `FusedCSCSamplingGraph`; a `Dataset` or an `OnDiskDataset` that was loaded, with its features; or PyG's
@@ -232,7 +230,7 @@ class LayoutWriter:
         rows, columns = graph.indices[positions].long() - low, torch.from_numpy(nodes) - first
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         ids = positions if ids is None else ids[positions].long()
-        # Only where sorting by id would not give back the order of the whole graph.
+        # The positions in the graph, only where sorting by id would not give back its order.
         with_order = bool((ids.diff()[columns.diff() == 0] <= 0).any())
         times = self.source.read_edges(edge_type, positions, ids, EDGE_TIME).get(EDGE_TIME)
         if times is None and TIME in self.source.nodes[source]:

@@ -22,23 +22,20 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
     It has the name and both signatures that GraphLearn-for-PyTorch gave it: with `num_expected` before
     `prefetch_size=4` for one server, or with `prefetch_size=2` alone, for one server or a list of them.
 
-    `recv()` returns the mini-batches of an epoch in their order, each once, whichever server makes it, and then raises
-    StopIteration. They are those of a `DataLoader` with the same seed. Each of the servers can make any of them. If one
-    is lost, another one makes what it was asked for; if none is left, an error names them all, and the next `recv()`
-    asks again for the same mini-batch. `reset()` begins the next epoch, and nothing of the last one can come into it.
-    In GraphLearn-for-PyTorch, each server has seeds of its own, what was asked for before `reset()` falls into the next
-    epoch, and a lost server is waited for without an end.
+    `recv()` returns the mini-batches of an epoch in their order, those of a `DataLoader` with the same seed, and then
+    raises StopIteration. Each server can make any of them, where GraphLearn's have seeds of their own. If one is lost,
+    another one makes what it was asked for; if none is left, an error names them all, and the next `recv()` asks again
+    for the same mini-batch. `reset()` begins the next epoch, into which nothing of the last one comes.
 
     Args:
         server_rank: The server, or a list of servers: addresses, or positions in `servers`.
         producer_id: Which cut of the servers' pipeline is read, from 0 on; more than one has only a pipeline with
             branches. For a list of servers, a list of as many equal numbers.
         counts: `num_expected` and `prefetch_size`, as in the signatures above; both can be given by name.
-        num_expected: How many mini-batches the epoch has, which is checked before the first one comes. Servers know it,
-            so it may be left out.
+        num_expected: How many mini-batches the epoch has, to be checked; servers know it.
         prefetch_size: How many mini-batches each server is asked for ahead.
-        servers: The addresses that `server_rank` counts in, as "host:port"; those of other machines without TLS as
-            "grpc://host:port"; then anybody on the way can read the token and the mini-batches.
+        servers: The addresses that `server_rank` counts in, as "host:port"; without TLS to other machines, which lets
+            anybody on the way read the token and the mini-batches, as "grpc://host:port".
         token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
         timeout: After how many seconds without an answer a server counts as lost.

@@ -169,24 +169,22 @@ class SampleInbox:
 class SamplerReceiver(Closeable):
     """Receives the samples of several senders, under the name that DGL's contrib package used.
 
-    An iteration yields the samples of one epoch, in order for each sender. It ends when `num_sender` senders have
-    signalled; the next iteration yields the next epoch. DGL's receiver mixed epochs, waited for ever for a dead sender
-    and let none join late. This one keeps epochs apart, raises an error, and lets senders join at any time. At most
-    three samples of each sender are in memory here; one that sends faster than samples are taken has to wait.
+    An iteration yields the samples of one epoch, in order for each sender, until `num_sender` senders have signalled;
+    the next iteration yields the next epoch. Unlike DGL's, it mixes no epochs, raises an error for a dead sender, and
+    lets senders join at any time. At most three samples of each are in memory here; who sends faster has to wait.
 
-    Samples come over Arrow Flight: `pip install ".[serve]"`. Where other machines can call, senders need a token, and
-    what they send needs TLS. Nothing is unpickled. As for a `SamplingServer`, the token and TLS keep others from
-    sending, and not from being a burden.
+    Samples come over Arrow Flight: `pip install ".[serve]"`. Nothing is unpickled. As for a `SamplingServer`, the token
+    and TLS keep others from sending, and not from being a burden.
 
     Args:
         graph: Ignored, for programs that pass it; samples come as dicts of tensors, whatever the graph.
-        addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051". With port 0 the system chooses one,
-            see `address`. Without TLS, other than loopback addresses must be written as "grpc://0.0.0.0:50051"; then
-            anybody on the way can read the token and the samples, and put others in their place.
+        addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051"; port 0 takes a free one. Without
+            TLS, other than loopback addresses must be written as "grpc://0.0.0.0:50051"; then anybody on the way can
+            read the token, and read and change the samples.
         num_sender: How many signals end an epoch.
         net_type: "socket".
-        token: The token that senders have to know; None means that of the environment, GRAPHFEED_TOKEN. Without one,
-            only a loopback address can be listened on, and every user of this machine may send.
+        token: What senders have to know; None takes the environment's GRAPHFEED_TOKEN. Without one, only a loopback
+            address can be listened on, and every user of this machine may send.
         tls: A certificate chain and a private key, both as PEM.
         timeout: After how many seconds in which nothing came the receiver gives up.
 
@@ -240,8 +238,9 @@ class SamplerReceiver(Closeable):
     def __iter__(self) -> Iterator[SampleMessage]:
         """Yield the samples of an epoch, or what is left of it.
 
-        A sender that left or was cut off before it signalled is a PeerError, and one that is silent for too long, while
-        it is connected, a TimeoutError; both name it.
+        Raises:
+            PeerError: A sender left or was cut off before it signalled.
+            TimeoutError: Those that are connected are silent.
         """
         while (sample := self._inbox.take(self.timeout)) is not None:
             yield sample

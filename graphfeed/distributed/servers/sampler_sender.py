@@ -44,11 +44,11 @@ class SamplerSender(Closeable):
 
     Args:
         namebook: The receivers' addresses by number, such as {0: "127.0.0.1:50051"}. Without TLS, those of other
-            machines must be written as "grpc://10.0.0.2:50051"; then anybody on the way can read the token and the
-            samples, and put others in their place.
+            machines must be written as "grpc://10.0.0.2:50051"; then anybody on the way can read the token, and read
+            and change the samples.
         net_type: "socket".
-        token: The token that receivers ask for; None means that of the environment, GRAPHFEED_TOKEN. Without one, only
-            receivers on this machine can be called.
+        token: What receivers ask for; None takes the environment's GRAPHFEED_TOKEN. Without one, only receivers on this
+            machine can be called.
         tls_root_certs: The certificates that the receivers' are checked against, as PEM; None connects without TLS.
         timeout: How many seconds connecting may take, and each `send`.
 

@@ -60,20 +60,17 @@ LONGEST_EVENT = 1000
 class SamplingServer(Closeable):
     """Makes the mini-batches of a pipeline for loaders elsewhere: `DataLoader(pipe, servers=["host:port"], token=...)`.
 
-    The server runs the stages that workers would run: all up to the first one that must run in the main process. It
-    keeps no state of its readers. Each request names a seed, an epoch and an index, so any number of servers with the
-    same pipeline can serve any number of loaders, and take over from each other. Only a request with the token is
-    answered, and only if the reader's pipeline has the same fingerprint, over the same data, and the same release of
-    graphfeed. Nothing that comes in is unpickled.
+    The server runs the stages that workers would run: all up to the first one that must run in the main process. A
+    request names a seed, an epoch and an index, and nothing is kept of readers, so any number of servers serves any
+    number of loaders, and one takes over from another. Only a request with the token is answered, for a pipeline of the
+    same fingerprint, over the same data, by the same release. Nothing that comes in is unpickled.
 
-    The token and TLS keep others from reading, and not from being a burden: a request is received as a whole before its
-    token is checked, and pyarrow sets no limit to its size. So anybody who can connect can make the server take up more
-    memory than they send. Put it on a network that you trust, or behind a proxy that limits the size of requests.
-    Readers copy only what came, and refuse answers compressed by gRPC before they are inflated. Those compressed by
-    Arrow they refuse afterwards, as pyarrow inflates them unasked. So readers should know their servers, by TLS.
+    The token and TLS keep others from reading, and not from being a burden: pyarrow receives a request of any size
+    before its token is checked. Use a network that you trust, or a proxy that limits the size of requests. Readers
+    should know their servers, by TLS: answers that Arrow has compressed are refused, but pyarrow inflates them before.
 
-    It runs from its creation to `close()`, in threads of Arrow Flight. The kernels release the GIL, but stages in
-    Python hold it; for these, start a server for each core. Needs pyarrow: `pip install ".[serve]"`.
+    It runs from its creation to `close()`, in threads of Arrow Flight. Stages in Python hold the GIL; for these, start
+    a server for each core. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
         port: 0 takes a free one, which is then the attribute `port`.
@@ -139,10 +136,9 @@ class SamplingServer(Closeable):
         """Serve health and metrics over HTTP until the server is closed; return the address.
 
         `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
-        mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
-        pipeline, and the size, hits and misses of each cache of rows or columns. Neither needs a token, as probes have
-        none, so let only those who may know these numbers reach the address. On another one than loopback, the endpoint
-        has the server's TLS.
+        mini-batches, bytes, requests in flight, errors by kind, the uptime, the pipeline's fingerprint, and the size,
+        hits and misses of each cache. Neither needs a token, as probes have none. On another address than loopback, the
+        endpoint has the server's TLS.
 
         Args:
             host: The address to listen on; by default, no other machine reaches it.
@@ -213,10 +209,7 @@ class SamplingServer(Closeable):
             traceback.print_exc()
 
     def close(self) -> None:
-        """Stop listening, and wait for the requests at work, but 10 seconds at most: a client may hold one open.
-
-        What is not answered by then is lost to its reader, which asks another server. Does nothing the second time.
-        """
+        """Stop listening, and wait for the requests at work, 10 seconds at most. Does nothing the second time."""
         self.metrics.is_closed = True
         self._server.close()
         for end in self._endpoints:
