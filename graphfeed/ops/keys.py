@@ -1,7 +1,7 @@
 """Keys of random numbers: which mini-batch is made, by which stage, and who draws outside of one."""
 
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -75,13 +75,14 @@ def draw_unkeyed() -> int:
     return int(torch.randint(1 << 62, (), generator=Unkeyed.generator))
 
 
+@dataclass(eq=False)
 class Draws:
     """Lets `draw_key` draw from a mini-batch's key, in this thread; one without gets a random key at the first draw."""
 
-    def __init__(self, key: Key | None, stage: int) -> None:
-        self.key = key
-        self.stage = stage
-        self.unnamed = UNNAMED_HOPS
+    key: Key | None
+    stage: int
+    unnamed: int = UNNAMED_HOPS
+    before: "Token[Draws | None]" = field(init=False)
 
     def __enter__(self) -> None:
         self.before = CURRENT.set(self)
