@@ -18,7 +18,7 @@ from benchmarks.timing import Times
 WORLD_SIZE = 2
 ALONE, LIMIT, EXCHANGED = "one process", "whole graph in each", "in parts, exchanged"
 AHEAD = "in parts, exchanged, rows ahead"
-"""With a window, which is for features alone."""
+"""Of features whose rows are constant: those that the next mini-batches need are asked for at once."""
 FETCHING = ", sample + fetch"
 BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SOCKET, ONE_ASKS, BOTH_ASK = "a socket on loopback", "one rank asks", "both ranks ask"

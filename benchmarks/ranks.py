@@ -34,8 +34,6 @@ from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, a
 
 THREADS = 3
 """Mini-batches that are in flight where a mini-batch waits for other ranks."""
-WINDOW = 32
-"""For how many of them rows are asked at once, where they are asked for ahead."""
 ASKED_ROWS, ASKED_TIMES = 10_000, 60
 """How many rows a question is about, and how many questions there are."""
 TIMEOUT = timedelta(minutes=20)
@@ -67,7 +65,11 @@ class Rank:
         self.peers = Peers()
         in_parts = PartitionedGraph(part, self.peers), PartitionedFeature(rows, part.book, self.peers)
         alone = whole, gf.TorchBasedFeature(features)
-        self.stored: dict[str, Stored] = {EXCHANGED: in_parts, AHEAD: in_parts, LIMIT: alone, ALONE: alone}
+        # Those that can't be written to are constant, as those of parts that are opened.
+        constant = rows.numpy().view()
+        constant.flags.writeable = False
+        ahead = in_parts[0], PartitionedFeature(gf.TorchBasedFeature(constant), part.book, self.peers)
+        self.stored: dict[str, Stored] = {EXCHANGED: in_parts, AHEAD: ahead, LIMIT: alone, ALONE: alone}
 
     def make_pipe(self, name: str, seed: int, *, fetching: bool) -> gf.Datapipe:
         """Return the pipeline of a case, with seeds of this rank."""
@@ -90,8 +92,7 @@ class Rank:
         start, cpu_start = time.perf_counter(), time.process_time()
         if self.rank == 0 or not alone:
             pipe = self.make_pipe(name, number, fetching=fetching)
-            threads, window = THREADS if name in (EXCHANGED, AHEAD) else 0, WINDOW if name == AHEAD else None
-            with gf.DataLoader(pipe, threads, seed=number, window=window) as loader:
+            with gf.DataLoader(pipe, THREADS if name in (EXCHANGED, AHEAD) else 0, seed=number) as loader:
                 for batch in loader:
                     edges += sum(hop.sampled_csc.indices.numel() for hop in batch.sampled_subgraphs)
             if not alone:
@@ -163,8 +164,7 @@ class Rank:
         distributed.barrier()
         before = traffic.exchanges, traffic.bytes_sent
         distributed.barrier()
-        window = WINDOW if name == AHEAD else None
-        for batch in gf.DataLoader(self.make_pipe(name, 0, fetching=True), 0, seed=0, window=window):
+        for batch in gf.DataLoader(self.make_pipe(name, 0, fetching=True), 0, seed=0):
             for hop in batch.sampled_subgraphs:
                 away = self.book.owners_of(hop.original_column_node_ids) != self.rank
                 # An id and a count for each column, a source and an id for each edge; all of them fit into int32.

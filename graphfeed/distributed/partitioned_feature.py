@@ -31,9 +31,12 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
 
     With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those of this
-    rank's part take none of its room, if they are in memory. With `DataLoader(window=32)`, rows are asked for that up
-    to so many mini-batches need, each row once, while earlier ones are used, and what the next ones need too stays
-    here, within `memory_limit`. No update of a row that was read so is seen later in the epoch, nor in later ones.
+    rank's part take none of its room, if they are in memory.
+
+    If the rows are constant, as those that `open_part` opens and those of files are, a loader asks for the rows that
+    the next mini-batches need together, each row once, while earlier ones are used, and what later ones need too stays
+    here, within its `memory_limit`. Owners that have updated their rows refuse that then. `DataLoader(window=32)` does
+    it for other rows too, for up to 32 mini-batches: no update of a row that was read so is seen later.
 
     Args:
         rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
@@ -144,14 +147,19 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
             future.result()
 
     def check_unchanged(self) -> None:
-        """Trust that owners have updated no rows that are read ahead, as the class says."""
+        """Leave it to the owners of constant rows to say that they have updated them."""
+
+    def is_constant(self) -> bool:
+        """Tell whether this rank's rows stay what they are; all ranks should open theirs in the same way."""
+        return self.rows.is_constant()
 
     @cached_property
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(READERS, "graphfeed-rows")
 
     def _read_into(self, out: torch.Tensor, ids: torch.Tensor, positions: torch.Tensor) -> Spans:
-        answers = list(ask_owners(self.peers, self._name, self._answer, self.book, ids, {}, {"ids": ids}))
+        options = {"constant": self.is_constant()}
+        answers = list(ask_owners(self.peers, self._name, self._answer, self.book, ids, options, {"ids": ids}))
         write_answers(answers, out, positions)
         return Spans(len(answers), ids.numel() * self.row_bytes)
 
@@ -183,7 +191,12 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         """Return True: threads ask other ranks as well as the main one does; other processes can't."""
         return True
 
-    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:  # noqa: ARG002
+    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
+        if options.get("constant") and not self.is_constant():
+            raise RuntimeError(
+                f"the rows of part {self.part} are or were updated, but another rank, whose rows are constant, keeps "
+                "those that it read; give DataLoader(window=0) on all ranks"
+            )
         return {"rows": self.rows.read(self.book.offsets_of(questions["ids"]))}
 
     def __reduce__(self) -> Any:

@@ -87,8 +87,9 @@ class DataLoader(Generic[Batch]):
         window: For how many mini-batches rows of features on disk are read at once, in the order of the file, while
             earlier ones are used. By default as many as there is memory for, if those features are larger than that; 0
             reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU. Rows of other
-            ranks are asked for in windows only if a number is given (`PartitionedFeature`). So many mini-batches are
-            also sampled at once from a graph on disk that is larger than the memory, in threads, if 8 have room there.
+            ranks that may be updated are asked for in windows only if a number is given (`PartitionedFeature`). So many
+            mini-batches are also sampled at once from a graph on disk that is larger than the memory, in threads, if 8
+            have room there.
         memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
             or a text such as "4G", and with "auto" workers also mini-batches in flight and processes. None means a
             third of what is available for the former, half for the latter. The LOCAL_WORLD_SIZE ranks of a machine

@@ -74,7 +74,7 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def fetches_in_windows(stage: Datapipe, options: LoaderOptions) -> bool:
-    return bool(options.window) and isinstance(stage, FetchesKnownRows) and bool(slow_sources(stage, options.window))
+    return options.window != 0 and isinstance(stage, FetchesKnownRows) and bool(slow_sources(stage, options.window))
 
 
 def fetch_in_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

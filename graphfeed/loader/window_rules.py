@@ -19,7 +19,7 @@ from graphfeed.loader.stages.in_windows import (
 )
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.storage.features import RowMemory, bytes_of_rows
+from graphfeed.storage.features import RemoteFeature, RowMemory, bytes_of_rows
 from graphfeed.storage.graph import Together
 
 MOST_SAMPLED = 32
@@ -98,7 +98,9 @@ def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         sources = slow_sources(stage, options.window)
         size = sum(map(bytes_of_rows, sources.values()))
         # Rows are read for all ids, also for those whose rows a GPU has: a larger cache there needs fewer reads.
-        if options.window is None and (size <= limit or bytes_of_caches(stage, sources) > limit):
+        # The rows of a disk are kept by the system where there is memory for all; nobody else keeps those of ranks.
+        kept = size <= limit and not any(isinstance(source, RemoteFeature) for source in sources.values())
+        if options.window is None and (kept or bytes_of_caches(stage, sources) > limit):
             return stage
         memory = int(min(limit, MOST_OF_ROWS * size + (1 << 20)))
         key = (options.memory, memory, stage.position, *sources, *map(id, sources.values()))

@@ -2,13 +2,23 @@ import pickle
 import threading
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartBook, PartitionedFeature, Peers, cut_rows
+from graphfeed.distributed import (
+    PartBook,
+    PartitionedFeature,
+    PartitionedGraph,
+    Peers,
+    assign_nodes,
+    cut_rows,
+    open_part,
+    write_partition,
+)
 from graphfeed.loader.profile import find_caches
 from graphfeed.storage.features import PlannedRows, feature_cache
 from tests.digests import digests
@@ -177,15 +187,59 @@ def test_windows_ask_for_rows_ahead_and_change_no_mini_batch(
                 assert rows.num_slots < remote < rows.misses
 
 
-def test_rows_are_asked_for_ahead_only_where_somebody_wants_windows_and_there_are_several_parts() -> None:
-    def work(rank: int, peers: Peers) -> list[bool]:
-        pipe = fetched("plain", rank, peers)
-        options: list[dict[str, Any]] = [{}, {"window": 0}, {"memory_limit": "1M"}, {"window": 1}]
-        explained = [gf.DataLoader(pipe, 2, **chosen).explain() for chosen in options]
-        return ["fetch_in_windows" in text for text in explained]
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """The graph and the features of `fetched` in two parts on disk."""
+    whole = joint.GRAPHS["plain"]()
+    rows = gf.TorchBasedFeature(joint.codes(torch.arange(whole.total_num_nodes)))
+    store = gf.BasicFeatureStore({("node", None, "code"): rows})
+    return write_partition(tmp_path / "parts", whole, assign_nodes(whole, 2, "hash"), 2, store)
 
-    assert in_threads(2, work) == [[False, False, False, True]] * 2
+
+def opened(root: Path, rank: int, peers: Peers) -> Any:
+    """Return the pipeline of `fetched` over a part that is opened."""
+    part, whole = open_part(root, rank), joint.GRAPHS["plain"]()
+    pipe = gf.ItemSampler(joint.items(whole), 6, shuffle=True).sample_neighbor(
+        PartitionedGraph(part.graph, peers), [3, 4]
+    )
+    return pipe.fetch_feature(part.partitioned_features(peers), ["code"])
+
+
+def test_rows_are_asked_for_ahead_where_they_are_constant_or_somebody_wants_windows_and_there_are_several_parts(
+    stored: Path,
+) -> None:
+    def explain(pipe: gf.Datapipe) -> list[bool]:
+        options: list[dict[str, Any]] = [{}, {"window": 0}, {"memory_limit": "1M"}, {"window": 1}]
+        return ["fetch_in_windows" in gf.DataLoader(pipe, 2, **chosen).explain() for chosen in options]
+
+    def work(rank: int, peers: Peers) -> list[list[bool]]:
+        return [explain(fetched("plain", rank, peers)), explain(opened(stored, rank, peers))]
+
+    assert in_threads(2, work) == [[[False, False, False, True], [True, False, True, True]]] * 2
     assert "fetch_in_windows" not in gf.DataLoader(fetched("plain", 0, None), 0, window=4).explain()
+
+
+def test_constant_rows_are_asked_for_ahead_and_refused_once_their_owner_updates_them(stored: Path) -> None:
+    expected, steps = digests(gf.DataLoader(fetched("plain", 0, None), 0, seed=3)), threading.Barrier(2, timeout=60)
+
+    def work(rank: int, peers: Peers) -> None:
+        pipe = opened(stored, rank, peers)
+        feature = pipe.features()["node", None, "code"]
+        # There is room for few rows, so that each epoch asks.
+        with gf.DataLoader(pipe, 2, seed=3, memory_limit=1_700) as loader:
+            assert digests(loader) == expected
+            steps.wait()
+            if rank == 0:
+                feature.rows.update(feature.rows.read(torch.tensor([0])) + 1, torch.tensor([0]))
+            steps.wait()
+            said = r"rows of part 0 are or were updated, but another rank, .* give DataLoader\(window=0\)"
+            with pytest.raises(RuntimeError, match=said) if rank == 1 else nullcontext():
+                list(loader)
+            steps.wait()
+        updated = feature.book.ids_of(0)[:1]
+        assert torch.equal(feature.read(updated), joint.codes(updated) + 1)
+
+    in_threads(2, work)
 
 
 class OwnStore(gf.BasicFeatureStore):

@@ -59,6 +59,19 @@ class StoredPart:
         return BasicFeatureStore(features)
 
 
+class StoredRows(TorchBasedFeature):
+    """The rows of a partition, which are constant until this process updates its copy of them."""
+
+    _changed = False
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        self._changed = True
+        super().update(value, ids)
+
+    def is_constant(self) -> bool:
+        return not self._changed
+
+
 @checked
 def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -> StoredPart:
     """Map a part of a graph. Pages are read on demand; writes to the arrays stay in this process.
@@ -138,11 +151,11 @@ def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tens
     of_type = {("node", name): graph.book_of(name) for name in to_type_dict(graph.columns.num_nodes)}
     for (name,), owners in arrays["edge_parts"].items():
         of_type["edge", name] = PartBook.from_assignment(owners, graph.book.num_parts)
-    features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
+    features: dict[tuple[str, str | None, str], StoredRows] = {}
     books: dict[FeatureKey, PartBook] = {}
     for key, rows in arrays["feature"].items():
         feature_key = FeatureKey._make(key)
-        features[feature_key] = TorchBasedFeature(rows)
+        features[feature_key] = StoredRows(rows)
         if feature_key.domain != "graph":
             books[feature_key] = of_type[feature_key[:2]]
     return StoredPart(graph, BasicFeatureStore(features), books)

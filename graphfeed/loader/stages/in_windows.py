@@ -87,9 +87,9 @@ def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
         if source is not None
         and reads_as_is(source)
         and bytes_of_rows(source)
-        # Remote rows only if a window is asked for: an owner may update them, which those that were read ahead don't
-        # see.
-        and (window is not None or not isinstance(source, RemoteFeature))
+        # Where an owner may update remote rows, which those that were read ahead don't see, only if a window is asked
+        # for.
+        and (window is not None or not isinstance(source, RemoteFeature) or source.is_constant())
     }
 
 

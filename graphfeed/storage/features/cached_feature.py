@@ -120,6 +120,10 @@ class CachedFeature(Feature):
         """Return the cache, and those of the fallback feature."""
         return [("", self._cache), *self._fallback_feature.list_caches()]
 
+    def is_constant(self) -> bool:
+        """Tell whether the fallback feature's rows stay what they are."""
+        return self._fallback_feature.is_constant()
+
     def slow_source(self) -> ReadsAhead | None:
         """Return the slow source behind the cache."""
         return self._fallback_feature.slow_source()

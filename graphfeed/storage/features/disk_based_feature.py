@@ -190,6 +190,10 @@ class DiskBasedFeature(ReadsAhead):
         """Raise an error: the file is never written to."""
         raise NotImplementedError(f"{self._path} is only read; write the new rows to a file and open that")
 
+    def is_constant(self) -> bool:
+        """Return True: the file is only read."""
+        return True
+
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the feature."""
         return self._metadata

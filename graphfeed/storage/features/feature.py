@@ -114,6 +114,10 @@ class Feature(ABC):
         """Tell whether any thread reads as well as the main one, as where a read only copies CPU memory."""
         return False
 
+    def is_constant(self) -> bool:
+        """Tell whether the rows stay what they are: no `update` has changed them, and nobody is expected to."""
+        return False
+
     def list_caches(self) -> list[tuple[str, Cache]]:
         """Return the caches that a read goes through, each with an empty name."""
         return []
@@ -351,6 +355,10 @@ class TorchBasedFeature(Shareable, Feature):
     def may_read_in_threads(self) -> bool:
         """Tell whether the tensor lies on the CPU and is not pinned: a GPU reads pinned rows from the main thread."""
         return self._tensor.device.type == "cpu" and not is_page_locked(self._tensor)
+
+    def is_constant(self) -> bool:
+        """Tell whether the rows are those of a read-only array, of which `update` makes a copy."""
+        return self._read_only
 
     def __repr__(self) -> str:
         return f"TorchBasedFeature({dtype_and_shape(self._tensor.dtype, self._tensor.shape)})"
