@@ -17,7 +17,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.rows import copy_rows, gather_parts, take_rows
+from graphfeed.ops.rows import copy_rows, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 
@@ -96,11 +96,11 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         if not in_memory:
             return torch.arange(ids.numel()), lambda _: None
-        tensors: list[torch.Tensor | None] = [None] * self.book.num_parts
-        tensors[self.part] = self.rows.read()
-        owners, offsets = self.book.locate(ids.cpu())
-        remote = torch.from_numpy(np.flatnonzero(owners.numpy() != self.part))
-        return remote, partial(gather_parts, tensors, owners, offsets)
+        here = ids.cpu()
+        is_remote = self.book.owners_of(here).numpy() != self.part
+        remote, local = (torch.from_numpy(np.flatnonzero(chosen)) for chosen in (is_remote, ~is_remote))
+        offsets, rows = self.book.offsets_of(take_rows(here, local)).long(), self.rows.read()
+        return remote, lambda out: copy_rows(rows, offsets, out, local, distinct=True)
 
     def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Ask other ranks for the rows that this one can't read; return what reads the rest and waits."""

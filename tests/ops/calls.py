@@ -186,17 +186,12 @@ def structure_calls() -> dict[str, Call]:
 def row_calls() -> dict[str, Call]:
     """Return the calls of operations on rows."""
     values, places = torch.arange(20).view(5, 4), torch.tensor([1, 3])
-    parts = {"first": values, "second": values[1:3], "owners": torch.tensor([2, 0]), "places": torch.tensor([1, 4])}
     read = {"start": 8, "ids": torch.tensor([0, 2, 2]), "out": torch.zeros(3, 2), "places": torch.tensor([2, 0, 1])}
     return {
         "clear_policy": Call(with_policy(ops.clear_policy), {"policy": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
         "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),
         "find_slots": Call(with_plan(ops.find_slots), {"ids": INDICES}),
-        "gather_parts": Call(
-            lambda first, second, **rows: ops.gather_parts([first, None, second], **rows),
-            {**parts, "out": torch.zeros(2, 4, dtype=torch.int64)},
-        ),
         "index_select": Call(ops.index_select, {"tensor": values, "index": places}),
         "new_policy": Call(ops.new_policy, {"policy": "clock", "capacity": 4}),
         "new_sets": Call(ops.new_sets, {"capacity": 70}),

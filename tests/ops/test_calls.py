@@ -85,7 +85,7 @@ def test_arguments_stay_as_they_are_but_for_those_that_are_written_to() -> None:
         run(EVERY[name], arguments)
         if not all(left.equal(right) for left, right in zip(before, run(NOTHING, arguments), strict=True)):
             written.add(name)
-    assert written == {"assign_slots", "copy_rows", "count_edges", "gather_parts", "read_rows"}
+    assert written == {"assign_slots", "copy_rows", "count_edges", "read_rows"}
 
 
 ANY: Any = ops
@@ -96,11 +96,6 @@ ROW, BYTES = torch.zeros(1, 2), torch.zeros(10, dtype=torch.uint8)
 
 def gather(index: Any, values: Any = SIX) -> Any:
     return ANY.gather_rows(values, index)
-
-
-def gather_from_parts(owners: list[int], places: list[int]) -> Any:
-    parts = [torch.zeros(size, 1) for size in (3, 0, 5)]
-    return ops.gather_parts(parts, torch.tensor(owners), torch.tensor(places), torch.zeros(2, 1))
 
 
 ROWS: list[Refusal] = [
@@ -121,14 +116,6 @@ ROWS: list[Refusal] = [
      "rows of source and out must have the same number of bytes, but have 8 and 4"),
     (lambda: ops.copy_rows(ROW, ONE, ROW, ONE + 1), IndexError, "to_rows must lie in 0 .. 0, but holds 1"),
     (lambda: ops.copy_rows(ROW, ONE + 1, ROW, ONE), IndexError, "from_rows must lie in 0 .. 0, but holds 1"),
-    (lambda: gather_from_parts([0, 3], [0, 0]), IndexError, "owners must lie in 0 .. 2, but holds 3"),
-    (lambda: gather_from_parts([0, 2], [2, 5]), IndexError, "places in part 2 must lie in 0 .. 4, but hold 5"),
-    (lambda: gather_from_parts([1, 2], [0, 0]), IndexError, "places in part 1 must lie in 0 .. -1, but hold 0"),
-    (lambda: gather_from_parts([2, 2], [4, -1]), IndexError, "places in part 2 must lie in 0 .. 4, but hold -1"),
-    (lambda: ops.gather_parts([ROW], ONE, ONE, torch.zeros(2, 2)), ValueError, "the same length, but have 1, 1 and 2"),
-    (lambda: ops.gather_parts([ROW], ONE, ONE, ROW.repeat(1, 2)[:, ::2]), ValueError, "out must be contiguous"),
-    (lambda: ops.gather_parts([ROW, ROW.double()], ONE, ONE, ROW), ValueError,
-     r"part 1 must have rows as out, torch.float32 of shape \(2,\), but has"),
     (lambda: ops.delete_rows(SIX[:1], ONE + 1), IndexError, "places must lie in 0 .. 0, but hold 1"),
     (lambda: ops.delete_rows(SIX, torch.tensor([-1, 0])), IndexError, "places must lie in 0 .. 5, but hold -1"),
     (lambda: ops.delete_from_columns(TWO + 3, ONE + 3), IndexError, "places must lie in 0 .. 2, but hold 3"),

@@ -26,7 +26,6 @@ from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import (
     copy_rows,
     gather_long_lived,
-    gather_parts,
     gather_rows,
     index_select,
     take_rows,
@@ -51,7 +50,7 @@ __all__ = [
     "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
     "Each", "Found", "Noted", "PolicyState", "RowPlan", "begin_window", "clear_policy", "clear_sets",
     "copy_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots",
-    "gather_by_page", "gather_each_by_page", "gather_long_lived", "gather_parts", "gather_rows",
+    "gather_by_page", "gather_each_by_page", "gather_long_lived", "gather_rows",
     "index_select", "new_policy", "new_row_plan", "new_sets", "note_rows", "place_rows",
     "policy_bytes", "read_blocks", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
     "row_plan_bytes", "take_rows", "take_small",

@@ -1,12 +1,9 @@
-"""Gathers rows of a tensor by index, or of several tensors, and copies rows from index to index."""
+"""Gathers rows of a tensor by index, and copies rows from index to index."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import bounds, check_bounds, check_ids, check_tensors, check_vector
 from graphfeed.ops.arguments import bounds as bounds_of
@@ -121,77 +118,6 @@ def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         tensor([7, 5])
     """
     return take_rows_at("tensor", tensor, index)
-
-
-OWNER_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
-ABSENT = -1
-"""Stands for the number of rows of a tensor that is not there."""
-
-
-def gather_parts(
-    parts: Sequence[torch.Tensor | None], owners: torch.Tensor, places: torch.Tensor, out: torch.Tensor
-) -> None:
-    """Copy `out[i] = parts[owners[i]][places[i]]`; where a part is None, the row of `out` stays as it is.
-
-    Args:
-        parts: Tensors on the CPU, of the same dtype and shape of a row.
-        owners, places: The part of each row, in `0 .. len(parts) - 1`, and the place in its part, int32 or int64.
-        out: Written; contiguous, shape (len(owners), ...), of the dtype of the parts.
-
-    Raises:
-        IndexError: There is no such part, or no such row in it.
-        ValueError: The lengths, or the rows of parts and output, differ; or `out` is not contiguous.
-
-    Example:
-        >>> out, parts = torch.zeros(3, 1), [torch.tensor([[1.0], [2.0]]), None, torch.tensor([[3.0]])]
-        >>> gather_parts(parts, torch.tensor([2, 1, 0]), torch.tensor([0, 5, 1]), out)
-        >>> out.flatten().tolist()
-        [3.0, 0.0, 2.0]
-    """
-    check_vector("owners", owners, OWNER_DTYPES)
-    check_vector("places", places)
-    present = {number: part for number, part in enumerate(parts) if part is not None}
-    check_tensors(out=out, **{f"parts[{number}]": part for number, part in present.items()})
-    if not owners.numel() == places.numel() == out.shape[0]:
-        raise ValueError(
-            f"owners, places and out must have the same length, but have {owners.numel()}, {places.numel()} and "
-            f"{out.shape[0]}"
-        )
-    if not out.is_contiguous():
-        raise ValueError(f"out must be contiguous, but has strides {out.stride()}; write to a copy")
-    check_ids("owners", owners, len(parts), IndexError)
-    for number, part in present.items():
-        if (part.dtype, part.shape[1:]) != (out.dtype, out.shape[1:]):
-            raise ValueError(
-                f"part {number} must have rows as out, {out.dtype} of shape {tuple(out.shape[1:])}, but has "
-                f"{part.dtype} of shape {tuple(part.shape[1:])}"
-            )
-    named = {f"part_{number}": part for number, part in present.items()}
-    module = kernels("rows.gather", out, owners=owners, places=places, **named)
-    held = {number: flat_bytes(part) for number, part in present.items()}
-    memory, offsets = span([part.numpy() for part in held.values()])
-    starts = np.zeros(len(parts), np.int64)
-    starts[list(held)] = offsets
-    sizes = np.array([ABSENT if part is None else part.shape[0] for part in parts], np.int64)
-    numbers = owners.to(torch.uint8 if len(parts) <= 1 << 8 else torch.int32).contiguous()
-    arrays = numbers, as_int64(places, out), out[:1].nbytes, flat_bytes(out)
-    done = module.gather_parts(memory, starts, sizes, *arrays)
-    if done < places.numel():
-        owner = int(numbers[done])
-        raise IndexError(f"places in part {owner} must lie in 0 .. {sizes[owner] - 1}, but hold {int(places[done])}")
-
-
-def span(parts: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], list[int]]:
-    """Return a view of all memory from the first to the last of some arrays, and where each begins in it."""
-    addresses = [part.ctypes.data if part.size else None for part in parts]
-    filled = [address for address in addresses if address is not None]
-    if not filled:
-        return np.empty(0, np.uint8), [0] * len(parts)
-    low = min(filled)
-    size = max(part.ctypes.data + part.size for part in parts if part.size) - low
-    # A kernel takes arrays and no addresses. What lies between the arrays is not theirs: nothing may read or write it.
-    memory = as_strided(parts[addresses.index(low)], (size,), (1,))
-    return memory, [0 if address is None else address - low for address in addresses]
 
 
 def copy_rows(

@@ -15,7 +15,6 @@ from graphfeed.ops import (
     delete_rows,
     gather_by_page,
     gather_each_by_page,
-    gather_parts,
     match_pairs,
 )
 from graphfeed.ops.cpu.pages import BLOCK, CHUNK, PAGE
@@ -26,9 +25,6 @@ from tests.ops.devices import Device, Put, results
 from tests.ops.graphs import ID_DTYPES
 from tests.refusals import check_refused
 
-SIZES = [3, 0, 5]
-"""Of the tensors that `gather_parts` gathers from."""
-ROWS = st.lists(st.sampled_from([(owner, place) for owner, size in enumerate(SIZES) for place in range(size)]))
 COUNTS = st.lists(st.integers(0, 5), max_size=8)
 
 
@@ -69,36 +65,6 @@ def test_other_dtypes_of_as_many_bytes_keep_their_bits() -> None:
 def test_rows_without_bytes_are_no_trouble() -> None:
     copy_rows(torch.zeros(2, 0), torch.tensor([1]), torch.zeros(2, 0), torch.tensor([0]))
     copy_rows(torch.zeros(2, 3), torch.tensor([1]), torch.zeros(0, 3), torch.tensor([-1]))
-
-
-@pytest.mark.parametrize("dtypes", [(torch.uint8, torch.int32), (torch.int32, torch.int64)], ids=str)
-@given(
-    rows=ROWS,
-    missing=st.sampled_from([None, 0, 2]),
-    kind=st.sampled_from([(1, torch.bool), (0, torch.int64), (3, torch.int16), (70, torch.float64)]),
-)
-def test_each_row_comes_from_its_part(
-    dtypes: tuple[torch.dtype, torch.dtype],
-    rows: list[tuple[int, int]],
-    missing: int | None,
-    kind: tuple[int, torch.dtype],
-) -> None:
-    width, dtype = kind
-    values = torch.arange(8 * width).view(8, width).to(dtype)
-    # The second half of wider rows, which are not contiguous.
-    parts = [part.repeat(1, 2)[:, width:] for part in torch.split(values, SIZES)]
-    out = torch.ones(len(rows), width, dtype=dtype)
-    wanted = [out[at] if owner == missing else parts[owner][place] for at, (owner, place) in enumerate(rows)]
-    owners, places = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2).unbind(1)
-    given = [None if number == missing else part for number, part in enumerate(parts)]
-    gather_parts(given, owners.to(dtypes[0]), places.to(dtypes[1]), out)
-    assert torch.equal(out, torch.stack(wanted) if wanted else out)
-
-
-def test_there_may_be_more_parts_than_a_byte_counts() -> None:
-    parts, out = [torch.tensor([[number]]) for number in range(300)], torch.zeros(2, 1, dtype=torch.int64)
-    gather_parts(parts, torch.tensor([299, 1]), torch.tensor([0, 0]), out)
-    assert out.tolist() == [[299], [1]]
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)

@@ -1,6 +1,6 @@
 """Kernels that copy rows by index."""
 
-from graphfeed.ops.cpu.jit import AHEAD, EdgeTypes, Int64s, UInt8s, Words, copy_bytes, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt8s, Words, copy_bytes, kernel, prefetch
 
 ROWS_AHEAD = 8
 LINE_BYTES = 64
@@ -24,28 +24,6 @@ def gather_rows(values: UInt8s, index: Int64s, row_bytes: int, out: UInt8s) -> N
         for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
             prefetch(values, coming + line)
         copy_bytes(out, row * row_bytes, values, index[row] * row_bytes, row_bytes)
-
-
-@kernel
-def gather_parts(
-    memory: UInt8s, starts: Int64s, sizes: Int64s, owners: EdgeTypes, places: Int64s, row_bytes: int, out: UInt8s
-) -> int:
-    """Copy rows of `row_bytes` bytes; return how many rows were done before one that lies outside of its part."""
-    # `memory` is all from the first part to the last one, and whatever lies between them.
-    last = places.size - 1
-    for row in range(places.size):
-        ahead = min(row + ROWS_AHEAD, last)
-        coming = starts[owners[ahead]] + places[ahead] * row_bytes
-        for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
-            prefetch(memory, coming + line)
-        owner, place = owners[row], places[row]
-        # The rows of such a part are left out.
-        if sizes[owner] < 0:
-            continue
-        if place < 0 or place >= sizes[owner]:
-            return row
-        copy_bytes(out, row * row_bytes, memory, starts[owner] + place * row_bytes, row_bytes)
-    return places.size
 
 
 @kernel
