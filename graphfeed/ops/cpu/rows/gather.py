@@ -40,8 +40,7 @@ def copy_rows(
     last = from_rows.size - 1
     for row in range(from_rows.size):
         coming = from_rows[min(row + ROWS_AHEAD, last)] * row_bytes
-        for line in range(0, row_bytes, LINE_BYTES):
+        for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
             prefetch(source, coming + line)
-        prefetch(source, coming + row_bytes - 1)
         if to_rows[row] >= 0:
             copy_bytes(out, to_rows[row] * row_bytes, source, from_rows[row] * row_bytes, row_bytes)
