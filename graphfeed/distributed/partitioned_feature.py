@@ -96,11 +96,14 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         if not in_memory:
             return torch.arange(ids.numel()), lambda _: None
-        here = ids.cpu()
+        here, rows = ids.cpu(), self.rows.read()
         is_remote = self.book.owners_of(here).numpy() != self.part
-        remote, local = (torch.from_numpy(np.flatnonzero(chosen)) for chosen in (is_remote, ~is_remote))
-        offsets, rows = self.book.offsets_of(take_rows(here, local)).long(), self.rows.read()
-        return remote, lambda out: copy_rows(rows, offsets, out, local, distinct=True)
+
+        def write_local(out: torch.Tensor) -> None:
+            local = torch.from_numpy(np.flatnonzero(~is_remote))
+            copy_rows(rows, self.book.offsets_of(take_rows(here, local)).long(), out, local, distinct=True)
+
+        return torch.from_numpy(np.flatnonzero(is_remote)), write_local
 
     def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Ask other ranks for the rows that this one can't read; return what reads the rest and waits."""
