@@ -75,7 +75,6 @@ def table(
 
 
 def unevenness(counts: Sequence[int]) -> float:
-    """Return the largest count over the mean."""
     return max(counts) * len(counts) / max(sum(counts), 1) if sum(counts) else 1.0
 
 

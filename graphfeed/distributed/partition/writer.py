@@ -90,7 +90,6 @@ class Rows(NamedTuple):
     """The owner."""
 
     def pieces(self, most: int) -> Iterator[torch.Tensor]:
-        """Yield the ids of the rows, ascending, at most so many at a time."""
         values = map_npy(self.file)[slice(*self.bounds)]
         for low in range(0, len(values), BLOCK_NODES):
             ids = low + np.flatnonzero(values[low : low + BLOCK_NODES] == self.part)

@@ -297,7 +297,6 @@ class DistNeighborSampler:
         return self._sample(lambda pipe: self.append_links_to(pipe, negatives), random_links(inputs))
 
     def _sample(self, append: Callable[[Datapipe], Datapipe], minibatch: MiniBatch) -> Any:
-        """Return what is sampled around the seeds of one mini-batch, with random draws."""
         output = call_stages(append(IterableSource([])), minibatch).output
         return output if self.device is None else move(output, self.device)
 

@@ -37,7 +37,6 @@ class PartEdges(NamedTuple):
     """The number of sources and of destinations."""
 
     def in_order(self) -> torch.Tensor:
-        """Return the permutation that puts the edges in the order of the whole graph."""
         keys = self.ids if self.order is None else self.order
         if keys.shape != self.ids.shape:
             raise ValueError(f"{ORDER} of edges must have shape {tuple(self.ids.shape)}, but has {tuple(keys.shape)}")

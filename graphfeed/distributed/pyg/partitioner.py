@@ -106,7 +106,6 @@ def reads_of(table: Any, belongs: Callable[[str], bool], count: int) -> dict[str
 
 
 def name_of_times(*attributes: Mapping[str, Any]) -> str:
-    """Return the name under which some attributes have the times of edges."""
     names = {name for by_name in attributes for name in by_name}
     return TIME if TIME in names and EDGE_TIME not in names else EDGE_TIME
 

@@ -16,12 +16,6 @@ PLAINTEXT = ("grpc://", "tcp://")
 
 
 def parse_address(address: Any) -> tuple[str, int]:
-    """Return the host and the port of an address; that of IPv6 has its host in brackets, which are left out.
-
-    Example:
-        >>> parse_address("127.0.0.1:50051"), parse_address("[::1]:50051")
-        (('127.0.0.1', 50051), ('::1', 50051))
-    """
     if not isinstance(address, str):
         raise TypeError(f"an address must be a text as '127.0.0.1:50051', but is {brief(address)}")
     host, _, port = address.rpartition(":")
@@ -35,12 +29,6 @@ def parse_address(address: Any) -> tuple[str, int]:
 
 
 def join_address(host: Any, port: Any) -> str:
-    """Return the address of a host and a port.
-
-    Example:
-        >>> join_address("::1", 50051)
-        '[::1]:50051'
-    """
     if not isinstance(host, str):
         raise TypeError(f"host must be a text as '127.0.0.1' or '::1', but is {brief(host)}")
     check_count("port", port, 0)
@@ -50,7 +38,6 @@ def join_address(host: Any, port: Any) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -58,14 +45,8 @@ def is_loopback(host: str) -> bool:
 
 
 def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
-    """Return an address as "host:port", unless others could read what is sent there.
-
-    Messages say by `option` how TLS is asked for; its first word is the parameter's name.
-
-    Example:
-        >>> check_encryption("grpc://10.0.0.2:50051", "tls=(certificate, key)", has_tls=False)
-        '10.0.0.2:50051'
-    """
+    """Return an address as "host:port", unless others could read what is sent there."""
+    # Messages say by `option` how TLS is asked for; its first word is the parameter's name.
     is_plaintext = isinstance(address, str) and address.startswith(PLAINTEXT)
     bare = address.partition("://")[2] if is_plaintext else address
     name = option.partition("=")[0]
@@ -86,7 +67,6 @@ def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
 
 
 def check_token(token: str | None) -> str:
-    """Return a token that can be sent as a header."""
     if token is not None and not isinstance(token, str):
         raise TypeError(f"token must be a text, but is a {type(token).__name__}")
     if not token or not token.isascii() or not token.isprintable() or token != token.strip():
@@ -119,7 +99,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server_context(tls: tuple[bytes, bytes]) -> ssl.SSLContext:
-    """Return the TLS context of a server, from its certificate chain and its private key."""
     return with_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls)
 
 

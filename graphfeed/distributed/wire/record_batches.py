@@ -115,17 +115,14 @@ UNPACK: dict[str, Callable[[list[Any], dict[str, torch.Tensor]], Any]] = {
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
-    """Return a module of pyarrow's."""
     return import_optional(module, "a sampling server", install_hint("serve"))
 
 
 def to_batch(kind: str, value: Any) -> Any:
-    """Return a value, and its kind in a word, as a record batch, which is sent straight from the tensors' memory.
-
-    It has one column, whose buffers are a header and the tensors, small ones first; a column for each tensor would take
-    both sides several times as long. Each buffer takes up whole cache lines of what is sent, so that a reader copies
-    many at once. The one row is empty: a record batch without rows is not sent.
-    """
+    """Return a value, and its kind in a word, as a record batch, which is sent straight from the tensors' memory."""
+    # It has one column, whose buffers are a header and the tensors, small ones first; a column for each tensor would
+    # take both sides several times as long. Each buffer takes up whole cache lines of what is sent, so that a reader
+    # copies many at once. The one row is empty: a record batch without rows is not sent.
     arrow = import_arrow()
     tree, tensors = pack_value(value)
     in_order = dict(sorted(tensors.items(), key=lambda item: size_class(item[1].nbytes)))
@@ -152,11 +149,8 @@ def size_class(size: int) -> int:
 
 
 def from_batch(batch: Any) -> tuple[Any, Any]:
-    """Return the kind and the value of a record batch, whose tensors are this process's own.
-
-    Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
-    A tensor that is kept keeps the block that it is in: see `copy_tensors`.
-    """
+    """Return the kind and the value of a record batch, whose tensors are this process's own."""
+    # Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into the pool's.
     if batch is not None:
         check_schema(batch.schema)
     try:
