@@ -80,8 +80,8 @@ class FillData(Transform):
         tables = tables_of(data)
         nodes, edges = tables.nodes, tables.edges
         if typed:  # the template need not have all types
-            nodes = {of_type: data[of_type] for of_type in dict.fromkeys([*nodes, *output.node])}
-            edges = {of_type: data[of_type] for of_type in dict.fromkeys([*edges, *output.row])}
+            nodes.update({of_type: data[of_type] for of_type in output.node if of_type not in nodes})
+            edges.update({of_type: data[of_type] for of_type in output.row if of_type not in edges})
         for node_type, table in nodes.items():
             self.fill_nodes(table, minibatch, node_type)
         for edge_type, table in edges.items():

@@ -2,55 +2,48 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Int64Matrix, Int64s, kernel
-
-SHIFT = 32
-"""A key has a node in its upper bits; below is the place of an edge, where the reverse of all come behind them."""
-BELOW = (1 << SHIFT) - 1
+from graphfeed.ops.cpu.jit import Int32s, Int64Matrix, Int64s, kernel
 
 
 @kernel
-def sort_mirrored(sources: Int64s, destinations: Int64s, ends: Int64Matrix, by_source: Int64s, keys: Int64s) -> int:
+def sort_mirrored(both: Int64s, bounds: Int64s, ends: Int64s, latest: Int32s, order: Int32s, places: Int32s) -> int:
     """Sort edges and their reverse by source, then by destination, each pair once; return how many are left out."""
-    # With its reverse, a node has as many edges from it as to it, so both orders have their parts at the same places.
-    # `ends` comes zeroed. Behind a 0, it gets the ends of parts: in the first order, and in the second without gaps.
-    count, total, left_out = sources.size, np.int64(0), np.int64(0)
-    for edge in range(count):
-        ends[0, sources[np.uintp(edge)] + 1] += 1
-        ends[0, destinations[np.uintp(edge)] + 1] += 1
-    for node in range(1, ends.shape[1]):
-        degree = ends[0, node]
-        ends[0, node] = ends[1, node] = total
+    # `both` has all sources and then all destinations, which are the sources of the reverse. With its reverse, a node
+    # has as many edges from it as to it, so both orders have its part at the same place. `bounds` comes zeroed, and
+    # gets those of all parts; `ends` gets where what is left in the second order ends.
+    count, total, left_out = both.size // 2, np.int64(0), np.int64(0)
+    for place in range(both.size):
+        bounds[np.uintp(both[np.uintp(place)] + 1)] += 1
+    for node in range(ends.size):
+        degree = bounds[node + 1]
+        bounds[node + 1] = ends[node] = total
+        latest[node] = -1
         total += degree
-    for edge in range(count):
-        node = sources[np.uintp(edge)] + 1
-        by_source[np.uintp(ends[0, node])] = destinations[np.uintp(edge)] << SHIFT | edge
-        ends[0, node] += 1
-    for edge in range(count):
-        node = destinations[np.uintp(edge)] + 1
-        by_source[np.uintp(ends[0, node])] = sources[np.uintp(edge)] << SHIFT | count + edge
-        ends[0, node] += 1
-    for source in range(ends.shape[1] - 1):
-        for place in range(ends[0, source], ends[0, source + 1]):
-            node = (by_source[np.uintp(place)] >> SHIFT) + 1
-            end = ends[1, node]
+    for place in range(both.size):
+        node = np.uintp(both[np.uintp(place)] + 1)
+        order[np.uintp(bounds[node])] = place
+        bounds[node] += 1
+    for source in range(ends.size):
+        for at in range(bounds[source], bounds[source + 1]):
+            place = np.int64(order[np.uintp(at)])
+            node = np.uintp(both[np.uintp(place + count if place < count else place - count)])
             # Of equal pairs, which come one after the other, the first one stays.
-            if end > ends[0, node - 1] and keys[np.uintp(end - 1)] >> SHIFT == source:
+            if latest[node] == source:
                 left_out += 1
                 continue
-            keys[np.uintp(end)] = source << SHIFT | by_source[np.uintp(place)] & BELOW
-            ends[1, node] = end + 1
+            latest[node] = source
+            places[np.uintp(ends[node])] = place
+            ends[node] += 1
     return left_out
 
 
 @kernel
-def fill_mirrored(ends: Int64Matrix, keys: Int64s, ids: Int64s, out: Int64Matrix) -> None:
-    """Write both ends and the id of each edge, by its key."""
+def fill_mirrored(both: Int64s, ids: Int64s, bounds: Int64s, ends: Int64s, places: Int32s, out: Int64Matrix) -> None:
+    """Write both ends and the id of each edge, by its place."""
     at, count = np.int64(0), ids.size
-    for node in range(ends.shape[1] - 1):
-        for place in range(ends[0, node], ends[1, node + 1]):
-            key = keys[np.uintp(place)]
-            edge = key & BELOW
-            out[0, at], out[1, at] = key >> SHIFT, node
-            out[2, at] = ids[np.uintp(edge if edge < count else edge - count)]
+    for node in range(ends.size):
+        for number in range(bounds[node], ends[node]):
+            place = np.int64(places[np.uintp(number)])
+            out[0, np.uintp(at)], out[1, np.uintp(at)] = both[np.uintp(place)], node
+            out[2, np.uintp(at)] = ids[np.uintp(place if place < count else place - count)]
             at += 1
