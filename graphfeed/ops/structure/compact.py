@@ -96,10 +96,10 @@ def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Mark
         places = torch.searchsorted(before, places, right=True)
         nodes = nodes._replace(positions=places, num_neighbors=before[-1:])
     rows, local = (buffers.empty(size, ids.dtype, ids.device) for _ in range(2))
-    sizes = torch.empty(2, dtype=torch.int64, device=ids.device)
-    module.relabel(nodes, rows, local, sizes)
+    ends = torch.empty(4, dtype=torch.int64, device=ids.device)
+    module.relabel(nodes, rows, local, ends, ends[1:], ends[2:])
     # One transfer for all numbers, because each would wait for the device.
-    count, distinct, least = torch.cat([sizes, ids.amin(0, keepdim=True)]).tolist()
+    count, distinct, least = torch.cat([ends[1:3], ids.amin(0, keepdim=True)]).tolist()
     return Marked(places[:count], rows[:distinct], local[:count], least)
 
 

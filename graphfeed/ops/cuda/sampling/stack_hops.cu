@@ -1,13 +1,12 @@
 #include "arrays.cuh"
 
-// Copy the seeds, with -1 in place of those that are no nodes, of which `is_wrong` tells. Seeds of several types come
-// type after type, with ids inside of it, and become ids of all nodes.
+// Copy the seeds, with -1 in place of those that are no nodes, of which `is_wrong` tells. They come type after type,
+// with ids inside of it, and become ids of all nodes.
 extern "C" __global__ void clean_seeds(
-    Ints seeds, i64 num_seeds, i64 num_nodes, const i64 *seed_starts, const i64 *first_ids, i64 kinds, OutInts clean,
-    i64 *is_wrong) {
+    Ints seeds, i64 num_seeds, const i64 *seed_starts, const i64 *first_ids, i64 kinds, OutInts clean, i64 *is_wrong) {
     EACH(item, num_seeds) {
-        i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0, first = kinds ? first_ids[kind] : 0;
-        i64 node = seeds[item], size = kinds ? first_ids[kind + 1] - first : num_nodes;
+        i64 kind = part_of(seed_starts, kinds, item), first = first_ids[kind], node = seeds[item];
+        i64 size = first_ids[kind + 1] - first;
         bool is_node = node >= 0 && node < size;
         if (!is_node) atomicMax(is_wrong, 1ll);
         clean.put(item, is_node ? first + node : -1);
@@ -20,10 +19,10 @@ extern "C" __global__ void clean_seeds(
 extern "C" __global__ void append_rows(
     Ints seeds, i64 most_seeds, const i64 *num_seeds, Ints sources, const i64 *at, const i64 *offsets, i64 most_edges,
     const i64 *times, const i64 *windows, const i64 *edge_times, const i64 *times_at, OutInts rows, OutInts local,
-    i64 *row_times, i64 *row_windows, i64 *sizes) {
+    i64 *row_times, i64 *row_windows, i64 *edge_ends, i64 *row_ends, i64 *next_ends) {
     i64 columns = counted(num_seeds, most_seeds), edges = offsets[most_seeds];
     EACH(row, most_seeds + most_edges) {
-        if (row == 0) sizes[0] = edges, sizes[1] = columns + edges;
+        if (row == 0) edge_ends[1] = edges, row_ends[1] = columns + edges, next_ends[1] = columns + edges + 1;
         i64 edge = row - columns, column = 0, time = 0;
         bool is_row = edge < edges;
         if (is_row) {

@@ -78,13 +78,13 @@ extern "C" __global__ void count_rows(
 }
 
 // `before` holds how many new nodes come before each neighbour; adding the type's `shifts` makes it a position. Without
-// types (no `kinds`), the shift is the number of seeds, and the numbers of neighbours and of rows go to `sizes`. With
-// `first_ids`, the rows' ids inside their node type go to `own_ids`.
+// types (no `kinds`), the shift is the number of seeds, and where neighbours, rows and the next hop's column starts end is
+// written, unless nobody asks. With `first_ids`, the rows' ids inside their node type go to `own_ids`.
 extern "C" __global__ void place_nodes(
     Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors, const i64 *slots,
     Ints keys, Ints first, const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds,
     const i64 *neighbor_starts, const i64 *sources, const i64 *shifts, i64 edge_types, const i64 *first_ids,
-    OutInts rows, OutInts own_ids, OutInts local, i64 *sizes) {
+    OutInts rows, OutInts own_ids, OutInts local, i64 *edge_ends, i64 *row_ends, i64 *next_ends) {
     i64 last_seed = counted(num_seeds, most_seeds), last_edge = counted(num_neighbors, most_neighbors);
     auto write_row = [&](i64 kind, i64 place, i64 node) {
         i64 row = (kinds ? row_starts[kind] : 0) + place;
@@ -92,7 +92,11 @@ extern "C" __global__ void place_nodes(
         if (first_ids) own_ids.put(row, node - first_ids[kind]);
     };
     EACH(item, most_seeds + most_neighbors) {
-        if (item == 0 && sizes) sizes[0] = last_edge, sizes[1] = last_seed + before[most_neighbors];
+        if (item == 0 && row_ends) {
+            i64 count = last_seed + before[most_neighbors];
+            row_ends[1] = count;
+            if (next_ends) edge_ends[1] = last_edge, next_ends[1] = count + 1;
+        }
         if (item < most_seeds) {
             if (item >= last_seed) continue;
             i64 kind = kinds ? part_of(seed_starts, kinds, item) : 0;

@@ -12,7 +12,7 @@ def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
     nodes = HopNodes(seeds, neighbors, neighbors.numel())
     if row_starts.numel() == 2 and parts[-1].numel() == 1:
         row_starts[0], starts = 0, torch.zeros(2, dtype=torch.int64, device=seeds.device)
-        relabel(nodes, rows, local, starts)
+        relabel(nodes, rows, local, None, starts, None)
         row_starts[1:].copy_(starts[1:])
         return
     joined = [*parts, torch.empty_like(parts[-1]), row_starts]

@@ -50,9 +50,13 @@ class HopTypes(NamedTuple):
     """Written: the parts of the next hop."""
 
 
-def relabel(nodes: HopNodes, rows: torch.Tensor, local: torch.Tensor, sizes: torch.Tensor) -> None:
-    """Write each node once, seeds first, the neighbours as positions among these, and how many of both there are."""
-    _place(nodes, _enter(nodes), (None, None, 0, None, None, None, 0, None), (rows, None, local, sizes))
+def relabel(nodes: HopNodes, rows: torch.Tensor, local: torch.Tensor, *ends: torch.Tensor | None) -> None:
+    """Write each node once, seeds first, the neighbours as positions among these, and where the one type ends.
+
+    There are three ends, each written behind the first number of an array, which may be None: that of the neighbours,
+    of the rows, and of the next hop's column starts.
+    """
+    _place(nodes, _enter(nodes), (None, None, 0, None, None, None, 0, None), (rows, None, local, *ends))
 
 
 def relabel_by_type(
@@ -67,7 +71,7 @@ def relabel_by_type(
         edge_types, types.neighbor_starts, types.shifts, types.row_starts, types.next_parts,
     )  # fmt: skip
     given = types.seed_starts, types.row_starts, kinds, types.neighbor_starts, types.sources, types.shifts, edge_types
-    _place(nodes, table, (*given, types.first_ids), (rows, own_ids, local, None))
+    _place(nodes, table, (*given, types.first_ids), (rows, own_ids, local, None, None, None))
 
 
 def new_slots(counts: Sequence[int], ids: torch.Tensor) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 from graphfeed.ops.backend import as_int64, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu, typed_hops_on_gpu
+from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
 from graphfeed.ops.sampling.hops.hop_graph import (
     HopGraph,
@@ -146,10 +146,7 @@ class PreparedHops:
         if not (graph.indptr.is_cpu and graph.indices.is_cpu and seeds[0].is_cpu):
             if on_gpu(seeds[0]) and (moments is None or graph.types is None):
                 check_rows_on_gpu(drawing, moments)
-                if graph.types is not None:
-                    return typed_hops_on_gpu(graph, seeds, self.wanted, keys, drawing, read)
-                wanted = list(zip(self.most, keys, strict=True))
-                return hops_on_gpu(graph, seeds[0], wanted, drawing, moments, read)
+                return hops_on_gpu(graph, seeds, self.wanted, keys, drawing, moments, read)
             package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
         if self.passed is None or self.recipe is None:
