@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -36,8 +36,8 @@ STORE_SECONDS = 5.0
 """How much longer than it is to wait for ranks the store may take to say that they are missing."""
 CHECK_SECONDS = 0.1
 """How often a wait looks whether the program has failed."""
-LOOK_SECONDS = 0.02
-"""How often a rank looks in the store whether another one has come."""
+LOOK_SECONDS, SELDOM_SECONDS = 0.02, 0.2
+"""How often a rank looks in the store whether another one has come: at first, and after some seconds."""
 TELL_SECONDS = 0.5
 """How long it may take to say in the store who is lost, and to find there what another rank has said."""
 
@@ -233,18 +233,19 @@ class Meeting:
             return
         try:
             self._register(presence)
-            missing = deque(rank for rank in range(self.world_size) if rank != self.rank)
+            come, pause = 0, LOOK_SECONDS
             # Not the store's own wait(), which would keep the store from the process's other threads.
             while not self._over.is_set():
                 if said := self._find_lost():
                     raise said
                 self._answered = time.monotonic()
-                if missing and self.store.check([f"here/{missing[0]}"]):
-                    rank = missing.popleft()
-                    self._found.put((rank, Presence(*json.loads(self.store.get(f"here/{rank}")))))
+                if self.store.check([f"come/{come + 1}"]):
+                    come, rank = come + 1, int(self.store.get(f"come/{come + 1}"))
+                    if rank != self.rank:
+                        self._found.put((rank, Presence(*json.loads(self.store.get(f"here/{rank}")))))
                 else:
-                    missing.rotate(-1)  # ranks come in any order
-                    self._over.wait(LOOK_SECONDS)
+                    self._over.wait(pause)
+                    pause = min(pause * 1.02, SELDOM_SECONDS)
         except Exception as error:
             self._found.put(error)
 
@@ -265,6 +266,8 @@ class Meeting:
                 "again"
             )
         self.store.set(own, json.dumps(presence))
+        # The n-th to come, so that who waits asks for one key, whoever is missing.
+        self.store.set(f"come/{self.store.add('come', 1)}", str(self.rank))
 
     def _tell_lost(self, rank: int, how: str) -> None:
         with suppress(Exception):  # the store may be lost with the rank
@@ -279,8 +282,10 @@ class Meeting:
 
     def reason_of(self, lost: LostError) -> LostError:
         """Return what the store says of who was lost first, or else what is given."""
+        # Without the store, which rank 0 has unless it is torchrun's, torch would print a trace of its own.
+        by_agent = self.point is None and "TORCHELASTIC_USE_AGENT_STORE" in os.environ
         with suppress(Exception):
-            return call_within(TELL_SECONDS, self._find_lost, "") or lost
+            return (call_within(TELL_SECONDS, self._find_lost, "") if lost.rank or by_agent else None) or lost
         return lost
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -228,11 +229,11 @@ class FreezesLater(FrozenStore):
     """Answers until rank 0 is found."""
 
     def check(self, *keys: object) -> bool:
-        return keys == (["here/0"],) or (self.is_found and bool(self.wait()))
+        return keys == (["come/1"],) or (self.is_found and bool(self.wait()))
 
-    def get(self, *_: object) -> str:
-        self.is_found = True
-        return json.dumps(["", ["", 0], "", False])
+    def get(self, key: str) -> str:
+        self.is_found = key == "here/0"
+        return json.dumps(["", ["", 0], "", False]) if self.is_found else "0"
 
     is_found = False
     add, compare_set, set = (lambda *_: 1), (lambda *_: RELEASE.encode()), (lambda *_: None)
@@ -252,6 +253,16 @@ def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch:
             frozen.gather(lambda _: (("", 0), "", False), heart, welcome, 60)
     store.ended.set()
     heart.close()
+
+
+def test_the_store_is_asked_why_a_rank_is_lost_unless_it_is_the_one_with_the_store() -> None:
+    store, lost = MagicMock(), [LostError(rank, "its connection ended") for rank in range(2)]
+    store.get.return_value = json.dumps([2, "its program failed"])
+    meeting = Meeting(2, 3, MeetingPoint("127.0.0.1", 1, 2, 3))
+    meeting.store = store
+    assert meeting.reason_of(lost[0]) is lost[0]
+    store.check.assert_not_called()
+    assert str(meeting.reason_of(lost[1])) == "rank 2: its program failed"
 
 
 def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:
