@@ -35,6 +35,18 @@ def list_names() -> list[str]:
     return sorted({*FLUENT, *ENTRY_POINTS["stages"]})
 
 
+class UnknownStage(AttributeError):
+    """An AttributeError that looks for near names once it is read: loaders ask each stage for what most don't have."""
+
+    def __str__(self) -> str:
+        owner, name = self.args
+        hint = nearest(name, list_names()) or (
+            f"; stages are {list_names()}; transform(function) takes any function, and class "
+            "MyStage(graphfeed.Transform, name='my_stage') adds one, which torch's functional_datapipe does not"
+        )
+        return f"{owner!r} has no attribute or stage {name!r}{hint}"
+
+
 class Fluent:
     """Finds fluent names among the attributes of a pipeline."""
 
@@ -48,11 +60,7 @@ class Fluent:
                 f"the field {name!r} of {type(self).__name__!r} was not set: let its __init__ call super().__init__("
                 "datapipe), or write fields instead of an __init__"
             )
-        hint = nearest(name, list_names()) or (
-            f"; stages are {list_names()}; transform(function) takes any function, and class "
-            "MyStage(graphfeed.Transform, name='my_stage') adds one, which torch's functional_datapipe does not"
-        )
-        raise AttributeError(f"{type(self).__name__!r} has no attribute or stage {name!r}{hint}")
+        raise UnknownStage(type(self).__name__, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *list_names()})

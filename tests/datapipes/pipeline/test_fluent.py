@@ -1,5 +1,7 @@
 import ast
+import difflib
 import inspect
+import pickle
 import pydoc
 import re
 import subprocess
@@ -183,6 +185,14 @@ def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
     ):
         pipe.xyz()
     assert not hasattr(pipe, "shape")
+    with pytest.raises(AttributeError, match=r"no attribute or stage 'bufer'; did you mean 'buffer'\?$") as raised:
+        pipe.bufer()
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_near_names_are_not_looked_for_where_a_loader_asks_what_a_stage_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difflib, "get_close_matches", None)
+    assert len(list(gf.DataLoader(make_pipe(), num_workers=1))) == len(make_pipe())
 
 
 def test_a_name_that_torchs_decorator_did_not_give_is_explained() -> None:
