@@ -6,7 +6,7 @@ are measured too. If these wait for the interpreter's lock, processes follow. Wh
 is faster or slower by a quarter. What was under way when workers change is made twice.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +31,7 @@ from graphfeed.loader.runner import Runner
 from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops.process import ForkLock
-from graphfeed.storage.memory import find_places, ranks_of_machine
+from graphfeed.storage.memory import find_places, parts_of, ranks_of_machine
 
 FEWEST = 10
 """How many mini-batches are measured with a choice, and twice as many as are in flight beyond that."""
@@ -295,21 +295,18 @@ class Auto:
 
 
 def bytes_to_copy(stages: list[Datapipe]) -> float:
-    """Return the size of tensors that don't lie where other processes can map them."""
+    """Return the size of the tensors of stages that don't lie where other processes can map them."""
     seen: dict[int, Any] = {}
-    tensors = {tensor.data_ptr(): tensor for stage in stages for tensor in tensors_of(stage, seen)}
-    large = [tensor for tensor in tensors.values() if tensor.is_cpu and tensor.nbytes > SMALL_BYTES]
-    return float(sum(one.nbytes for one, place in zip(large, find_places(large), strict=True) if place is None))
-
-
-def tensors_of(value: Any, seen: dict[int, Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors that an object refers to through attributes and containers, each object once."""
-    if id(value) in seen or isinstance(value, (type, ModuleType)):
-        return
-    seen[id(value)] = value  # kept, so that no other object gets its id
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple, set)) else ()
-    for part in (*parts, *getattr(value, "__dict__", {}).values()):
-        yield from tensors_of(part, seen)
+    large: dict[int, torch.Tensor] = {}
+    waiting: list[Any] = [*stages]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen or isinstance(part, ModuleType):
+            continue
+        seen[id(part)] = part  # kept, so that no other object gets its id
+        if not isinstance(part, torch.Tensor):
+            waiting.extend(parts_of(part))
+        elif part.is_cpu and part.nbytes > SMALL_BYTES:
+            large[part.data_ptr()] = part
+    places = find_places([*large.values()])
+    return float(sum(one.nbytes for one, place in zip(large.values(), places, strict=True) if place is None))

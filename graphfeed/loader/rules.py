@@ -105,17 +105,10 @@ class Cooperates(Protocol):
     cooperative: bool
 
 
-@runtime_checkable
-class OverlapsFetch(Protocol):
-    """A stage that can say whether, behind a copy to a GPU, it should run ahead of what follows it."""
-
-    overlap_fetch: bool
-
-
 def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
-    if given is not None:
-        return given
-    return stage.overlap_fetch if isinstance(stage, OverlapsFetch) else default
+    # A stage may say whether, behind a copy to a GPU, it should run ahead of what follows it.
+    ahead: bool = getattr(stage, "overlap_fetch", default) if given is None else given
+    return ahead
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
