@@ -184,7 +184,8 @@ class DistributedItemSampler(Datapipe, init=False):
         number = (index * world_size + self.turn) % len(sampler)
         if not isinstance(self.owners, ItemsByOwner):
             return sampler.minibatch(number)
-        return sampler.minibatch_of(self.owners.positions(number, self.batch_size, sampler.order_key), number)
+        key = sampler.order_key if self.shuffle else None
+        return sampler.minibatch_of(self.owners.positions(number, self.batch_size, key), number)
 
     def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
         """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""

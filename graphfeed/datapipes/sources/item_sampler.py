@@ -90,18 +90,18 @@ class ItemSampler(Datapipe, init=False):
 
     def minibatch(self, index: int) -> Any:
         """Return the mini-batch with this index; every index costs the same."""
-        size, key = len(self.item_set), self.order_key
+        size = len(self.item_set)
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
         if low < 0 or high - low < (self.batch_size if self.drop_last else 1):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # A keyed permutation gives any piece of itself: nothing holds the order of an epoch.
-        positions = torch.arange(low, high) if key is None else permute(low, high, size, key)
+        positions = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high)
         return self.minibatch_of(positions, index)
 
     @property
-    def order_key(self) -> int | None:
-        """The key of the epoch's order; None for that of the set."""
-        return fold(self.seed or 0, self.epoch, SHUFFLE) if self.shuffle else None
+    def order_key(self) -> int:
+        """The key of the epoch's order, if it is shuffled."""
+        return fold(self.seed or 0, self.epoch, SHUFFLE)
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
         """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
