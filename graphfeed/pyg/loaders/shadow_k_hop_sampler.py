@@ -15,9 +15,9 @@ from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import check_untyped, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.fill_data import ToRootedBatch
-from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, as_sampled
+from graphfeed.pyg.stages.sampler_output import JoinedNeighborSampler, SampledMiniBatch, as_sampled, joined_hops
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, kernel_columns, trees_of_rows
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, kernel_columns
 
 
 class InduceTrees(Transform):
@@ -39,14 +39,12 @@ class InduceTrees(Transform):
         check_graph(self.graph)
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        if not minibatch.sampled_subgraphs:
-            raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before InduceTrees")
         module = import_pyg("torch_geometric.sampler", "InduceTrees")
         result = as_sampled(minibatch)
-        rows: Any = minibatch.input_nodes
-        trees: Any = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
-        trees, order = sort_here(trees)
-        nodes = rows[order].long()
+        hops = joined_hops(result, "InduceTrees", disjoint=True)
+        assert hops.trees is not None
+        trees, order = sort_here(hops.trees[None])
+        nodes = hops.rows[None][order].long()
         # A seed comes before the nodes that were found around it, and the sort is stable: it stays first in its tree.
         starts = torch.searchsorted(trees, torch.arange(int(trees[-1]) + 2 if len(trees) else 1))
         edges, ids = induce(self.graph, nodes, starts)
@@ -108,7 +106,7 @@ class ShaDowKHopSampler(PyGLoader):
         options = TorchOptions.of(kwargs, type(self).__name__)
         graph, features = read_graph(data).graph, read_features(data)
         pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
-        pipe = pipe.sample_neighbor(graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
+        pipe = JoinedNeighborSampler(pipe, graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
         pipe = ToRootedBatch(self._fill(InduceTrees(pipe, graph), features), "y" in features.node_names[None])
         super().__init__(pipe, options, data)
         self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace

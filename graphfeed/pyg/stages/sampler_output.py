@@ -125,23 +125,19 @@ class ToSamplerOutput(Transform):
     same_size = True
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        if not minibatch.sampled_subgraphs:
-            raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before ToSamplerOutput")
         sampler = import_pyg("torch_geometric.sampler", "ToSamplerOutput")
-        hops: Any = minibatch.sampled_subgraphs
-        if not isinstance(hops, JoinedHops):
-            hops = join_hops(hops, disjoint=self.disjoint)
         result = as_sampled(minibatch, report_time=self.report_time)
+        hops = joined_hops(result, "ToSamplerOutput", disjoint=self.disjoint)
         output = (sampler.SamplerOutput if None in hops.rows else sampler.HeteroSamplerOutput)(
-            **self.fields_of(hops, result.trees), metadata=result.metadata
+            **self.fields_of(hops), metadata=result.metadata
         )
         if self.subgraph_type == "bidirectional":
             output = to_bidirectional(output)
         result.output, result.sampled_subgraphs = output, None
         return result
 
-    def fields_of(self, hops: JoinedHops, of_seeds: ByType | None) -> dict[str, Any]:
-        """Return the fields of a sampler's output; `of_seeds` has the trees of the seeds, if these are no numbers."""
+    def fields_of(self, hops: JoinedHops) -> dict[str, Any]:
+        """Return the fields of a sampler's output."""
         names = {name: name and relation_of(name, self.backward) for name in hops.edges}
         lines = {names[name]: part.unbind() for name, part in hops.edges.items()}
         ends = (1, 0) if self.backward else (0, 1)
@@ -157,13 +153,21 @@ class ToSamplerOutput(Transform):
             fields["num_sampled_nodes"] = {name: counts[:last] for name, counts in hops.num_rows.items()}
             fields["num_sampled_edges"] = {names[name]: counts[:last] for name, counts in hops.num_edges.items()}
         if self.disjoint:
-            trees = hops.trees or {}
-            if of_seeds is not None:
-                known = to_type_dict(of_seeds)
-                numbers = torch.cat([known[name] for name in trees if name in known])
-                trees = {name: numbers[own] for name, own in trees.items()}
-            fields["batch"] = dict(trees)
+            fields["batch"] = dict(hops.trees or {})
         return {name: from_type_dict(values) for name, values in fields.items()}
+
+
+def joined_hops(minibatch: SampledMiniBatch, stage: str, *, disjoint: bool) -> JoinedHops:
+    """Return all hops of a mini-batch as one, with the trees that its seeds have."""
+    found: Any = minibatch.sampled_subgraphs
+    if not found:
+        raise ValueError(f"the mini-batch has no sampled_subgraphs yet; put a sampler before {stage}")
+    hops: JoinedHops = found if isinstance(found, JoinedHops) else join_hops(found, disjoint=disjoint)
+    if hops.trees is not None and minibatch.trees is not None:
+        known = to_type_dict(minibatch.trees)
+        numbers = torch.cat([known[name] for name in hops.rows if name in known])
+        return hops._replace(trees={name: numbers[own] for name, own in hops.trees.items()})
+    return hops
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,6 @@
 """All hops of a mini-batch as one, of graphs that sample one hop after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,29 +10,42 @@ from graphfeed.ops import JoinedHops
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.rows import trees_of_rows
-from graphfeed.storage.graph.type_names import to_type_dict
+from graphfeed.storage.graph.sampling.rows import number_seeds
+from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
 def join_hops(hops: Sequence[SampledSubgraph], *, disjoint: bool = False) -> JoinedHops:
     """Return hops, the outermost first, as one; `disjoint` tells whether each seed has a tree."""
-    inner_first = hops[::-1]
-    cscs: list[Any] = [to_type_dict(hop.sampled_csc) for hop in inner_first]
-    ids: list[Any] = [{} if (own := hop.original_edge_ids) is None else to_type_dict(own) for hop in inner_first]
+    cscs: list[Any] = [to_type_dict(hop.sampled_csc) for hop in reversed(hops)]
+    ids: list[Any] = [
+        {} if hop.original_edge_ids is None else to_type_dict(hop.original_edge_ids) for hop in hops[::-1]
+    ]
     # The rows of each hop begin with those of the one before it.
-    rows = [to_type_dict(own) for own in (inner_first[0].original_column_node_ids, *rows_of(inner_first))]
+    seeds: dict[Any, torch.Tensor] = to_type_dict(hops[-1].original_column_node_ids)
+    rows = [seeds, *(to_type_dict(hop.original_row_node_ids) for hop in reversed(hops))]
     sizes = {name: [0, *(len(own.get(name, ())) for own in rows)] for name in rows[-1]}
-    return JoinedHops(
+    joined = JoinedHops(
         rows[-1],
         {name: [after - before for before, after in pairwise(own)] for name, own in sizes.items()},
         {name: join_edges([own[name] for own in cscs], [own.get(name) for own in ids]) for name in cscs[0]},
         {name: [len(own[name].indices) for own in cscs] for name in cscs[0]},
-        to_type_dict(trees_of_rows(hops)) if disjoint else None,
+        None,
     )
+    return joined._replace(trees=trees_of(joined, number_seeds(seeds))) if disjoint else joined
 
 
-def rows_of(hops: Sequence[SampledSubgraph]) -> list[Any]:
-    return [hop.original_row_node_ids for hop in hops]
+def trees_of(joined: JoinedHops, seeds: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+    """Return the tree of each row, from those of the seeds outwards."""
+    trees = {name: rows.new_empty(len(rows), dtype=torch.int64) for name, rows in joined.rows.items()}
+    for name, own in seeds.items():
+        trees[name][: len(own)] = own
+    parts = {name: torch.split(ends[:2], joined.num_edges[name], 1) for name, ends in joined.edges.items()}
+    for hop in range(max(map(len, joined.num_edges.values()), default=0)):
+        # An edge is in the tree of its column, also one to a row that was there before.
+        for name, (row, column) in {name: own[hop] for name, own in parts.items()}.items():
+            source, destination = ends_of(name)
+            trees[source][row] = trees[destination][column]
+    return trees
 
 
 def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]) -> torch.Tensor:

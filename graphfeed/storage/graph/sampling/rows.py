@@ -187,35 +187,3 @@ def merge_in_trees(
     dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}
     positions = {name: CSCFormatBase(csc.indptr, csc.indices.to(dtypes[name])) for name, csc in local.items()}
     return after, after_trees, positions
-
-
-def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = None) -> ByType:
-    """Return the seed that each row of the outermost hop belongs to, for hops that are disjoint, the outermost first.
-
-    `of_seeds` has the tree of each seed, of int64; by default their numbers, which run through the node types.
-
-    Example:
-        >>> csc = CSCFormatBase(torch.tensor([0, 1, 2]), torch.tensor([2, 3]))
-        >>> trees_of_rows([SampledSubgraph(csc, torch.tensor([5, 6]), torch.tensor([5, 6, 7, 7]))])
-        tensor([0, 1, 0, 1])
-    """
-    seeds: Any = hops[-1].original_column_node_ids
-    if of_seeds is None:
-        trees = number_seeds(to_type_dict(seeds))
-    else:
-        trees = with_all_types(to_type_dict(of_seeds), to_type_dict(seeds))
-    # From the seeds outwards, each hop's rows get the trees of the columns that they were found from.
-    for hop in reversed(hops):
-        sampled: Any = hop.sampled_csc
-        columns: Any = hop.original_column_node_ids
-        ids: Any = hop.original_row_node_ids
-        after = {}
-        for node_type, rows in to_type_dict(ids).items():
-            own = trees[node_type]
-            after[node_type] = torch.cat([own, own.new_empty(len(rows) - len(own))])
-        cscs, _ = by_type(sampled, columns)
-        for name, own in spread(cscs, trees).items():
-            # An edge to a row that was there before has the tree of that row, so this writes what is there.
-            after[ends_of(name)[0]][cscs[name].indices.long()] = own
-        trees = after
-    return from_type_dict(trees)  # type: ignore[no-any-return]

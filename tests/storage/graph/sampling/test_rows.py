@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed.storage.graph import join_hops
 from graphfeed.storage.graph.sampling.compaction import compact_hop
-from graphfeed.storage.graph.sampling.rows import trees_of_rows
 from tests import reference
 from tests.digests import assert_same
 from tests.pipelines import random_edges
@@ -209,7 +208,7 @@ def edges_of(hop: gf.SampledSubgraph) -> list[tuple[int, int]]:
 
 def test_trees_share_no_node() -> None:
     hops = make_graph().sample_hops(SEEDS, request(3, 3, disjoint=True), KEYS[:2])
-    trees: Any = trees_of_rows(hops)
+    trees: Any = (join_hops(hops, disjoint=True).trees or {})[None]
     rows: Any = hops[0].original_row_node_ids
     assert trees[:4].tolist() == [0, 1, 2, 3]
     assert len(set(zip(trees.tolist(), rows.tolist(), strict=True))) == len(rows)
@@ -219,7 +218,7 @@ def test_trees_share_no_node() -> None:
 
 def test_a_seed_that_is_there_twice_has_two_equal_trees() -> None:
     hops = make_graph().sample_hops(SEEDS, request(3, 3, disjoint=True), KEYS[:2])
-    trees: Any = trees_of_rows(hops)
+    trees: Any = (join_hops(hops, disjoint=True).trees or {})[None]
     rows: Any = hops[0].original_row_node_ids
     assert rows[trees == 0].tolist() == rows[trees == 2].tolist()
 
@@ -237,7 +236,7 @@ def test_with_types_and_times_and_windows(strategy: str) -> None:
     ages = []
     for batch in pipe:
         limits = batch.timestamp["b"]
-        trees: Any = trees_of_rows(batch.sampled_subgraphs)
+        trees: Any = join_hops(batch.sampled_subgraphs, disjoint=True).trees
         for hop in batch.sampled_subgraphs:
             for kind, csc in hop.sampled_csc.items():
                 columns = torch.repeat_interleave(torch.arange(len(csc.indptr) - 1), csc.indptr.diff())
