@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.cpu.jit import Block, name_of
-from graphfeed.ops.cpu.sampling.passes import in_time, state
+from graphfeed.ops.cpu.sampling.passes import in_time, state, weighted
 from graphfeed.ops.cpu.sampling.passes.edges import enter_rows
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import align, buffers
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, Recipe
-from graphfeed.ops.sampling.hops.scratch import enlarge, new_block
+from graphfeed.ops.sampling.hops.scratch import OF_PICKS, enlarge, new_block
 from graphfeed.ops.sampling.weights import GuidedSums
 
 Ints = NDArray[np.int64]
@@ -253,6 +253,11 @@ class HopArrays:
     def grow_table(self, hop: int) -> None:
         self.open_table(2 * int(self.rows.arrays["known"][hop + 1].sum()))
         enter_rows(hop, self.rows, self.nodes, self.table)
+
+    def grow_queue(self, runs: Block) -> None:
+        """Make room for a run of more picks by weight, and for as many of each run that is drawn with it."""
+        room = weighted.BLOCK * align(2 * needed_by(runs), weighted.LANES)
+        self.at_least(self.scratch["queue"], room, *OF_PICKS)
 
     def grow_block(self, runs: Block) -> None:
         """Make room for a run that is longer than a block."""

@@ -152,10 +152,10 @@ class HopProgram:
         elif method == "labor":
             self.draw_by_labor(hop, runs, sources, sums, most)
         elif sums is not None:
-            fill = weighted.fill_weighted_repeated if replace and most >= 0 else weighted.fill_weighted
-            self.add(fill, sums, runs, arrays.scratch_for("queue", weighted.Queue), picks)
-            if fill is weighted.fill_weighted and most > weighted.MAX_PICKS:
-                self.add(weighted.fill_weighted_many, sums, runs, picks)
+            fill, grow = weighted.fill_weighted, partial(arrays.grow_queue, runs)
+            if replace and most >= 0:
+                fill = weighted.fill_weighted_repeated
+            self.add(fill, sums, runs, arrays.scratch_for("queue", weighted.Queue), picks, grow=grow)
         elif replace and most >= 0:
             self.add(uniform.fill_repeated, runs, picks)
         else:

@@ -14,6 +14,9 @@ BLOCK_EDGES = 1 << 16
 """How many edges are gathered side by side; a column that has more makes room for all of them."""
 LEAST_COLUMNS = 1 << 10
 """There is room for this many columns at least."""
+OF_PICKS = ("marks", "weights", "ranks", "edges")
+FIRST_PICKS = 56
+"""How many picks of a run by weight there is room for at first."""
 MOST_CANDIDATES = candidates.MAX_CANDIDATES
 FIRST_SIZES: dict[type, dict[Any, Any]] = {
     state.Indptr: {"num_edges": 1},
@@ -21,7 +24,7 @@ FIRST_SIZES: dict[type, dict[Any, Any]] = {
     in_time.Gathered: {"ranks": BLOCK_EDGES, "cursor": 2},
     Order: {1: CHUNK, "counts": 1 << DIGIT_BITS},
     candidates.Candidates: {1: MOST_CANDIDATES, "words": MOST_CANDIDATES + 1},
-    weighted.Queue: {1: weighted.DRAWS, 2: (weighted.BLOCK, weighted.MAX_PICKS)},
+    weighted.Queue: {1: weighted.DRAWS} | dict.fromkeys(OF_PICKS, weighted.BLOCK * FIRST_PICKS),
 }
 """Of arrays by name, or of all others by their number of dimensions; they are empty where nothing is said."""
 

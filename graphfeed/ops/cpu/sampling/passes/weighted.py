@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Float64s, Int64Matrix, Int64s, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import Float64s, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, Picks, Runs, Sums
@@ -32,8 +32,6 @@ LANES = 8
 """The picks of a run are compared with a target by so many at once."""
 NOWHERE = np.int64(np.iinfo(np.int64).max)
 """Where a pick lies that is not made yet: behind all targets."""
-MAX_PICKS = 56
-"""Up to this many picks of a run are kept in a block's scratch."""
 
 
 class Queue(NamedTuple):
@@ -57,11 +55,12 @@ class Queue(NamedTuple):
     targets: Int64s
     """Without replacement: the draw in what is left of the run, and the weight of the picks before it."""
     skips: Int64s
-    marks: Int64Matrix
-    """Of each pick where it was cut out of what is left, its weight, how many picks lie before it, and its edge."""
-    weights: Int64Matrix
-    ranks: Int64Matrix
-    edges: Int64Matrix
+    marks: Int64s
+    """Of each pick where it was cut out of what is left, its weight, how many picks lie before it, and its edge; a
+    run has room for whole `LANES` of them."""
+    weights: Int64s
+    ranks: Int64s
+    edges: Int64s
 
 
 @kernel
@@ -84,7 +83,7 @@ def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> in
 
 
 @kernel
-def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> None:
+def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> int:
     """Write the picks of each run without replacement: drawn one after the other, ascending."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
     # Two cache misses per pick, prefetched, and a loop over the run's picks so far. The last turn draws what is left.
@@ -98,19 +97,13 @@ def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> None
         count, fanout = columns.offsets[run + 1] - columns.offsets[run], fanout_of(columns, run)
         if fanout < 0 or count < fanout:
             take_eligible(cumulative, columns, run, picks.positions)
-        # Larger runs are left to `fill_weighted_many`.
-        elif count <= MAX_PICKS:
+        elif BLOCK * count > queue.marks.size:
+            columns.sizes[NEEDED] = count
+            return SHORT
+        else:
             enter(cumulative, columns, queue, size, run)
             size += 1
-
-
-@kernel
-def fill_weighted_many(sums: Sums, columns: Runs, picks: Picks) -> None:
-    """Write the picks of the runs that have too many for a block's scratch."""
-    for run in range(columns.sizes[COUNT]):
-        count, fanout = columns.offsets[run + 1] - columns.offsets[run], fanout_of(columns, run)
-        if count > MAX_PICKS and 0 <= fanout <= count:
-            pick_one_by_one(sums.cumulative, columns, run, count, picks.positions)
+    return 0
 
 
 @kernel
@@ -171,17 +164,18 @@ def draw_without_replacement(sums, columns, queue, size, out):
     # Targets are drawn in what is left of a run once its picks are cut out. Of each pick, `marks` holds where it was
     # cut out of what is left now, and `ranks` how many picks lie before it. Loops over the picks have no branches: none
     # of what they compare can be predicted.
-    most = np.int64(0)
+    most, room = np.int64(0), queue.marks.size // BLOCK
     for own in range(size):
         most = max(most, queue.counts[own])
-        queue.marks[own, :] = NOWHERE
-        queue.weights[own, :] = 0
+    for own in range(size):
+        queue.marks[own * room : own * room + most + LANES] = NOWHERE
+        queue.weights[own * room : own * room + most + LANES] = 0
     # Draw by draw, and in each step by step for all runs, so that the runs' cache misses overlap.
     for number in range(most):
         for own in range(size):
             if number < queue.counts[own]:
                 target = draw_below(columns.states[queue.runs[own]], number, queue.totals[own])
-                skipped, rank = skip_picks(queue.marks[own], queue.weights[own], number, target)
+                skipped, rank = skip_picks(queue.marks[own * room :], queue.weights[own * room :], number, target)
                 aim(sums, queue, own, own, target + skipped)
                 queue.targets[own], queue.skips[own], queue.places[own] = target, skipped, rank
         for own in range(size):
@@ -193,7 +187,8 @@ def draw_without_replacement(sums, columns, queue, size, out):
     for own in range(size):
         at = columns.offsets[queue.runs[own]]
         for number in range(queue.counts[own]):
-            out[np.uintp(at + queue.ranks[own, number])] = queue.edges[own, number]
+            pick = np.uintp(own * room + number)
+            out[np.uintp(at + queue.ranks[pick])] = queue.edges[pick]
 
 
 @device_function
@@ -203,15 +198,16 @@ def cut_out(cumulative, queue, own, number):
     start = queue.befores[own] if edge == queue.lows[own] else cumulative[np.uintp(edge - 1)]
     weight = cumulative[np.uintp(edge)] - start
     queue.totals[own] -= weight
-    marks, ranks, target = queue.marks[own], queue.ranks[own], queue.targets[own]
+    first, target = own * (queue.marks.size // BLOCK), queue.targets[own]
+    marks, ranks = queue.marks[first:], queue.ranks[first:]
     for block in range(0, number, LANES):
         for lane in range(LANES):
             # -1 has all bits set and 0 none, so the weight is taken off, or nothing is, without a branch.
             is_behind = np.int64(marks[np.uintp(block + lane)] > target)
             marks[np.uintp(block + lane)] -= weight & -is_behind
             ranks[np.uintp(block + lane)] += is_behind
-    marks[number], queue.weights[own, number] = start - queue.befores[own] - queue.skips[own], weight
-    ranks[number], queue.edges[own, number] = queue.places[own], edge
+    marks[number], queue.weights[first + number] = start - queue.befores[own] - queue.skips[own], weight
+    ranks[number], queue.edges[first + number] = queue.places[own], edge
 
 
 @device_function
@@ -327,29 +323,3 @@ def take_eligible(cumulative, columns, run, out):
             before = cumulative[np.uintp(edge)]
             out[np.uintp(at)] = edge
             at += 1
-
-
-@device_function
-def pick_one_by_one(cumulative, columns, run, count, out):
-    """Choose `count` distinct edges of a run one after the other, cutting the weight of each out of the rest."""
-    at, low = columns.offsets[run], columns.starts[run]
-    high, before = low + columns.degrees[run], weight_before(cumulative, columns.bases[run], low)
-    remaining = cumulative[high - 1] - before
-    # The picks so far are kept in ascending order, so that one walk along them maps a draw from what is left of the run
-    # to the whole run.
-    for number in range(count):
-        target = draw_below(columns.states[run], number, remaining)
-        place = at
-        while place < at + number:
-            edge = out[place]
-            start = before if edge == low else cumulative[edge - 1]
-            if before + target < start:
-                break
-            target += cumulative[edge] - start
-            place += 1
-        edge = first_above(cumulative, low, high, before + target)
-        # All picks from here on lie behind the new one.
-        for shifted in range(at + number, place, -1):
-            out[shifted] = out[shifted - 1]
-        out[place] = edge
-        remaining -= cumulative[edge] - (before if edge == low else cumulative[edge - 1])
