@@ -38,8 +38,6 @@ class Client:
     """The memory that its messages lie in."""
     sends_in: int | None = None
     """Its epoch as a producer, which grows when it ends one."""
-    has_sent: bool = False
-    """Whether it has sent messages in that."""
     offer: Item | None = None
     """The message that it waits to send."""
     receives_in: int | None = None
@@ -84,16 +82,15 @@ class BoundedQueue:
     def end(self, client: Client) -> None:
         epoch = self.epoch if client.sends_in is None else client.sends_in
         self.ended[epoch] += 1
-        client.sends_in, client.has_sent = epoch + 1, False
+        client.sends_in = epoch + 1
 
     def remove(self, client: Client, failure: str | None) -> None:
         if client.receives_in is not None:
             self.num_consumers -= 1
             if failure and not self.num_consumers:  # nobody is left to receive, which producers are told
                 self.last_consumer_failure = f"consumer process {client.process} {failure}"
-        # Of a producer that has ended the epoch, and sent nothing since, nothing is missing.
-        in_epoch = client.has_sent or client.offer is not None
-        if failure and client.sends_in is not None and (in_epoch or client.sends_in <= self.epoch):
+        # Of a producer that has ended the epoch, and sends nothing of the next one yet, nothing is missing.
+        if failure and client.sends_in is not None and (client.offer is not None or client.sends_in <= self.epoch):
             # Each consumer gets it, behind all messages in the queue.
             self.failures.append(f"producer process {client.process} {failure}")
         if client in self.waiting:
@@ -141,7 +138,6 @@ class BoundedQueue:
     def _take(self, client: Client, item: Item) -> None:
         self.items.append(item)
         self.queued_bytes += item.size
-        client.has_sent = True
         self.counts.update({"messages sent": 1, "bytes sent": item.size})
         self.counts["most messages"] = max(self.counts["most messages"], len(self.items))
         self.counts["most bytes"] = max(self.counts["most bytes"], self.queued_bytes)

@@ -141,13 +141,21 @@ def test_a_failure_is_told_to_every_consumer_after_the_messages(queue: BoundedQu
         assert replies.take(queue) == [(process, NOTHING, "")]
 
 
-def test_one_that_has_ended_the_epoch_may_go_without_a_word(queue: BoundedQueue, replies: Replies) -> None:
-    producer, consumer = replies.client(1), replies.client(7)
-    queue.end(producer)
-    queue.remove(producer, "died")
-    for _ in range(2):
-        queue.get(consumer)
+def test_one_that_has_ended_the_epoch_may_go_unless_it_waits_to_send_more(replies: Replies) -> None:
+    queue = BoundedQueue(capacity=2, limit_bytes=10, num_producers=3)
+    quiet, waiting, last, consumer = map(replies.client, (1, 2, 3, 7))
+    for producer in (quiet, waiting):
+        queue.end(producer)
+    queue.put(waiting, item("of the next epoch"))
+    for producer in (quiet, waiting):
+        queue.remove(producer, "died")
+    queue.get(consumer)
+    assert replies.take(queue) == [(7, FAILED, "producer process 2 died")]
+    queue.end(last)
+    queue.get(consumer)
     assert replies.take(queue) == [(7, END, "epoch 0 is over")]
+    queue.get(consumer)
+    assert replies.take(queue) == []
 
 
 def test_what_a_dead_producer_offered_is_gone(queue: BoundedQueue, replies: Replies) -> None:
@@ -167,9 +175,13 @@ def test_a_consumer_that_dies_while_it_waits_takes_no_message_along(queue: Bound
 
 
 def test_without_a_last_consumer_sending_fails_until_there_is_another(queue: BoundedQueue, replies: Replies) -> None:
-    consumer, producer = replies.client(7), replies.client(1)
-    queue.get(consumer)
-    queue.remove(consumer, "died")
+    first, last, producer = map(replies.client, (6, 7, 1))
+    for consumer in (first, last):
+        queue.get(consumer)
+    queue.remove(first, "died")
+    queue.put(producer, item("0"))
+    assert replies.take(queue) == [(1, OK, ""), (7, OK, "0")]
+    queue.remove(last, "died")
     queue.put(producer, item("1"))
     assert replies.take(queue) == [(1, FAILED, "consumer process 7 died")]
     queue.get(replies.client(8))

@@ -132,10 +132,10 @@ def broker() -> Iterator[Broker]:
 
 
 def test_without_room_or_messages_they_say_so_and_their_memory_is_used_again(broker: Broker) -> None:
-    producer, consumer = ChannelClient(broker.address, 1 << 20), ChannelClient(broker.address)
+    producer, consumer = ChannelClient(broker.address, 1 << 21), ChannelClient(broker.address)
     assert consumer.get(0.01) is None
     data = np.zeros(400_000, np.uint8)
-    for _ in range(2):  # its memory has room for two messages
+    for _ in range(2):  # the queue has room for two messages, and its memory for five
         assert [producer.put(b"", [data], 0.01) for _ in range(5)] == [True, True, False, False, False]
         assert producer.outbox.arena is not None
         assert len(producer.outbox.arena.in_use) == 2
