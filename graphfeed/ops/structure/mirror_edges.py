@@ -14,8 +14,8 @@ def mirror_edges(
 ) -> torch.Tensor:
     """Return edges and the reverse of each, every pair of nodes once, by destination and then by source.
 
-    It takes a fifth of the time of a sort. An edge has the id of the first that joins its ends in this direction, or
-    else of the first in the other.
+    It takes 0.4 of the time of a sort. An edge has the id of the first that joins its ends in this direction, or else
+    of the first in the other.
 
     Args:
         sources, destinations: The ends of each edge, int64; of fewer than 2**30 edges.

@@ -126,8 +126,7 @@ class PreparedHops:
         """Sample all hops of a mini-batch, as `sample_hops` does; by LABOR perhaps with its own threshold.
 
         What `read` returns takes the place of the positions that it gets: on the CPU in one call, on a GPU one per hop.
-        On the CPU, hops may be `joined`: they are `JoinedHops` then, without being cut, which takes half the time of a
-        mini-batch of few seeds.
+        On the CPU, hops may be `joined` (`JoinedHops`) in the place of being cut.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
