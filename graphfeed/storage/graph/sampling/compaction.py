@@ -18,35 +18,27 @@ Compacted: TypeAlias = tuple[torch.Tensor, CSCFormatBase, torch.Tensor]
 CompactedByType: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase], dict[str, torch.Tensor]]
 
 
+# fmt: off
 @overload
 def unique_and_compact_csc_formats(
-    csc_formats: CSCFormatBase,
-    unique_dst_nodes: torch.Tensor,
-    rank: int = 0,
-    world_size: int = 1,
+    csc_formats: CSCFormatBase, unique_dst_nodes: torch.Tensor, rank: int = 0, world_size: int = 1,
     async_op: Literal[False] = False,
 ) -> Compacted: ...
 
 
 @overload
 def unique_and_compact_csc_formats(
-    csc_formats: ByEdgeType,
-    unique_dst_nodes: Mapping[str, torch.Tensor],
-    rank: int = 0,
-    world_size: int = 1,
+    csc_formats: ByEdgeType, unique_dst_nodes: Mapping[str, torch.Tensor], rank: int = 0, world_size: int = 1,
     async_op: Literal[False] = False,
 ) -> CompactedByType: ...
 
 
 @overload
 def unique_and_compact_csc_formats(
-    csc_formats: CSCFormatBase | ByEdgeType,
-    unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
-    rank: int = 0,
-    world_size: int = 1,
-    *,
-    async_op: Literal[True],
+    csc_formats: CSCFormatBase | ByEdgeType, unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    rank: int = 0, world_size: int = 1, *, async_op: Literal[True],
 ) -> CompletedFuture: ...
+# fmt: on
 
 
 @checked
