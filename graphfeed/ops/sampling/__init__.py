@@ -10,7 +10,7 @@ from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, JoinedHops, SampledHop, SeedTimes
-from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, bound_edges
+from graphfeed.ops.sampling.hops.pick_edges import OneHop, Picks, StaticGraph, bound_edges
 from graphfeed.ops.sampling.hops.sample_hops import PreparedHops, sample_hops
 from graphfeed.ops.sampling.negatives import (
     NO_EDGES,

@@ -7,7 +7,7 @@ import torch
 from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.backend import as_types, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.one_hop import Picks
+from graphfeed.ops.sampling.hops.pick_edges import Picks
 
 
 class TypedPicks(NamedTuple):

@@ -5,7 +5,7 @@ by the sequential Poisson sampling of its appendix A.3.
 """
 
 from graphfeed.ops.arguments import check_ids, check_vector
-from graphfeed.ops.sampling.hops.one_hop import (
+from graphfeed.ops.sampling.hops.pick_edges import (
     OneHop,
     Picks,
     StaticGraph,

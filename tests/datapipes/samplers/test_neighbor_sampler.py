@@ -47,7 +47,7 @@ def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = Non
 def test_a_mini_batch_comes_to_its_first_kernel_or_message_through_few_functions() -> None:
     functions, of_parts = before_first_kernel(), before_first_message()
     assert len(functions) <= 59, functions
-    assert len(of_parts) <= 30, of_parts
+    assert len(of_parts) <= 29, of_parts
 
 
 def test_the_outermost_layer_comes_first() -> None:

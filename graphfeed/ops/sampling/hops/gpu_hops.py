@@ -13,7 +13,7 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, check_ranges, shape_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
-from graphfeed.ops.sampling.hops.one_hop import OneHop, StaticGraph, bound_edges, pick_edges
+from graphfeed.ops.sampling.hops.pick_edges import OneHop, StaticGraph, bound_edges, pick_edges
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.weights import split_sums
 
@@ -75,10 +75,10 @@ class TypeTables:
 
 @within_memory
 def hops_on_gpu(
-    graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[Sequence[int]], keys: Sequence[Any],
-    drawing: Drawing, moments: SeedTimes | None, read: Read | None, bound: Bound,
+    graph: HopGraph, seeds: Sequence[torch.Tensor], wanted: Sequence[tuple[Sequence[int], Any]], drawing: Drawing,
+    moments: SeedTimes | None, read: Read | None, bound: Bound,
 ) -> list[SampledHop]:  # fmt: skip
-    """Sample all hops as `sample_hops` says, with kernels for one hop."""
+    """Sample hops, each of fan-outs and a key, as `sample_hops` says, with kernels for one hop."""
     shape, num_nodes, counts = shape_of(graph), graph.indptr.numel() - 1, [part.numel() for part in seeds]
     indices, by_type = graph.indices.contiguous(), {} if graph.types is None else {"types": graph.types.contiguous()}
     columns: StaticGraph | TemporalGraph
@@ -90,7 +90,7 @@ def hops_on_gpu(
         times, windows = moments
         moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
     module = kernels("sampling.gpu_hops", seeds[0], indices=indices, **by_type)
-    tables = TypeTables(shape, counts, len(fanouts), seeds[0].device)
+    tables = TypeTables(shape, counts, len(wanted), seeds[0].device)
     rows = given = (
         torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
     )
@@ -98,10 +98,10 @@ def hops_on_gpu(
     if by_type or not are_below(given, num_nodes):
         rows = torch.empty_like(given)
         module.clean_seeds(given, (tables.of_hop(0)[0], tables.first_ids), rows, tables.is_wrong)
-    room = [] if moments else bound_nodes(shape, counts, fanouts, bound)
+    room = [] if moments else bound_nodes(shape, counts, [fanout for fanout, _ in wanted], bound)
     slots = iter(kernels("structure.relabel", given).new_slots(room, given) if room else ())
     most, written = counts, []
-    for number, (fanout, key) in enumerate(zip(fanouts, keys, strict=True)):
+    for number, (fanout, key) in enumerate(wanted):
         starts, draw = tables.of_hop(number)[0], key if drawing.method == "labor" else (key,)
         edges = bound(columns_of(shape, most, fanout), fanout)
         hop = OneHop(rows, torch.tensor(fanout), draw, drawing, moments, num_seeds=starts[-1:], most=edges)

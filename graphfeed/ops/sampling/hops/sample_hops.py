@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops.backend import as_int64, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import layout
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
 from graphfeed.ops.sampling.hops.hop_graph import (
@@ -21,7 +21,7 @@ from graphfeed.ops.sampling.hops.hop_graph import (
     kernel_graph,
     shape_of,
 )
-from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
+from graphfeed.ops.sampling.hops.hop_program import PROGRAMS, HopProgram
 from graphfeed.ops.sampling.hops.hop_recipe import (
     Drawing,
     HopEdges,
@@ -32,7 +32,7 @@ from graphfeed.ops.sampling.hops.hop_recipe import (
     SeedTimes,
     recipe_of,
 )
-from graphfeed.ops.sampling.hops.one_hop import (
+from graphfeed.ops.sampling.hops.pick_edges import (
     MOST_REPEATED,
     check_drawing,
     check_fanouts,
@@ -71,8 +71,8 @@ def sample_hops(
     and an edge one random read more if the graph is not sorted by time.
 
     On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, and
-    once more for each hop that takes all neighbours, or allows more than `one_hop.MOST_EDGES` edges, or looks for edges
-    with a second time in a window. With types in time, the CPU samples.
+    once more for each hop that takes all neighbours, or allows more than `pick_edges.MOST_EDGES` edges, or looks for
+    edges with a second time in a window. With types in time, the CPU samples.
 
     Args:
         graph: A graph; one without types has one type of nodes, and one of edges.
@@ -110,9 +110,8 @@ class PreparedHops:
         self.num_nodes = graph.indptr.numel() - 1
         self.wanted: list[list[int]] = [own.tolist() for own in fanouts]
         self.most = [widest(own, self.shape.destinations) for own in self.wanted]
-        self.passed: HopGraph | None = None
+        self.prepared: tuple[HopGraph, Recipe] | None = None
         """The arrays as the CPU's kernels take them, and the recipe of the program; made when they are first used."""
-        self.recipe: Recipe | None = None
 
     def sample(
         self,
@@ -145,37 +144,26 @@ class PreparedHops:
         if not (graph.indptr.is_cpu and graph.indices.is_cpu and seeds[0].is_cpu):
             if on_gpu(seeds[0]) and (moments is None or graph.types is None):
                 check_rows_on_gpu(drawing, moments)
-                return hops_on_gpu(graph, seeds, self.wanted, keys, drawing, moments, read)
+                wanted = list(zip(self.wanted, keys, strict=True))
+                return hops_on_gpu(graph, seeds, wanted, drawing, moments, read)
             package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
-        if self.passed is None or self.recipe is None:
-            self.passed = kernel_graph(graph)
-            self.recipe = recipe_of(self.passed, graph.indices.dtype, drawing, self.wanted, False)._replace(
-                starts=graph.indptr_dtype or graph.indptr.dtype, num_node_types=len(seeds), num_types=graph.num_types,
-                relabelled=True,
-            )  # fmt: skip
+        passed, recipe = self.prepared or self._prepare(len(seeds))
         room = first_room(graph, sum([part.numel() for part in seeds]), self.most, self.shape, drawing)
         # Only where each node has one row, these are found by a map of all nodes.
         with buffers.NODE_MAPS.borrow(self.num_nodes if drawing.rows == "node" else 0) as node_map:
             by_table = drawing.rows == "tree" or node_map is None
             by_page = graph.reads is not None and graph.reads.from_disk
-            recipe = self.recipe
             if by_table or by_page or len(times) > 1:
                 recipe = recipe._replace(by_table=by_table, by_page=by_page, windows=len(times) > 1)
             program = PROGRAMS.take(recipe)
             arrays = program.arrays
             if node_map is not None:
                 arrays.node_map.lend("places", node_map)
-            arrays.bind(self.passed, keys, drawing.switch_threshold, self.wanted)
+            arrays.bind(passed, keys, drawing.switch_threshold, self.wanted)
             arrays.open([part.numpy() for part in seeds], self.shape, room, times)
             try:
-                if graph.reads is None:
-                    program.run()
-                else:
-                    pages: list[int] = []
-                    with graph.reads.count(pages):
-                        program.run()
-                    graph.reads.decide(pages[0], int(arrays.relations.arrays["edge_starts"][-1, 0]))
+                program.run() if graph.reads is None else run_from_files(program, graph.reads)
             except ValueError:
                 check_ranges(graph, self.shape, seeds)
                 raise
@@ -184,6 +172,23 @@ class PreparedHops:
         # A program that has failed is not kept.
         PROGRAMS.give_back(program)
         return hops
+
+    def _prepare(self, num_node_types: int) -> tuple[HopGraph, Recipe]:
+        graph, passed = self.graph, kernel_graph(self.graph)
+        recipe = recipe_of(passed, graph.indices.dtype, self.drawing, self.wanted, False)._replace(
+            starts=graph.indptr_dtype or graph.indptr.dtype, num_node_types=num_node_types, num_types=graph.num_types,
+            relabelled=True,
+        )  # fmt: skip
+        self.prepared = passed, recipe
+        return self.prepared
+
+
+def run_from_files(program: HopProgram, reads: ReadChoice) -> None:
+    """Run a program, and decide by the pages that it waits for how the next one reads."""
+    pages: list[int] = []
+    with reads.count(pages):
+        program.run()
+    reads.decide(pages[0], int(program.arrays.relations.arrays["edge_starts"][-1, 0]))
 
 
 def check_rows_on_gpu(drawing: Drawing, moments: SeedTimes | None) -> None:

@@ -33,7 +33,7 @@ HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
 SHARES = st.sampled_from([0, 1, 2**62, 2**63, 2**64 - 1])
 NUM_NODES = 2000
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
-ONE_HOP = import_module("graphfeed.ops.sampling.hops.one_hop")
+PICKING = import_module("graphfeed.ops.sampling.hops.pick_edges")
 INDEX = import_module("graphfeed.ops.sampling.high_degree_index")
 
 
@@ -66,11 +66,14 @@ def test_equal_to_the_reference(
         drawing = ops.Drawing(method, replace, share, only_new, rows)
         return plain_hops(own, put(torch.tensor(seeds, dtype=dtype)), fanouts, keys, drawing)
 
-    first, most = data.draw(st.sampled_from([1, 20, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
+    first, most = (
+        data.draw(st.sampled_from([1, 20, 1 << 22])),
+        data.draw(st.sampled_from([0, 9, PICKING.MOST_EDGES])),
+    )
     with (
         patch.object(MODULE, "FIRST_EDGES", first),
         patch.object(hop_arrays, "FIRST_TABLE", first),
-        patch.object(ONE_HOP, "MOST_EDGES", most),
+        patch.object(PICKING, "MOST_EDGES", most),
         patch.object(INDEX, "MIN_DEGREE", 8),
         patch.object(INDEX, "MAX_SHARE", 1),
     ):

@@ -21,7 +21,7 @@ from tests.ops.graphs import ID_DTYPES
 from tests.ops.typed import HOPS, SEEDS, SHARES, Hops, Typed, as_lists, draws_of, problems, random_graph, text
 
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
-ONE_HOP = import_module("graphfeed.ops.sampling.hops.one_hop")
+PICKING = import_module("graphfeed.ops.sampling.hops.pick_edges")
 
 
 ON_GPU = ("indptr", "indices", "types", "cumulative")
@@ -57,11 +57,11 @@ def test_equal_to_the_reference(
         fanouts = [torch.tensor(own) for own, _ in hops]
         return ops.sample_hops(own, ids, fanouts, keys, ops.Drawing(method, replace, share, only_new, rows))
 
-    first, most = data.draw(st.sampled_from([1, 1 << 22])), data.draw(st.sampled_from([0, 9, ONE_HOP.MOST_EDGES]))
+    first, most = data.draw(st.sampled_from([1, 1 << 22])), data.draw(st.sampled_from([0, 9, PICKING.MOST_EDGES]))
     order = data.draw(st.sampled_from([0, 1, 2]))
     with (
         patch.object(MODULE, "FIRST_EDGES", first),
-        patch.object(ONE_HOP, "MOST_EDGES", most),
+        patch.object(PICKING, "MOST_EDGES", most),
         patch.object(EmulatedCuda, "order", order),
     ):
         for found in results(device, sample):
