@@ -16,6 +16,7 @@ PLAINTEXT = ("grpc://", "tcp://")
 
 
 def parse_address(address: Any) -> tuple[str, int]:
+    """Return the host, without the brackets of IPv6, and the port of an address."""
     if not isinstance(address, str):
         raise TypeError(f"an address must be a text as '127.0.0.1:50051', but is {brief(address)}")
     host, _, port = address.rpartition(":")
@@ -29,6 +30,7 @@ def parse_address(address: Any) -> tuple[str, int]:
 
 
 def join_address(host: Any, port: Any) -> str:
+    """Return the address of a host and a port."""
     if not isinstance(host, str):
         raise TypeError(f"host must be a text as '127.0.0.1' or '::1', but is {brief(host)}")
     check_count("port", port, 0)
@@ -38,6 +40,7 @@ def join_address(host: Any, port: Any) -> str:
 
 
 def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -67,6 +70,7 @@ def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
 
 
 def check_token(token: str | None) -> str:
+    """Return a token that can be sent as a header."""
     if token is not None and not isinstance(token, str):
         raise TypeError(f"token must be a text, but is a {type(token).__name__}")
     if not token or not token.isascii() or not token.isprintable() or token != token.strip():
@@ -99,6 +103,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def make_server_context(tls: tuple[bytes, bytes]) -> ssl.SSLContext:
+    """Return the TLS context of a server, from its certificate chain and its private key."""
     return with_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls)
 
 

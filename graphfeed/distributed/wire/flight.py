@@ -136,6 +136,7 @@ def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> A
 
 
 def call_options(token: str, timeout: float | None) -> Any:
+    """Return the options of a call: the token, the format, and how many seconds it may take."""
     headers = [(FORMAT_HEADER.encode(), str(FORMAT).encode())]
     if token:
         headers.append((b"authorization", authorization(token).encode()))
@@ -143,5 +144,5 @@ def call_options(token: str, timeout: float | None) -> Any:
 
 
 def text_of(error: Exception) -> str:
-    # Without what the layers below it add.
+    """Return the text of an error of Arrow Flight, without what the layers below it add."""
     return re.split(r"\. (?:gRPC client debug context|Detail: Python exception)", str(error))[0] or repr(error)

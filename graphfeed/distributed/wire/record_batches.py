@@ -115,6 +115,7 @@ UNPACK: dict[str, Callable[[list[Any], dict[str, torch.Tensor]], Any]] = {
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
+    """Return a module of pyarrow's."""
     return import_optional(module, "a sampling server", install_hint("serve"))
 
 
