@@ -79,8 +79,13 @@ def more_calls() -> dict[str, Call]:
         "place_nodes": Call(place_nodes, placed),
         "compact many": Call(ops.compact, {"seeds": INDICES, "neighbors": INDICES.repeat(20), "num_nodes": 6}),
         "by page": Call(typed.run, {**typed.arguments, "graph": typed.arguments["graph"]._replace(**mapped)}),
+        "joined": Call(sample_joined, typed.arguments),
         "LABOR by page": Call(one.run, {**one.arguments, "graph": one.arguments["graph"]._replace(**mapped)}),
     }
+
+
+def sample_joined(graph: ops.HopGraph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> list[torch.Tensor]:
+    return [*ops.PreparedHops(graph, fanouts, drawing).sample(seeds, keys, joined=True).edges.values()]
 
 
 def test_every_kernel_does_as_machine_code_what_its_python_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
