@@ -167,9 +167,8 @@ class PreparedHops:
             except ValueError:
                 check_ranges(graph, self.shape, seeds)
                 raise
-            # Another mini-batch writes to the arrays from here on.
             hops = join_hops(arrays, read) if joined else cut_hops(arrays, read)
-        # A program that has failed is not kept.
+        # Another mini-batch writes to the arrays from here on. A program that has failed is not kept.
         PROGRAMS.give_back(program)
         return hops
 

@@ -126,18 +126,14 @@ def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch
     return ids.to(dtype)
 
 
-def stack_seeds(graph: GraphArrays, seeds: dict[str, torch.Tensor]) -> torch.Tensor:
-    # Type after type.
-    return torch.cat([part + first for part, first in zip(seeds.values(), graph.first_ids(), strict=False)])
-
-
 def open_seeds(graph: GraphArrays, seeds: ByType) -> tuple[ByType, torch.Tensor]:
     """Return the seeds with every node type, and as ids of the graph's columns, or say why they are none."""
     if graph.node_type_to_id is None:
         ids = check_seeds(graph, seeds)
         return ids, ids
     complete = check_typed_seeds(graph, seeds)
-    return complete, stack_seeds(graph, complete)
+    # Type after type.
+    return complete, torch.cat([own + first for own, first in zip(complete.values(), graph.first_ids(), strict=False)])
 
 
 def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
