@@ -65,9 +65,6 @@ def merge_columns(
     answers: Sequence[tuple[torch.Tensor, Tensors]], dtypes: Mapping[str, torch.dtype]
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the start of each question's rows, and the rows, in the order of the questions."""
-    # Each row is copied once, into place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
-    # times as many mini-batches per second of CPU time as when ids of int64 were concatenated, and then put in order
-    # (ogbn-products shaped graph, fan-outs 15, 10 and 5).
     counts = [tensors[COUNTS] for _, tensors in answers]
     values = [[tensors[key] for key in dtypes] for _, tensors in answers]
     # In the answers, rows may have fewer bits than in `dtypes`.
