@@ -231,8 +231,8 @@ class FreezesLater(FrozenStore):
     def check(self, *keys: object) -> bool:
         return keys == (["come/1"],) or (self.is_found and bool(self.wait()))
 
-    def get(self, key: str) -> str:
-        self.is_found = key == "here/0"
+    def get(self, *keys: object) -> str:
+        self.is_found = keys == ("here/0",)
         return json.dumps(["", ["", 0], "", False]) if self.is_found else "0"
 
     is_found = False

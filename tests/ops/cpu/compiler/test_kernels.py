@@ -42,6 +42,7 @@ from tests.ops.cpu.compiler.kernels import (
 from tests.refusals import check_refused
 
 INDEX = import_module("graphfeed.ops.sampling.high_degree_index")
+PERMUTE = import_module("graphfeed.ops.sampling.permute")
 REACHED_BY_OTHERS = {
     "compiler.program", "records.crc32c", "records.parse_examples", "records.scan_records",
     "rows.gather_by_page", "rows.read_rows", "rows.row_plan",
@@ -64,6 +65,8 @@ def ran(call: Call, change: Mapping[str, Any]) -> list[tuple[torch.dtype, Any]]:
 def more_calls() -> dict[str, Call]:
     """Return a call of each operation, and those that reach the passes which these leave out."""
     typed, one = EVERY["sample_hops with types"], EVERY["sample_hops by LABOR"]
+    merged = EVERY["merge_columns"]
+    twice = [own * 2 for own in merged.arguments["values"]]
     mapped, parts = {"reads": ReadChoice()}, torch.zeros(6, dtype=torch.int32)
     placed = {
         "indptr": INDPTR,
@@ -79,6 +82,7 @@ def more_calls() -> dict[str, Call]:
         "place_nodes": Call(place_nodes, placed),
         "compact many": Call(ops.compact, {"seeds": INDICES, "neighbors": INDICES.repeat(20), "num_nodes": 6}),
         "by page": Call(typed.run, {**typed.arguments, "graph": typed.arguments["graph"]._replace(**mapped)}),
+        "merge pairs": Call(merged.run, {**merged.arguments, "values": twice, "dtypes": [torch.int64] * 2}),
         "joined": Call(sample_joined, typed.arguments),
         "LABOR by page": Call(one.run, {**one.arguments, "graph": one.arguments["graph"]._replace(**mapped)}),
     }
@@ -92,6 +96,7 @@ def test_every_kernel_does_as_machine_code_what_its_python_function_does(monkeyp
     """Held for the kernels behind a valid call of each public operation."""
     monkeypatch.setattr(INDEX, "MIN_DEGREE", 3)
     monkeypatch.setattr(INDEX, "MAX_SHARE", 1)
+    monkeypatch.setattr(PERMUTE, "sorted_places", PERMUTE.sorted_places.__wrapped__)
     cases = [(name, call, change) for name, call in more_calls().items() for change in call.changes]
     compiled = [ran(call, change) for _, call, change in cases]
     interpreted, interpret = set[tuple[str, str]](), Kernel.interpret
