@@ -282,10 +282,14 @@ class Meeting:
 
     def reason_of(self, lost: LostError) -> LostError:
         """Return what the store says of who was lost first, or else what is given."""
-        # Without the store, which rank 0 has unless it is torchrun's, torch would print a trace of its own.
-        by_agent = self.point is None and "TORCHELASTIC_USE_AGENT_STORE" in os.environ
+
+        def ask() -> LostError | None:
+            # Of a store that has ended with rank 0, torch would print a trace.
+            at = self.point or (os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", 0)))
+            return self._find_lost() if lost.rank or not at[1] or listens(*at[:2]) else None
+
         with suppress(Exception):
-            return (call_within(TELL_SECONDS, self._find_lost, "") if lost.rank or by_agent else None) or lost
+            return call_within(TELL_SECONDS, ask, "") or lost
         return lost
 
 

@@ -255,14 +255,16 @@ def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch:
     heart.close()
 
 
-def test_the_store_is_asked_why_a_rank_is_lost_unless_it_is_the_one_with_the_store() -> None:
+def test_the_store_is_asked_why_a_rank_is_lost_unless_it_has_ended_with_rank_0() -> None:
     store, lost = MagicMock(), [LostError(rank, "its connection ended") for rank in range(2)]
     store.get.return_value = json.dumps([2, "its program failed"])
-    meeting = Meeting(2, 3, MeetingPoint("127.0.0.1", 1, 2, 3))
+    meeting = Meeting(2, 3, MeetingPoint("127.0.0.1", free_port(), 2, 3))
     meeting.store = store
     assert meeting.reason_of(lost[0]) is lost[0]
     store.check.assert_not_called()
     assert str(meeting.reason_of(lost[1])) == "rank 2: its program failed"
+    with socket.create_server(("127.0.0.1", meeting.point.port if meeting.point else 0)):
+        assert str(meeting.reason_of(lost[0])) == "rank 2: its program failed"
 
 
 def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:
