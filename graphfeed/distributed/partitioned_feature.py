@@ -1,7 +1,7 @@
 """A feature in parts: each rank reads the rows of its part from memory, and the others from their owners."""
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any
@@ -35,8 +35,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     If the rows are constant, as those that `open_part` opens and those of files are, a loader asks for the rows that
     the next mini-batches need together, each row once, while earlier ones are used, and what later ones need too stays
-    here, within its `memory_limit`. Owners that have updated their rows refuse that then. `DataLoader(window=32)` does
-    it for other rows too, for up to 32 mini-batches: no update of a row that was read so is seen later.
+    here, within its `memory_limit`. Owners that have updated their rows refuse that, when the next epoch begins at the
+    latest. `DataLoader(window=32)` does it for other rows too, for up to 32 mini-batches: no update of a row that was
+    read so is seen later.
 
     Args:
         rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
@@ -76,6 +77,8 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         shape = dtype_and_shape(row_type(self.rows), torch.Size([book.num_ids, *self.rows.size()]))
         said = {"rows": shape, "assignment": int(book.checksum), "identity": identity}
         self.peers.agreement.state_part(self._name, said)
+        # Whether an epoch has begun to keep rows of other ranks, which were constant then.
+        self._kept_as_constant = False
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
@@ -150,7 +153,16 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
             future.result()
 
     def check_unchanged(self) -> None:
-        """Leave it to the owners of constant rows to say that they have updated them."""
+        """Read a row of each other owner of constant rows, who refuses that if it has updated them."""
+        self._kept_as_constant = self._kept_as_constant or self.is_constant()
+        if self._kept_as_constant:
+            self.peers.agreement.check_part(self._name)
+            # An epoch may ask for no row at all, as it keeps those of the one before.
+            list(self._ask_ahead(self._first_of_others))
+
+    @cached_property
+    def _first_of_others(self) -> torch.Tensor:
+        return torch.cat([self.book.ids_of(part)[:1] for part in range(self.book.num_parts) if part != self.part])
 
     def is_constant(self) -> bool:
         """Tell whether this rank's rows stay what they are; all ranks should open theirs in the same way."""
@@ -160,9 +172,12 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(READERS, "graphfeed-rows")
 
+    def _ask_ahead(self, ids: torch.Tensor) -> Iterator[tuple[torch.Tensor, Tensors]]:
+        options = {"constant": self._kept_as_constant}
+        return ask_owners(self.peers, self._name, self._answer, self.book, ids, options, {"ids": ids})
+
     def _read_into(self, out: torch.Tensor, ids: torch.Tensor, positions: torch.Tensor) -> Spans:
-        options = {"constant": self.is_constant()}
-        answers = list(ask_owners(self.peers, self._name, self._answer, self.book, ids, options, {"ids": ids}))
+        answers = list(self._ask_ahead(ids))
         write_answers(answers, out, positions)
         return Spans(len(answers), ids.numel() * self.row_bytes)
 

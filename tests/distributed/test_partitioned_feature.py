@@ -219,21 +219,30 @@ def test_rows_are_asked_for_ahead_where_they_are_constant_or_somebody_wants_wind
     assert "fetch_in_windows" not in gf.DataLoader(fetched("plain", 0, None), 0, window=4).explain()
 
 
-def test_constant_rows_are_asked_for_ahead_and_refused_once_their_owner_updates_them(stored: Path) -> None:
+@pytest.mark.parametrize(
+    ("memory_limit", "updated_by"),
+    [
+        pytest.param(1_700, [0], id="each epoch asks, as there is room for few rows"),
+        pytest.param(None, [0], id="all rows are kept"),
+        pytest.param(None, [0, 1], id="all ranks update theirs"),
+    ],
+)
+def test_constant_rows_are_asked_for_ahead_and_refused_once_their_owner_updates_them(
+    stored: Path, memory_limit: int | None, updated_by: list[int]
+) -> None:
     expected, steps = digests(gf.DataLoader(fetched("plain", 0, None), 0, seed=3)), threading.Barrier(2, timeout=60)
 
     def work(rank: int, peers: Peers) -> None:
         pipe = opened(stored, rank, peers)
         feature = pipe.features()["node", None, "code"]
-        # There is room for few rows, so that each epoch asks.
-        with gf.DataLoader(pipe, 2, seed=3, memory_limit=1_700) as loader:
+        with gf.DataLoader(pipe, 2, seed=3, memory_limit=memory_limit) as loader:
             assert digests(loader) == expected
             steps.wait()
-            if rank == 0:
+            if rank in updated_by:
                 feature.rows.update(feature.rows.read(torch.tensor([0])) + 1, torch.tensor([0]))
             steps.wait()
-            said = r"rows of part 0 are or were updated, but another rank, .* give DataLoader\(window=0\)"
-            with pytest.raises(RuntimeError, match=said) if rank == 1 else nullcontext():
+            said = rf"rows of part {1 - rank} are or were updated, but another rank, .* give DataLoader\(window=0\)"
+            with pytest.raises(RuntimeError, match=said) if 1 - rank in updated_by else nullcontext():
                 list(loader)
             steps.wait()
         updated = feature.book.ids_of(0)[:1]
