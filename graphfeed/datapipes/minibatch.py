@@ -1,7 +1,7 @@
 """The data that flows between stages."""
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from typing_extensions import TypeVar
@@ -81,9 +81,13 @@ class MiniBatch:
             raise AttributeError(said, name=name, obj=self)
 
     def __copy__(self) -> Self:
-        # As each stage makes one, in a sixth of the time that `copy` takes by itself.
-        made = object.__new__(type(self))
-        vars(made).update(vars(self))
+        # As each stage makes one, in less than half of the time that `copy` takes by itself.
+        made, state = object.__new__(type(self)), cast("Any", object.__getstate__(self))
+        # A subclass may have slots.
+        own, slots = state if isinstance(state, tuple) else (state, {})
+        vars(made).update(own or {})
+        for name, value in slots.items():
+            setattr(made, name, value)
         return made
 
     def node_ids(self) -> Any:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -67,6 +68,18 @@ def test_attributes_of_ones_own_can_be_set_and_travel() -> None:
     assert copy.copy(batch).weather is batch.weather
     assert_same(pickle.loads(pickle.dumps(batch)), batch)
     assert batch.to("meta").weather["rain"].device.type == "meta"
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Weighed(gf.MiniBatch):
+    weight: float = 1.0
+
+
+def test_stages_keep_what_a_subclass_has_in_slots() -> None:
+    graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 0]))
+    pipe = gf.IterableSource([Weighed(seeds=torch.tensor([2, 0]), weight=0.5)])
+    (minibatch,) = pipe.sample_neighbor(graph, [1])
+    assert (type(minibatch), minibatch.weight, minibatch.seeds.tolist()) == (Weighed, 0.5, [2, 0])
 
 
 def test_to_moves_every_tensor_and_returns_the_same_object() -> None:
