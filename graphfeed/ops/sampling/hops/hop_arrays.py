@@ -18,7 +18,6 @@ from graphfeed.ops.sampling.hops.scratch import OF_PICKS, enlarge, new_block
 from graphfeed.ops.sampling.weights import GuidedSums
 
 Ints = NDArray[np.int64]
-NO_WORDS: Ints = np.empty(0, np.int64)
 FIRST_TABLE = 1 << 20
 """At first a hash table has room for at most this many rows."""
 
@@ -173,7 +172,7 @@ class HopArrays:
     def release(self) -> None:
         # These are the results, which the next mini-batch must not write to; the table is of the size of a mini-batch.
         for block in (self.nodes, self.starts, self.edges, self.table):
-            block.arrays.update(dict.fromkeys(block.arrays, NO_WORDS))
+            block.arrays.update({name: np.empty(0, array.dtype) for name, array in block.arrays.items()})
 
     def at_least(self, block: Block, size: int, *names: str) -> None:
         """Make arrays of a block have at least a size, and keep what is in them."""

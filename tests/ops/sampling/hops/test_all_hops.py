@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops.arguments.verified import mark_valid
 from graphfeed.ops.cpu import pages
+from graphfeed.ops.cpu.sampling.passes import candidates, labor
 from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.sampling.hops import hop_arrays, hop_program
 from graphfeed.ops.sampling.hops.hop_graph import kernel_graph
@@ -181,6 +182,17 @@ def test_one_program_is_kept_for_all_large_fan_outs_and_thresholds(monkeypatch: 
     for fanout, share in ((MANY, 7), (MANY + 5, 9), (1000, 0)):
         plain_hops(graph, INDICES, [fanout], [(1, 2)], ops.Drawing("labor", switch_threshold=share))
         assert len(pool.idle) == 1
+
+
+def test_a_later_mini_batch_may_be_the_first_whose_draws_by_labor_only_the_heap_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(labor.fill_labor, "runs", {})
+    monkeypatch.setattr(MODULE, "PROGRAMS", ProgramPool())
+    fanout, columns = candidates.MAX_COLLECTED + 2, (torch.tensor([0, 1, 201]), torch.arange(201) % 2)
+    for seeds, count in ((torch.tensor([0]), 1), (torch.tensor([1]), fanout)):
+        (hop,) = sample_all(*columns, seeds, [fanout], [(1, 2)], "labor")
+        assert hop.positions.numel() == count
 
 
 def test_only_the_programs_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
