@@ -78,7 +78,7 @@ class Weighed(gf.MiniBatch):
 def test_stages_keep_what_a_subclass_has_in_slots() -> None:
     graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 0]))
     pipe = gf.IterableSource([Weighed(seeds=torch.tensor([2, 0]), weight=0.5)])
-    (minibatch,) = pipe.sample_neighbor(graph, [1])
+    minibatch: Any = next(iter(pipe.sample_neighbor(graph, [1])))
     assert (type(minibatch), minibatch.weight, minibatch.seeds.tolist()) == (Weighed, 0.5, [2, 0])
 
 
