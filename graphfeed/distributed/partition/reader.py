@@ -62,14 +62,8 @@ class StoredPart:
 class StoredRows(TorchBasedFeature):
     """The rows of a partition, which are constant until this process updates its copy of them."""
 
-    _changed = False
-
-    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        self._changed = True
-        super().update(value, ids)
-
     def is_constant(self) -> bool:
-        return not self._changed
+        return not self._is_updated
 
 
 @checked

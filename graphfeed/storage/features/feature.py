@@ -249,6 +249,8 @@ class TorchBasedFeature(Shareable, Feature):
         [[3.0], [1.0]]
     """
 
+    _is_updated = False
+
     @checked
     def __init__(self, torch_feature: Any, metadata: dict[str, Any] | None = None) -> None:
         self._tensor = check_rows(torch_feature)
@@ -286,6 +288,7 @@ class TorchBasedFeature(Shareable, Feature):
 
         If the old tensor was pinned, the new one is, too, and memory that `pin_memory_()` had locked is released.
         """
+        self._is_updated = True
         if ids is None:
             self._replace(check_rows(value), is_read_only(value))
             return
@@ -357,8 +360,8 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.device.type == "cpu" and not is_page_locked(self._tensor)
 
     def is_constant(self) -> bool:
-        """Tell whether the rows are those of a read-only array, of which `update` makes a copy."""
-        return self._read_only
+        """Tell whether the rows are those of a read-only array, and `update` was never called."""
+        return self._read_only and not self._is_updated
 
     def __repr__(self) -> str:
         return f"TorchBasedFeature({dtype_and_shape(self._tensor.dtype, self._tensor.shape)})"

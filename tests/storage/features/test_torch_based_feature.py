@@ -105,6 +105,18 @@ def test_rows_that_replace_pinned_ones_are_pinned() -> None:
         assert torch.equal(torch.from_numpy(read_only.copy()), ROWS)
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_rows_of_a_read_only_array_are_constant_until_an_update_also_one_to_another_such_array() -> None:
+    arrays = [ROWS.numpy().copy(), ROWS.numpy() + 1]
+    for array in arrays:
+        array.flags.writeable = False
+    feature = TorchBasedFeature(arrays[0])
+    assert feature.is_constant()
+    feature.update(arrays[1])
+    assert not feature.is_constant()
+    assert not TorchBasedFeature(ROWS).is_constant()
+
+
 def test_it_moves_to_a_device_as_another_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
     feature = TorchBasedFeature(ROWS, {"unit": "m"})
