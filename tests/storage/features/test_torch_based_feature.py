@@ -107,7 +107,7 @@ def test_rows_that_replace_pinned_ones_are_pinned() -> None:
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_rows_of_a_read_only_array_are_constant_until_an_update_also_one_to_another_such_array() -> None:
-    arrays = [ROWS.numpy().copy(), ROWS.numpy() + 1]
+    arrays: list[Any] = [ROWS.numpy().copy(), ROWS.numpy() + 1]
     for array in arrays:
         array.flags.writeable = False
     feature = TorchBasedFeature(arrays[0])
