@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import JoinedHops, drawing, minibatch_key
+from graphfeed.ops import drawing, minibatch_key
+from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, from_type_dict
 

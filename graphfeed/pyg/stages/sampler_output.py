@@ -10,7 +10,9 @@ import torch
 
 from graphfeed.datapipes import Datapipe, MiniBatch, NeighborSampler, TemporalNeighborSampler, Transform, call
 from graphfeed.datapipes.pipeline import traverse
-from graphfeed.ops import JoinedHops, Key, mirror_edges
+from graphfeed.ops import Key
+from graphfeed.ops.sampling import JoinedHops
+from graphfeed.ops.structure import mirror_edges
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.minibatch_data import pick
 from graphfeed.pyg.data.tables import import_pyg

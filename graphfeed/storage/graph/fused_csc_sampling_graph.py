@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import CompletedFuture, JoinedHops
+from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import check_flags, checked
 from graphfeed.ops.rows import Each
+from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.all_hops import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops import JoinedHops
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.sampling import JoinedHops
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.rows import number_seeds
