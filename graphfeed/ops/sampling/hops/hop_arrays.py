@@ -172,7 +172,7 @@ class HopArrays:
     def release(self) -> None:
         # These are the results, which the next mini-batch must not write to; the table is of the size of a mini-batch.
         for block in (self.nodes, self.starts, self.edges, self.table):
-            block.arrays.update({name: np.empty(0, array.dtype) for name, array in block.arrays.items()})
+            block.arrays.update({name: np.empty(0, dtype) for name, (_, dtype) in block.places.items()})
 
     def at_least(self, block: Block, size: int, *names: str) -> None:
         """Make arrays of a block have at least a size, and keep what is in them."""
