@@ -162,7 +162,8 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     @cached_property
     def _first_of_others(self) -> torch.Tensor:
-        return torch.cat([self.book.ids_of(part)[:1] for part in range(self.book.num_parts) if part != self.part])
+        others = [part for part in range(self.book.num_parts) if part != self.part]
+        return torch.cat([torch.empty(0, dtype=torch.int64), *(self.book.ids_of(part)[:1] for part in others)])
 
     def is_constant(self) -> bool:
         """Tell whether this rank's rows stay what they are; all ranks should open theirs in the same way."""

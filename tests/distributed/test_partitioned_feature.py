@@ -52,6 +52,9 @@ def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
     cached = PartitionedFeature(gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10), BOOK)
     assert cached.split_local(ids)[0].tolist() == [0, 1]
     assert torch.equal(gf.cpu_cached_feature(cached, 1 << 10).read(ids), VALUES[ids])
+    constant = VALUES.numpy().copy()
+    constant.flags.writeable = False
+    PartitionedFeature(gf.TorchBasedFeature(constant), BOOK).check_unchanged()
 
 
 def test_ranks_with_other_books_or_rows_get_an_error_and_no_rows_of_other_ids() -> None:
