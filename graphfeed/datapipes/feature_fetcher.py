@@ -101,7 +101,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 "make one with BasicFeatureStore"
             )
         known = list(self.feature_store.keys())
-        for argument, key in [(argument, key) for argument, keys in self.wanted.items() for key in keys]:
+        for argument, key in self.requests():
             # A store that has nothing of a type lacks it only once a mini-batch has nodes or edges of that type.
             of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
             if key not in self.feature_store and (key[1] is None or of_same_type):
@@ -142,11 +142,13 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         }
         return {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
 
+    def requests(self) -> list[tuple[str, StoreKey]]:
+        """Return the keys of the features to fetch, each behind "node", "edge" or "seed_edge"."""
+        return [(argument, key) for argument, keys in self.wanted.items() for key in keys]
+
     def features(self) -> dict[StoreKey, Feature]:
         """Return the features to fetch that the store has, by their keys."""
-        return {
-            key: self.feature_store[key] for keys in self.wanted.values() for key in keys if key in self.feature_store
-        }
+        return {key: self.feature_store[key] for _, key in self.requests() if key in self.feature_store}
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if self.cooperative:
@@ -204,9 +206,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         sizes: dict[str, Sequence[Counts]] = {"node": [before.nodes], "edge": before.edges}
         sizes["seed_edge"] = [before.seed_edges]
         total, features = 0.0, self.features()
-        for argument, key in [(argument, key) for argument, keys in self.wanted.items() for key in keys]:
-            if key not in features:
-                continue
+        for argument, key in [(argument, key) for argument, key in self.requests() if key in features]:
             feature, of_type = features[key], key[1]
             for count in sizes[argument]:
                 # A feature of all nodes in a graph with types, or of a type in one without, has no count.
