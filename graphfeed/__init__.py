@@ -19,7 +19,7 @@ import typing
 
 from graphfeed.ops import process
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def _read_stub(text: str) -> dict[str, str]:
