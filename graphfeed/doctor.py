@@ -27,6 +27,8 @@ from graphfeed.ops.memory import SharedMemory, populate
 from graphfeed.storage.memory import available_memory, memory_limit
 
 ROOT = Path("/")
+NEWEST_NUMBA = "0.68.1"
+"""The newest release of Numba that all tests were run with."""
 NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
 EXTRAS = ("cloudpickle", "cupy-cuda12x", "cupy-cuda13x", "pyarrow", "pymetis", "prometheus-client", "torch-geometric")
 PROBED = 1 << 22
@@ -74,7 +76,10 @@ def check_versions() -> Finding:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     needed = [name for name in NEEDED if name in missing]
-    said = f"graphfeed {graphfeed.__version__}, Python {platform.python_version()}, {', '.join(found)}"
+    said = (
+        f"graphfeed {graphfeed.__version__}, Python {platform.python_version()}, {', '.join(found)}; "
+        f"the newest Numba that was tested is {NEWEST_NUMBA}"
+    )
     return (
         Finding("missing", "packages", f"pip install {' '.join(needed)}") if needed else Finding("ok", "packages", said)
     )

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops import seed
+from graphfeed.ops.cpu.compiler.ahead import end_idle
 from graphfeed.ops.memory import shared_memory
 from tests.ops.devices import GPUS, Cpu, Device, gpu_of
 from tests.ops.emulated_cuda import Cuda
@@ -230,11 +231,13 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     # It lives as long as the interpreter, once anything shared memory.
     resource_tracker.ensure_running()
     end_idle_executors()
+    end_idle()
     before = Resources()
     gc.freeze()  # what outlives a test takes half a second to go through each time, in a long run
     yield
     gc.collect()  # ends loaders that nobody refers to
     end_idle_executors()
+    end_idle()
     give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
         time.sleep(0.05)

@@ -20,7 +20,7 @@ from graphfeed.distributed import open_part
 from graphfeed.storage.memory import memory_limits
 from tests.distributed import graphs
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
-from tests.scripts import run
+from tests.scripts import REPOSITORY, run
 
 
 def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +85,15 @@ def test_a_line_says_how_each_part_is(capsys: pytest.CaptureFixture[str]) -> Non
     subjects = ["packages", "cores", "memory", "/dev/shm", "huge pages", "descriptors", "kernels", "machine code"]
     assert [line[9:].partition("  ")[0] for line in lines[:8]] == subjects
     assert f"torch {torch.__version__}".partition("+")[0] in lines[0]
+
+
+def test_the_newest_numba_that_was_tested_is_the_newest_that_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    major, minor, _ = doctor.NEWEST_NUMBA.split(".")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert f"numba>=0.60,<{major}.{int(minor) + 1}" in project["dependencies"]
+    assert f"\nnumba=={doctor.NEWEST_NUMBA}\n" in (REPOSITORY / "constraints.txt").read_text()
+    main(["doctor"])
+    assert f"the newest Numba that was tested is {doctor.NEWEST_NUMBA}\n" in capsys.readouterr().out
 
 
 def test_what_will_fail_is_the_exit_status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

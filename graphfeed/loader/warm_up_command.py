@@ -35,8 +35,7 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
     Returns:
         The kernels, with the dtypes of their arguments, the seconds that each took, and whether it was compiled or
-        found on disk. With a pipeline, those that were not in use in this process before; processes that help it to
-        compile put some of them on disk meanwhile.
+        found on disk. With a pipeline, those that were not in use in this process before.
 
     Raises:
         RuntimeError: A kernel could not be compiled.

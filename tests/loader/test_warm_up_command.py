@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.loader.warm_up_command import USES
 from graphfeed.ops.cpu.compiler import ahead
+from graphfeed.ops.cpu.compiler.folders import folders
 from graphfeed.ops.cpu.jit import INTERPRETED
 from tests.ops.cpu.compiler.kernels import loads_of
 from tests.scripts import REPOSITORY, run
@@ -48,12 +49,15 @@ def test_a_pipeline_s_kernels_are_compiled_once_and_no_others(tmp_path: Path) ->
 
 
 @pytest.fixture
-def two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let there be two kernels, which are not compiled yet."""
-    two = [job for job in ahead.all_kernels() if job[0].endswith(".permute")]
+    two = [pair for pair in ahead.all_kernels() if pair[0].__module__.endswith(".permute")]
     assert len(two) == 2
     monkeypatch.setattr(ahead, "all_kernels", lambda: two)
     monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path))
+    folders.cache_clear()
+    yield
+    folders.cache_clear()
 
 
 @pytest.mark.slow

@@ -3,9 +3,7 @@
 All functions are inlined into a C callback: so no error code of Numba's is checked, and no reference counted.
 """
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -22,19 +20,8 @@ from graphfeed.ops.cpu.compiler.signature import ArrayType, fields_of, is_tuple
 
 OPTIONS: Any = {"error_model": "numpy", "forceinline": True}
 """Division by 0 raises nothing, and every function is inlined."""
-SETTINGS = {
-    "BOUNDSCHECK": 0,  # kernels can't raise
-    "DEBUGINFO_DEFAULT": 0,
-    "DISABLE_JIT": 0,
-    "EXTEND_VARIABLE_LIFETIMES": 0,
-    "LOOP_VECTORIZE": 1,
-    "SLP_VECTORIZE": 0,
-}
-"""Settings of Numba's that change machine code, beside the level of optimization."""
 LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
 """Functions of the C library that machine code may call."""
-LONG_NAME = re.compile(r"[-\w$.]{200,}")
-"""Numba's names hold the types of all arguments. LLVM cuts what is longer than 1,024 characters when it reads it."""
 
 
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
@@ -44,19 +31,12 @@ def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]
         if not is_known:
             DEVICE_FUNCTIONS[function] = True
             register_jitable(**OPTIONS)(function)
-    with own_settings():
-        callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
-    names: dict[str, str] = {}
-
-    def shorten(text: str) -> str:
-        return LONG_NAME.sub(lambda found: names.setdefault(found[0], f"name.{len(names)}"), text)
-
-    module = binding.parse_assembly(shorten(callback.inspect_llvm()))
+    callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
+    module = binding.parse_assembly(callback.inspect_llvm())
     module.verify()
     symbol = f"{kernel.name}.{'-'.join(dtypes)}.{blake2b(str(module).encode(), digest_size=8).hexdigest()}"
-    entry = shorten(callback.native_name)
     for function in module.functions:
-        if function.name == entry:
+        if function.name == callback.native_name:
             function.name = symbol
         elif not function.is_declaration:
             function.linkage = "internal"
@@ -94,17 +74,3 @@ def make_entry(kernel: Kernel, dtypes: tuple[str, ...]) -> Callable[..., Any]:
 
 def numba_type(kind: ArrayType, chosen: dict[str, str]) -> Any:
     return types.Array(numba.from_dtype(np.dtype(kind.dtype_in(chosen))), kind.ndim, "C")
-
-
-@contextmanager
-def own_settings() -> Iterator[None]:
-    """Compile the same machine code whatever settings the program and its environment have made of Numba."""
-    config: Any = numba.config
-    # The level of optimization is an integer with more attributes.
-    wanted = {**SETTINGS, "OPT": type(config.OPT)(3)}
-    before = {name: getattr(config, name, None) for name in wanted}
-    vars(config).update(wanted)
-    try:
-        yield
-    finally:
-        vars(config).update(before)

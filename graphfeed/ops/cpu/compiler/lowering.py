@@ -210,19 +210,27 @@ def block_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
 
 
 def make_array(context: Any, builder: Any, kind: Any, words: Any, place: Any) -> Any:
-    """Return an array whose address and sizes begin at a word; nobody counts references to it."""
+    """Return an array whose address and sizes begin at a word, without a count of references."""
     shape = [word_at(builder, words, builder.add(place, WORD(1 + axis))) for axis in range(kind.ndim)]
     step = WORD(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     strides, count = [step], shape[0]
     for size in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], size))
         count = builder.mul(count, size)
-    view = context.make_helper(builder, kind)
-    view.data = builder.inttoptr(word_at(builder, words, place), view.data.type)
-    view.shape, view.strides = pack(builder, view.shape.type, shape), pack(builder, view.strides.type, strides)
-    view.itemsize, view.nitems = step, count
-    view.meminfo, view.parent = (ir.Constant(field.type, None) for field in (view.meminfo, view.parent))
-    return view._getvalue()
+    model = context.data_model_manager[kind]
+    parts = {
+        "data": builder.inttoptr(word_at(builder, words, place), context.get_data_type(kind.dtype).as_pointer()),
+        "shape": pack(builder, ir.ArrayType(WORD, kind.ndim), shape),
+        "strides": pack(builder, ir.ArrayType(WORD, kind.ndim), strides),
+        "itemsize": step,
+        "nitems": count,
+        "meminfo": ir.Constant(BYTE.as_pointer(), None),
+        "parent": ir.Constant(BYTE.as_pointer(), None),
+    }
+    array = ir.Constant(context.get_value_type(kind), ir.Undefined)
+    for name, value in parts.items():
+        array = model.set(builder, array, value, name)
+    return array
 
 
 def word_at(builder: Any, words: Any, place: Any) -> Any:

@@ -5,7 +5,6 @@ Coming back to Python after each would mean to wait for that lock each time, for
 
 from array import array
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 from graphfeed.ops.cpu.compiler.kernel import Kernel
@@ -13,7 +12,7 @@ from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, lay_out
 
 Int64s: Any = ArrayType("int64")
 FEW = 3
-"""With fewer kernels to compile, another process would take longer to start than to help."""
+"""Up to so many kernels are compiled by one process: a second one would take longer to start than to compile them."""
 
 
 def call(_code: int, _block: int) -> int:
@@ -36,17 +35,18 @@ def run_steps(calls: Int64s, step: Int64s) -> int:
 
 
 def load_all(wanted: Iterable[tuple[Kernel, tuple[str, ...]]]) -> None:
-    """Load machine code, or compile it, with the help of other processes if much is missing."""
+    """Load machine code, or compile it, in several processes if much is missing."""
     new = dict.fromkeys((kernel, dtypes) for kernel, dtypes in wanted if dtypes not in kernel.codes)
     if not new:
         return
-    from graphfeed.ops.cpu.compiler.ahead import helped  # noqa: PLC0415 - these import this module
+    from graphfeed.ops.cpu.compiler.ahead import load_together  # noqa: PLC0415 - these import this module
     from graphfeed.ops.cpu.compiler.store import is_kept  # noqa: PLC0415
 
     missing = [(kernel, dtypes) for kernel, dtypes in new if not is_kept(kernel, dtypes)]
-    with helped(missing) if len(missing) > FEW else nullcontext():
-        for kernel, dtypes in new:
-            kernel.code(dtypes)
+    if len(missing) > FEW:
+        load_together(missing)
+    for kernel, dtypes in new:
+        kernel.code(dtypes)
 
 
 class Program:

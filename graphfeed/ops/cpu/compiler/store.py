@@ -37,30 +37,36 @@ ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
 WATCHERS: list[Callable[[KernelLoad], None]] = []
 """Are told of each kernel that is compiled or loaded."""
 COMPILING = ForkLock()
-"""Held while a kernel is loaded or compiled. Reentrant: a finalizer may run meanwhile that needs another one."""
+"""Held while a kernel is linked, or compiled in this process. Reentrant: a finalizer may need another kernel."""
 
 
 def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
     """Link a kernel's machine code into this process, once, and note it in the kernel's `codes`."""
+    found, load = find_or_compile(kernel, dtypes)
     with COMPILING:
-        if dtypes in kernel.codes:  # by another thread meanwhile
+        if dtypes not in kernel.codes:
+            address = link(*found)
+            kernel.codes[dtypes] = MachineCode(address, CALL(address))
+        elif not load.compiled:  # another thread has linked it meanwhile
             return
-        start, (stem, name) = time.monotonic(), names_of(kernel, dtypes)
-        readable, writable = folders()
-        found = read(readable, name)
-        compiled = found is None
-        if found is None:
-            turn = nullcontext() if writable is None else only_one(writable / f"{name}.lock")
-            with NOTICES.timing(writable), turn:
-                found = read(readable, name)  # another process may have compiled it meanwhile
-                compiled = found is None
-                if found is None:
-                    found = compile_and_keep(kernel, dtypes, writable, stem, name)
-        address = link(*found)
-        kernel.codes[dtypes] = MachineCode(address, CALL(address))
-        load = KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
-        for watcher in WATCHERS:
-            watcher(load)
+    for watcher in WATCHERS:
+        watcher(load)
+
+
+def find_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[tuple[str, bytes], KernelLoad]:
+    """Return the name of a kernel's function and its object file, from disk or compiled now, and a record of that."""
+    start, (stem, name) = time.monotonic(), names_of(kernel, dtypes)
+    readable, writable = folders()
+    found = read(readable, name)
+    compiled = found is None
+    if found is None:
+        turn = nullcontext() if writable is None else only_one(writable / f"{name}.lock")
+        with NOTICES.timing(writable), turn:
+            found = read(readable, name)  # another process may have compiled it meanwhile
+            compiled = found is None
+            if found is None:
+                found = compile_and_keep(kernel, dtypes, writable, stem, name)
+    return found, KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
 
 
 def names_of(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
@@ -85,9 +91,17 @@ def compile_and_keep(
     kernel: Kernel, dtypes: tuple[str, ...], folder: Path | None, stem: str, name: str
 ) -> tuple[str, bytes]:
     """Compile a kernel and write its machine code; return the name of its function and the object file."""
-    from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
+    from graphfeed.ops.cpu.compiler.ahead import compile_in_helper  # noqa: PLC0415 - it imports this module
 
-    found = compile_kernel(kernel, dtypes)
+    found, module = None, Path(kernel.function.__code__.co_filename)
+    # A helper imports the package's sources as they are now, so they must be those that this process runs.
+    if SOURCES in module.parents and not is_edited(module):
+        found = compile_in_helper(kernel, dtypes)
+    if found is None or is_edited(module):
+        from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
+
+        with COMPILING:
+            found = compile_kernel(kernel, dtypes)
     if folder is None:
         message = f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}"
         NOTICES.warn_once("none", message)
@@ -153,14 +167,22 @@ def digest(content: bytes, size: int) -> bytes:
 @cache
 def digest_of(module: Path) -> str:
     """Digest the sources that the machine code of a module's kernels depends on."""
-    files = [*sorted(SOURCES.rglob("*.py")), CONSTANTS]
-    if SOURCES not in module.parents:
-        files.append(module)
-    parts = [path.name.encode() + path.read_bytes() for path in files]
-    # What has been edited since the process has started may not be what it runs, so nobody else gets its machine code.
-    if any(path.stat().st_mtime > STARTED for path in files):
+    parts = [path.name.encode() + path.read_bytes() for path in sources_of(module)]
+    # Machine code of the edited sources would not be what other processes expect under this name.
+    if is_edited(module):
         parts.append(secrets.token_bytes(8))
     return digest(b"".join(parts), 8).hex()
+
+
+def sources_of(module: Path) -> list[Path]:
+    """List the files that the machine code of a module's kernels depends on."""
+    files = [*sorted(SOURCES.rglob("*.py")), CONSTANTS]
+    return files if SOURCES in module.parents else [*files, module]
+
+
+def is_edited(module: Path) -> bool:
+    """Return whether a file has changed since this process began to import kernels, and so may not be what it runs."""
+    return any(path.stat().st_mtime > STARTED for path in sources_of(module))
 
 
 @contextmanager

@@ -1,69 +1,53 @@
-"""Other processes compile kernels: all of them ahead, or some of those that a pipeline waits for."""
+"""Helper processes compile kernels: all of them ahead, or those that a pipeline waits for."""
 
 import ast
+import os
 import re
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from graphfeed.ops.cpu.compiler import ahead, folders
-from graphfeed.ops.cpu.compiler.ahead import all_kernels, compile_all, helped
+from graphfeed.ops.cpu.compiler import ahead
+from graphfeed.ops.cpu.compiler.ahead import all_kernels, compile_all, compile_in_helper
 from graphfeed.ops.cpu.compiler.folders import SOURCES
-from graphfeed.ops.cpu.compiler.program import FEW, Program, load_all
-from graphfeed.ops.cpu.compiler.store import is_kept
+from graphfeed.ops.cpu.compiler.kernel import Kernel
+from graphfeed.ops.cpu.compiler.program import Program, load_all
+from graphfeed.ops.cpu.sampling.permute import hash_places, permute
+from tests.forked import in_child
 from tests.ops.cpu.compiler.bare import printed
-from tests.ops.cpu.compiler.kernels import add, anew, double, scale, was_compiled
+from tests.ops.cpu.compiler.kernels import add, anew, loads_of, make_array, scale
 from tests.scripts import REPOSITORY
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
-
-MODULE = "tests.ops.cpu.compiler.kernels"
-
-
-FEW_JOBS = [(MODULE, "add", []), (MODULE, "double", []), (MODULE, "scale", ["int32", "float32"])]
-
-
 MANY = [(anew(scale), dtypes) for dtypes in scale.signature.variants()]
 
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let other processes find the kernels of tests."""
-    monkeypatch.setenv("PYTHONPATH", f"{REPOSITORY}:{tmp_path}")
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch, kept: Path) -> list[Any]:
-    """Return all kernels that there are: a few."""
-    few = [*FEW_JOBS]
-    monkeypatch.setattr(ahead, "all_kernels", lambda: few)
-    return few
+HASH = """
+import logging
+import numpy
+logging.disable()  # on a busy machine, compiling takes long enough to be logged
+from graphfeed.ops.cpu.sampling.permute import hash_places
+hash_places(numpy.uint64(1), places := numpy.empty(3, dtype=numpy.uint64))
+print(places.tolist(), "numba" in sys.modules)
+"""
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch, kept: Path) -> Iterator[list[Any]]:
-    """Return the processes that are started to compile; there is a core for one."""
-    found: list[Any] = []
-    start = ahead.start
-
-    def note(**streams: Any) -> Any:
-        found.append(start(**streams))
-        return found[-1]
-
-    monkeypatch.setattr(ahead, "start", note)
-    monkeypatch.setattr(ahead, "cores", lambda: 2)
-    yield found
-    assert all(process.returncode is not None for process in found), "each has ended, and was waited for"
+def few(monkeypatch: pytest.MonkeyPatch, kept: Path) -> list[tuple[Kernel, tuple[str, ...]]]:
+    """Let the package have two kernels, which are not compiled yet."""
+    two: list[tuple[Kernel, tuple[str, ...]]] = [(hash_places, ()), (permute, ())]
+    monkeypatch.setattr(ahead, "all_kernels", lambda: two)
+    return two
 
 
 def test_all_kernels_of_the_package_are_listed_once_for_each_choice_of_dtypes() -> None:
-    listed = [(module, name, tuple(dtypes)) for module, name, dtypes in all_kernels()]
+    listed = [(kernel.__module__, kernel.__name__, dtypes) for kernel, dtypes in all_kernels()]
     assert len(listed) == len(set(listed))
     written = {
         (".".join(path.relative_to(SOURCES.parents[2]).with_suffix("").parts), node.name)
@@ -90,75 +74,105 @@ def test_every_kernel_can_be_compiled() -> None:
     assert len(loads) == len({(load.kernel, load.signature) for load in loads}) == len(all_kernels())
 
 
-def test_other_processes_compile_all_kernels_or_find_them(jobs: list[Any]) -> None:
-    expected = {(f"{MODULE}.{name}", ", ".join(dtypes)) for _, name, dtypes in jobs}
+def test_all_kernels_are_compiled_or_found(few: list[Any]) -> None:
     for compiled in (True, False):
         loads = list(compile_all(2))
-        assert {(load.kernel, load.signature) for load in loads} == expected
+        assert {load.kernel for load in loads} == {kernel.name for kernel, _ in few}
         assert all(load.compiled is compiled and load.seconds > 0 for load in loads)
-    assert not was_compiled(double)
 
 
-def failure(wrong: list[Any], jobs: list[Any]) -> str:
-    """Return what is said of kernels that can't be compiled, once the others are there."""
-    jobs[1:1] = wrong
+def test_kernels_that_can_not_be_compiled_are_named_after_the_others(few: list[Any]) -> None:
+    few[1:1] = [(make_array, ())]
     loads = compile_all(1)
-    assert [next(loads).kernel for _ in FEW_JOBS] == [f"{MODULE}.{name}" for _, name, _ in FEW_JOBS]
-    with pytest.raises(RuntimeError, match=f"^{len(wrong)} kernels could not be compiled: ") as error:
+    assert {next(loads).kernel for _ in range(2)} == {hash_places.name, permute.name}
+    with pytest.raises(RuntimeError, match=f"^1 kernels could not be compiled: {make_array.name} needs "):
         next(loads)
-    return str(error.value)
 
 
-def test_kernels_that_cannot_be_compiled_are_named_once_the_others_are_there(jobs: list[Any]) -> None:
-    wrong: list[Any] = [(MODULE, "make_array", []), (MODULE, "missing", []), ("missing", "kernel", [])]
-    said = failure(wrong, jobs).split("; ")
-    assert re.search(f"{MODULE}.make_array for .*: NotImplementedError: {MODULE}.make_array needs", said[0])
-    assert re.match(f"{MODULE}.missing for .*: AttributeError: ", said[1])
-    assert re.match("missing.kernel for .*: ModuleNotFoundError: No module named 'missing'", said[2])
+def test_a_helper_names_what_it_can_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead.end_idle()
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    lost = anew(make_array)
+    lost.__name__ = "missing"
+    for kernel, error in ((make_array, "NotImplementedError: "), (lost, "AttributeError: ")):
+        with pytest.raises(RuntimeError, match=re.escape(f"{kernel.__name__} for []: {error}")):
+            compile_in_helper(kernel, ())
 
 
-def test_a_kernel_whose_process_ends_is_named_and_another_process_compiles_the_rest(
-    jobs: list[Any], tmp_path: Path
-) -> None:
-    (tmp_path / "deadly.py").write_text("import os\nos._exit(1)\n")
-    assert failure([("deadly", "kernel", [])], jobs).endswith("the process that compiled deadly.kernel ended")
+@pytest.mark.slow
+def test_the_process_that_compiles_imports_no_numba_and_its_settings_change_no_code(tmp_path: Path) -> None:
+    others = {"OPT": "0", "DISABLE_JIT": "0", "BOUNDSCHECK": "1", "DEBUGINFO": "1", "EXTEND_VARIABLE_LIFETIMES": "1"}
+    found = []
+    for folder, settings in (("usual", {}), ("others", others)):
+        numba = {f"NUMBA_{name}": value for name, value in settings.items()}
+        said = printed(HASH, GRAPHFEED_CACHE_DIR=str(tmp_path / folder), **numba)
+        assert said.endswith("] False\n")
+        (file,) = (tmp_path / folder).rglob("*hash_places*.code")
+        found.append((said, file.read_bytes()))
+    assert found[0] == found[1]
 
 
-def test_where_no_process_can_be_started_that_is_said(jobs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_that_has_ended_is_replaced() -> None:
+    ahead.end_idle()
+    expected = compile_in_helper(hash_places, ())
+    (helper,) = ahead.IDLE
+    helper.kill()
+    helper.wait()
+    assert compile_in_helper(hash_places, ()) == expected
+    assert helper not in ahead.IDLE
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_a_helper_without_jobs_ends() -> None:
+    compile_in_helper(hash_places, ())
+    (helper,) = ahead.IDLE
+    assert helper.wait(timeout=ahead.IDLE_SECONDS + 20) == 0
+
+
+def test_a_helper_outlives_a_forked_process_that_forgets_it() -> None:
+    compile_in_helper(hash_places, ())
+    (helper,) = ahead.IDLE
+    assert in_child(lambda: len(ahead.IDLE)) == "0"
+    assert compile_in_helper(hash_places, ()) is not None
+    assert [helper] == ahead.IDLE
+
+
+def test_an_interrupt_ends_the_helper_that_is_waited_for() -> None:
+    compile_in_helper(hash_places, ())
+    (helper,) = ahead.IDLE
+    helper.send_signal(signal.SIGSTOP)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compile_in_helper(hash_places, ())
+    assert helper.returncode == -signal.SIGKILL
+    assert ahead.IDLE == []
+    timer.join()
+
+
+def test_it_compiles_where_no_process_can_be_started(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead.end_idle()
     monkeypatch.setattr(sys, "executable", "/missing/python")
-    jobs += FEW_JOBS
-    with pytest.raises(RuntimeError, match=r"^6 kernels could not be compiled: .*; .*; [^;]*\.\.\.$"):
-        next(compile_all(2))
+    assert compile_in_helper(hash_places, ()) is None
+    (load,) = loads_of(lambda: anew(hash_places).code(()))
+    assert load.compiled
 
 
-def test_a_pipeline_that_lacks_kernels_is_helped_from_the_last_one_on(started: list[Any]) -> None:
-    with helped(MANY):
-        wait_until(lambda: is_kept(*MANY[-1]))
-        assert len(started) == 1
-    assert not was_compiled(*MANY[-1])
+def test_it_compiles_where_helpers_end_without_an_answer(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead.end_idle()
+    monkeypatch.setattr(ahead, "PROGRAM", "# {folder}")
+    (load,) = loads_of(lambda: anew(permute).code(()))
+    assert load.compiled
+    assert ahead.IDLE == []
 
 
-def test_it_is_not_helped_where_nothing_is_kept(
-    started: list[Any], places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folders, "is_writable", lambda folder: False)
-    with helped(MANY):
-        assert started == []
+def test_many_missing_kernels_are_loaded_together(kept: Path) -> None:
+    load_all(wanted := [(anew(scale), dtypes) for _, dtypes in MANY])
+    assert all(dtypes in kernel.codes for kernel, dtypes in wanted)
 
 
-def test_it_goes_on_where_no_process_can_be_started(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/missing/python")
-    load_all(kernel_dtypes := [(anew(scale), dtypes) for _, dtypes in MANY])
-    assert all(dtypes in kernel.codes for kernel, dtypes in kernel_dtypes)
-
-
-def test_few_kernels_are_compiled_without_help(started: list[Any]) -> None:
-    load_all([(anew(scale), dtypes) for _, dtypes in MANY[:FEW]])
-    load_all([(anew(scale), dtypes) for _, dtypes in MANY])
-    assert started == [], "few are missing"
-
-
-def test_a_program_whose_kernels_others_compile_runs(started: list[Any]) -> None:
+def test_a_program_whose_kernels_are_loaded_together_runs(kept: Path) -> None:
     class Five(Program):
         """A program of kernels that this process has no machine code of."""
 
@@ -168,5 +182,10 @@ def test_a_program_whose_kernels_others_compile_runs(started: list[Any]) -> None
         program.add(other, numbers.astype(ids), factors, out[place].view() if weights == "float64" else factors)
     program.add(anew(add), 4, 5)
     assert program.run() == (9, 4)
-    assert len(started) == 1
     assert out.tolist() == [[0, 0], [2, 4], [0, 0], [4, 8]]
+
+
+def test_a_program_that_ends_leaves_no_helper(kept: Path) -> None:
+    body = f"{HASH}\nfrom graphfeed.ops.cpu.compiler import ahead\nprint(ahead.IDLE[0].pid)"
+    pid = int(printed(body).split()[-1])
+    assert subprocess.run(["ps", "-o", "pid=", "-p", str(pid)], check=False, capture_output=True).stdout == b""

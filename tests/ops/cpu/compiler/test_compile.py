@@ -1,5 +1,6 @@
 """Numba is asked for machine code that needs nothing of Numba's, and what that takes is said once."""
 
+import ast
 import logging
 import os
 import threading
@@ -13,48 +14,23 @@ import pytest
 from graphfeed.ops.cpu.compiler import compile as compile_module
 from graphfeed.ops.cpu.compiler import folders, store
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
-from graphfeed.ops.cpu.compiler.folders import Notices
+from graphfeed.ops.cpu.compiler.folders import SOURCES, Notices
 from graphfeed.ops.cpu.compiler.kernel import CALL, Kernel
 from graphfeed.ops.cpu.compiler.machine import link, processor
-from graphfeed.ops.cpu.jit import Int64s, kernel
+from graphfeed.ops.cpu.jit import Block, Int64s, kernel
 from tests.forked import held_elsewhere, in_child
 from tests.ops.cpu.compiler.bare import printed
-from tests.ops.cpu.compiler.kernels import add, anew, double, loads_of, make_array, scale, was_compiled
-
-COMPILE = """
-import hashlib
-import numba
-from graphfeed.ops.cpu.compiler.compile import compile_kernel
-from tests.ops.cpu.compiler import kernels
-if "interpreted" in sys.argv:
-    numba.config.DISABLE_JIT = True
-for kernel, dtypes in ((kernels.walk, ("int32",)), (kernels.scale, ("int64", "float32"))):
-    print(hashlib.sha256(compile_kernel(kernel, dtypes)[1]).hexdigest())
-"""
-
-
-SETTINGS = ("BOUNDSCHECK", "DEBUGINFO", "EXTEND_VARIABLE_LIFETIMES", "SLP_VECTORIZE")
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_settings_of_numba_do_not_change_machine_code() -> None:
-    others = dict.fromkeys([f"NUMBA_{name}" for name in SETTINGS], "1")
-    expected = printed(COMPILE)
-    assert len(expected.split()) == 2
-    assert printed(COMPILE, NUMBA_OPT="max") == expected
-    assert printed(COMPILE, "interpreted", NUMBA_OPT="0", NUMBA_LOOP_VECTORIZE="0", **others) == expected
-
-
-def test_the_settings_of_the_program_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    import numba  # noqa: PLC0415, TID251
-
-    monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
-    before = {name: value for name, value in vars(numba.config).items() if name.isupper()}
-    compile_kernel(double, ())
-    with pytest.raises(NotImplementedError):
-        compile_kernel(make_array, ())
-    assert {name: value for name, value in vars(numba.config).items() if name.isupper()} == before
+from tests.ops.cpu.compiler.kernels import (
+    Columns,
+    add,
+    anew,
+    double,
+    loads_of,
+    make_array,
+    scale,
+    walk,
+    was_compiled,
+)
 
 
 def test_machine_code_calls_nothing_of_numba_s() -> None:
@@ -104,6 +80,25 @@ def test_functions_of_one_name_are_not_mixed_up() -> None:
         block = np.array([out.ctypes.data, 1])
         CALL(link(symbol, code))(block.ctypes.data)
         assert out[0] == value
+
+
+def test_an_argument_that_is_a_tuple_of_arrays_is_compiled() -> None:
+    """`lowering.BlockType` rests on Numba finding the attributes of a subclass of `types.NamedTuple`."""
+    columns = Columns(np.array([0, 2, 3]), np.array([1, 0, 1]), np.array([[0, 5], [0, 7]]))
+    assert anew(walk)(Block(columns), np.array([0, 1]), out := np.zeros(6, np.int64)) == 3
+    assert out.tolist() == [2, 1, 7, 1, 1, 7]
+
+
+def test_the_compiler_uses_public_names_of_numba_alone() -> None:
+    for path in (SOURCES / "compiler").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not [name for name in imported if name.startswith("numba.core")], path
+        read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        private = {name for name in read if name.startswith("_") and not name.startswith("__")}
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert private <= own | {"_asdict", "_exit"}, path
 
 
 RUN = """

@@ -110,7 +110,7 @@ def test_every_kernel_does_as_machine_code_what_its_python_function_does(monkeyp
         monkeypatch.setattr(module, "INTERPRETED", True)
     for (name, call, change), expected in zip(cases, compiled, strict=True):
         assert ran(call, change) == expected, name
-    every = {(module.removeprefix("graphfeed.ops.cpu."), name) for module, name, _ in all_kernels()}
+    every = {(kernel.__module__.removeprefix("graphfeed.ops.cpu."), kernel.__name__) for kernel, _ in all_kernels()}
     assert {module for module, _ in every - interpreted} <= REACHED_BY_OTHERS
 
 
