@@ -10,11 +10,12 @@ COMMANDS = {
     "ingest": "graphfeed.ingest.build.ingest_command",
     "inspect": "graphfeed.storage.datasets.inspect",
     "partition": "graphfeed.distributed.partition.command",
-    "reorder": "graphfeed.storage.datasets.reorder",
     "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up_command",
 }
 """The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
+FORMER = {"reorder": "docs/how-to/larger-than-memory.md has a recipe in its place"}
+"""What to use instead of a command that was removed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +38,10 @@ def run(arguments: Sequence[str] | None) -> int:
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in FORMER:
+        parser.error(f"the command {given[0]!r} was removed in 0.2.0; {FORMER[given[0]]}")
+    options = parser.parse_args(given)
     try:
         options.run(options)
     except (ImportError, OSError, TypeError, ValueError) as error:

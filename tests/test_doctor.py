@@ -31,7 +31,14 @@ def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str
     assert "ingest Makes a data set of tables" in text
     assert "partition Partitions a graph in files, with its features" in text
     assert "serve Serves the mini-batches of a pipeline" in text
-    assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "reorder", "serve", "warm-up"]
+    assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "serve", "warm-up"]
+
+
+def test_a_command_that_was_removed_names_what_replaces_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["reorder", "papers/", "-o", "papers-in-order/"])
+    assert caught.value.code == 2
+    assert "'reorder' was removed in 0.2.0; docs/how-to/larger-than-memory.md has a recipe" in capsys.readouterr().err
 
 
 @pytest.mark.slow

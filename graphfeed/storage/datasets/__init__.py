@@ -28,7 +28,6 @@ from graphfeed.storage.datasets.original_ids import write_ids
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, id_dtype, write_edges
-from graphfeed.storage.datasets.reorder import reorder_dataset
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
@@ -36,6 +35,6 @@ __all__ = [
     "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
     "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
     "id_dtype", "identify", "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting",
-    "new_folder", "open_in_files", "preprocess_ondisk_dataset", "reorder_dataset", "run_tasks", "split_columns",
+    "new_folder", "open_in_files", "preprocess_ondisk_dataset", "run_tasks", "split_columns",
     "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_ids", "write_rows", "write_text",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import as_ids, brief, check_ids
-from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, load_array, write_array
+from graphfeed.storage.datasets.array_files import load_array, write_array
 from graphfeed.storage.datasets.metadata import stay_inside
 
 
@@ -89,27 +89,6 @@ def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[An
     if offsets is not None:
         files["offsets"] = f"{name}_offsets.npy"
         write_array(folder / files["offsets"], offsets)
-    return files
-
-
-def write_reordered_ids(folder: Path, name: str, ids: OriginalIds, order: NDArray[np.int64]) -> dict[str, str]:
-    """Write the original ids of a type, for nodes in another order, and return the names of the files."""
-    if ids._offsets is None:
-        # For nodes without other ids, these are their former ids in the graph.
-        values = order if isinstance(ids._values, range) else ids._values[order]
-        return write_ids(folder, name, values, None)
-    files = {"values": f"{name}.npy", "offsets": f"{name}_offsets.npy"}
-    texts, starts, lengths = np.asarray(ids._values), ids._offsets[:-1], np.diff(ids._offsets)
-    with ArrayWriter(folder / files["values"], (int(lengths.sum()),), np.uint8) as writer:
-        # Some dozens of bytes in memory for each byte of text.
-        step = max(1, PART_BYTES // 16 * len(order) // max(int(lengths.sum()), 1))
-        for first in range(0, len(order), step):
-            some = order[first : first + step]
-            counts = lengths[some]
-            # Where each byte lies: that of the text's first byte, and how far it is behind that.
-            begins = np.repeat(starts[some] - np.cumsum(counts) + counts, counts)
-            writer.append(texts[begins + np.arange(len(begins))])
-    write_array(folder / files["offsets"], np.concatenate([[0], np.cumsum(lengths[order])]))
     return files
 
 
