@@ -34,6 +34,16 @@ _SHOWN, _FOUND_IN = _read_stub(_above), _read_stub(_below)
 globals().update({name: getattr(importlib.import_module(module), name) for name, module in _SHOWN.items()})
 __all__ = ["__version__", *_SHOWN]  # noqa: PLE0604
 
+_FROM_MATRIX = "coo = matrix.tocoo(); graph = from_coo((coo.row, coo.col), num_nodes=coo.shape[0])"
+_TO_MATRIX = "matrix = scipy.sparse.csc_array((values, graph.indices, graph.csc_indptr))"
+# Names that were removed in 0.2.0, with what replaces them; docs/ingest.md shows more.
+_REMOVED = {
+    "from_networkx": f"matrix = networkx.to_scipy_sparse_array(g); {_FROM_MATRIX}",
+    "from_scipy": _FROM_MATRIX,
+    "to_networkx": f"{_TO_MATRIX}; g = networkx.from_scipy_sparse_array(matrix, create_using=networkx.MultiDiGraph)",
+    "to_scipy": _TO_MATRIX,
+}
+
 # What optional rooms add to those below them, which know the names on the left alone.
 process.ENTRY_POINTS.update(
     converters={
@@ -63,7 +73,7 @@ def __getattr__(name: str) -> typing.Any:
     if name.startswith("_"):  # asked for by `inspect` and its like, which try many and read no text
         raise AttributeError(f"module 'graphfeed' has no attribute {name!r}")
     graphbolt = importlib.import_module("graphfeed.interop.graphbolt")
-    replaced = graphbolt.REPLACED | graphbolt.FORMER
+    replaced = graphbolt.REPLACED | graphbolt.FORMER | {old: f"write {new}" for old, new in _REMOVED.items()}
     near = difflib.get_close_matches(name, [*__all__, *_FOUND_IN])
     hint = f"; {replaced[name]}" if name in replaced else f"; did you mean {' or '.join(near)}?" if near else ""
     raise AttributeError(f"module 'graphfeed' has no attribute {name!r}{hint}")

@@ -119,9 +119,7 @@ from graphfeed.interop.graphbolt import datapipe_graph_to_adjlist as datapipe_gr
 from graphfeed.interop.graphbolt import functional_datapipe as functional_datapipe
 from graphfeed.interop.graphbolt import numpy_save_aligned as numpy_save_aligned, replace_dp as replace_dp
 from graphfeed.interop.graphbolt import traverse_dps as traverse_dps
-from graphfeed.interop.networkx import from_networkx as from_networkx, to_networkx as to_networkx
 from graphfeed.interop.ogb import read_ogb as read_ogb
-from graphfeed.interop.scipy import from_scipy as from_scipy, to_scipy as to_scipy
 from graphfeed.ops import draw_key as draw_key, expand_indptr as expand_indptr, index_select as index_select
 from graphfeed.ops import indptr_edge_ids as indptr_edge_ids, isin as isin, unique_and_compact as unique_and_compact
 from graphfeed.pyg import PyGLayerData as PyGLayerData, PyGLayerHeteroData as PyGLayerHeteroData, ToPyGData as ToPyGData

@@ -375,19 +375,10 @@ PYG: dict[str, Callable[[], Call]] = {
     "ImbalancedSampler": lambda: call(pyg.ImbalancedSampler, dataset=torch.tensor([0, 1, 1]), num_samples=3),
 }
 
-OTHERS: dict[str, Callable[[], Call]] = {
-    "from_networkx": lambda: call(gf.from_networkx, g=gf.to_networkx(graph())),
-    "to_networkx": lambda: call(gf.to_networkx, graph=graph()),
-    "from_scipy": lambda: call(gf.from_scipy, matrix=gf.to_scipy(graph())),
-    "to_scipy": lambda: call(gf.to_scipy, graph=graph()),
-}
-
 
 def every_call(root: Path) -> dict[str, Callable[[], Call]]:
     """Return the calls that can be made with what is installed; a folder for their files has those to read."""
     found = {**GRAPHS, **FEATURES, **PIPELINES, **DISTRIBUTED, **INGEST, **of_files(root)}
     if find_spec("torch_geometric"):
         found |= PYG
-    if find_spec("scipy") and find_spec("networkx"):
-        found |= OTHERS
     return found

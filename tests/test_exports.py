@@ -153,6 +153,27 @@ def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
         graphfeed._ItemSampler  # type: ignore[attr-defined] # noqa: B018
 
 
+def test_the_error_for_a_name_that_was_removed_has_a_recipe_that_runs() -> None:
+    networkx = pytest.importorskip("networkx")
+    scipy = pytest.importorskip("scipy.sparse") and sys.modules["scipy"]
+    g = networkx.MultiDiGraph([(0, 1), (2, 0), (2, 1)])
+    given = {"g": g, "matrix": networkx.to_scipy_sparse_array(g), "values": [1, 1, 1]}
+    given["graph"] = graphfeed.from_coo(([0, 2, 2], [1, 0, 1]), 3)
+    made = {}
+    for name in graphfeed._REMOVED:
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'; write ") as caught:
+            getattr(graphfeed, name)
+        names = given | {"from_coo": graphfeed.from_coo, "networkx": networkx, "scipy": scipy}
+        exec(str(caught.value).partition("write ")[2], names)
+        made[name] = names
+    for name in ("from_networkx", "from_scipy"):
+        assert made[name]["graph"] is not given["graph"]
+        assert made[name]["graph"].indices.tolist() == [2, 0, 2]
+    assert made["to_networkx"]["g"] is not g
+    assert sorted(made["to_networkx"]["g"].edges()) == sorted(g.edges())
+    assert (made["to_scipy"]["matrix"] != given["matrix"]).nnz == 0
+
+
 def test_classes_of_the_top_pickle_by_name() -> None:
     classes = [getattr(graphfeed, name) for name in [*dir(graphfeed), *graphfeed._FOUND_IN]]
     classes = [value for value in classes if inspect.isclass(value)]
