@@ -1,4 +1,4 @@
-"""A feature on disk behind a cache of an eighth of its size, read by power-law ids: what each policy misses."""
+"""A feature on disk behind a cache of an eighth of its size, read by power-law ids: what it misses."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ class AlwaysOnDisk(gf.DiskBasedFeature):
 
 @dataclass(frozen=True)
 class Run:
-    """What one policy did."""
+    """What a cache did."""
 
     rows_per_second: Times
     """Of the second half of the mini-batches; the first half fills the cache."""
@@ -67,16 +67,14 @@ def report(scale: Scale) -> Iterator[str]:
         path = Path(folder) / "feat.npy"
         store_rows(path, scale.cached_rows)
         # This compiles the kernels, so that the processes below only load them.
-        measure(path, "lru", replace(scale, cached_batches=2, cached_batch_rows=1_000))
-        policies = ("lru", "sieve")
-        runs = {policy: in_new_process(measure, path, policy, scale) for policy in policies}
+        measure(path, replace(scale, cached_batches=2, cached_batch_rows=1_000))
+        run = in_new_process(measure, path, scale)
     title = (
         f"cache: {scale.cached_batches} mini-batches of {scale.cached_batch_rows} power-law ids from a file of "
-        f"{size / 1e6:.0f} MB through a cache of {size / CACHE_SHARE / 1e6:.0f} MB; ratio to LRU, and of memory to the "
-        "cache's size; each policy in a process of its own"
+        f"{size / 1e6:.0f} MB through a cache of {size / CACHE_SHARE / 1e6:.0f} MB; ratio of memory to the "
+        "cache's size"
     )
-    lines = [parts_of(runs["lru"]), *(rows_of(policy, run, runs["lru"]) for policy, run in runs.items())]
-    yield render(title, [row for own in lines for row in own])
+    yield render(title, [*parts_of(run), *rows_of(run)])
 
 
 def parts_of(run: Run) -> list[Row]:
@@ -98,27 +96,24 @@ def parts_of(run: Run) -> list[Row]:
     return [Row(f"memory: {name}", "MB", Times([size / 1e6]), size / most) for name, size in parts.items()]
 
 
-def rows_of(policy: str, run: Run, lru: Run) -> list[Row]:
-    """Return the lines of one policy."""
-    misses = run.miss_rate / lru.miss_rate
-    claim = Goal(misses, 1.0) if policy == "sieve" else None
-    speed = run.rows_per_second
+def rows_of(run: Run) -> list[Row]:
+    """Return what was read, and the memory that it took."""
     whole, beyond, most = run.memory.whole, run.memory.whole - run.loaded.whole, max(1, run.cache_bytes)
     bound = Goal(beyond / most, MEMORY_GOAL) if most > LEAST_BYTES else None
     return [
-        Row(f"{policy}: rows missed", "%", Times([100 * run.miss_rate]), misses, claim),
-        Row(f"{policy}: rows read", "k/s", speed.times(1e-3), speed.over(lru.rows_per_second)),
-        Row(f"{policy}: memory, whole process", "MB", Times([whole / 1e6]), whole / most),
-        Row(f"{policy}: memory beyond the kernels", "MB", Times([beyond / 1e6]), beyond / most, bound),
+        Row("rows missed", "%", Times([100 * run.miss_rate])),
+        Row("rows read", "k/s", run.rows_per_second.times(1e-3)),
+        Row("memory, whole process", "MB", Times([whole / 1e6]), whole / most),
+        Row("memory beyond the kernels", "MB", Times([beyond / 1e6]), beyond / most, bound),
     ]
 
 
-def measure(path: Path, policy: str, scale: Scale) -> Run:
+def measure(path: Path, scale: Scale) -> Run:
     """Read all mini-batches through a new cache, the file's pages out of the system's memory at first."""
-    gf.cpu_cached_feature(gf.DiskBasedFeature(path), 1 << 20, policy).read(torch.arange(1_000))
+    gf.cpu_cached_feature(gf.DiskBasedFeature(path), 1 << 20).read(torch.arange(1_000))
     loaded = memory()
     forget_pages(path)
-    feature = gf.cpu_cached_feature(AlwaysOnDisk(path), scale.cached_rows * ROW_BYTES // CACHE_SHARE, policy)
+    feature = gf.cpu_cached_feature(AlwaysOnDisk(path), scale.cached_rows * ROW_BYTES // CACHE_SHARE)
     rates, largest = [], 0
     for number in range(scale.cached_batches):
         ids = draw_ids(scale.cached_rows, scale.cached_batch_rows, number)
@@ -126,7 +121,7 @@ def measure(path: Path, policy: str, scale: Scale) -> Run:
         rows = feature.read(ids)
         rates.append(len(ids) / (time.perf_counter() - start))
         if not torch.equal(rows[:, :2].contiguous().view(torch.int64)[:, 0], ids):
-            raise AssertionError(f"{policy}: mini-batch {number} has rows of other ids")
+            raise AssertionError(f"mini-batch {number} has rows of other ids")
         largest = max(largest, rows.nbytes)
         del rows
     late = Times(rates[len(rates) // 2 :])

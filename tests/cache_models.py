@@ -1,39 +1,12 @@
-"""The slow obvious version of each cache policy, lists of keys, newest first; and a feature to put caches before."""
+"""The slow obvious versions of SIEVE and of sets, with lists of keys; and a feature to put caches before."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Protocol
 
 import torch
 
 from graphfeed.ops.random import bounded, mix
 from graphfeed.storage import TorchBasedFeature
 from graphfeed.storage.features.feature import DeferredRead, RemoteFeature
-
-
-class Model(Protocol):
-    """A policy as its paper has it: one request after the other."""
-
-    def hit(self, key: int) -> bool:
-        """Tell whether a key is there, and note that it was asked for."""
-
-    def insert(self, key: int) -> None:
-        """Let a key in, and others out if there is no room."""
-
-
-class Lru:
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.queue: list[int] = []
-
-    def hit(self, key: int) -> bool:
-        if key not in self.queue:
-            return False
-        self.queue.remove(key)
-        self.queue.insert(0, key)
-        return True
-
-    def insert(self, key: int) -> None:
-        self.queue = [key, *self.queue][: self.capacity]
 
 
 class Sieve:
@@ -64,10 +37,7 @@ class Sieve:
         self.queue.pop(place)
 
 
-MODELS: dict[str, Callable[[int], Model]] = {"sieve": Sieve, "s3-fifo": Sieve, "lru": Lru, "clock": Sieve}
-
-
-def ask(model: Model, capacity: int, batch: Sequence[int]) -> list[int]:
+def ask(model: Sieve, capacity: int, batch: Sequence[int]) -> list[int]:
     """Return the positions in a batch that miss; then let the missing keys in, each once, as many as there is room."""
     missing = [place for place, key in enumerate(batch) if not model.hit(key)]
     for key in distinct(batch[place] for place in missing)[:capacity]:

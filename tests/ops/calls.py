@@ -196,7 +196,7 @@ def row_calls() -> dict[str, Call]:
         "new_policy": Call(ops.new_policy, {"policy": "clock", "capacity": 4}),
         "new_sets": Call(ops.new_sets, {"capacity": 70}),
         "note_rows": Call(with_plan(ops.note_rows, number=1, first=0, first_before=0), {"ids": INDICES}),
-        "policy_bytes": Call(ops.policy_bytes, {"policy": "sieve", "capacity": 4}),
+        "policy_bytes": Call(ops.policy_bytes, {"capacity": 4}),
         "read_blocks": Call(in_a_file(partial(ops.read_blocks, size=9)), {"start": 3}),
         "read_bytes": Call(in_a_file(read_bytes), {"start": 3}),
         "read_rows": Call(in_a_file(ops.read_rows), read),

@@ -11,8 +11,8 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.cache_policy import LISTS, Lists
 from graphfeed.ops.memory import buffers
 
-POLICIES = {"sieve": "sieve", "s3-fifo": "sieve", "lru": "lru", "clock": "sieve"}
-"""The names of policies that are taken, and the policy that each gets."""
+POLICIES = ("sieve", "s3-fifo", "lru", "clock")
+"""The names of policies that are accepted; each gets SIEVE."""
 MOST_SLOTS = 1 << 30
 
 
@@ -20,8 +20,6 @@ MOST_SLOTS = 1 << 30
 class PolicyState:
     """The state of a policy. Queries and replacements change the arrays, so only one of them may run at a time."""
 
-    lru: bool
-    """Whether the policy is LRU, or SIEVE."""
     lists: Lists
 
 
@@ -40,38 +38,36 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
     """Return the initial state of a policy.
 
     Args:
-        policy: "sieve" (Zhang et al., NSDI 2024) has a queue, and a hand that spares queried slots. "lru" drops what
-            was not queried for the longest time. "s3-fifo" and "clock", which GraphBolt has, get SIEVE: it spares
-            queried slots as they do, in half of the memory of S3-FIFO.
+        policy: "sieve" (Zhang et al., NSDI 2024) has a queue, and a hand that spares queried slots. "s3-fifo", "lru"
+            and "clock", which GraphBolt has, get SIEVE: it misses less than LRU, in half of the memory of S3-FIFO.
         capacity: The number of slots, 0 or more. They take `policy_bytes` of memory.
 
     Example:
-        >>> state = new_policy("lru", 2)
+        >>> state = new_policy("sieve", 2)
         >>> replace_keys(state, torch.tensor([5, 7])).tolist()
         [0, 1]
         >>> find_keys(state, torch.tensor([5, 6])).missing_index.tolist()
         [1]
     """
-    arrays = [np.empty(size, dtype) for size, dtype in count_parts(policy, capacity)]
-    state = PolicyState(POLICIES[policy] == "lru", Lists(*arrays))
+    if policy not in POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {brief(policy)}")
+    state = PolicyState(Lists(*(np.empty(size, dtype) for size, dtype in count_parts(capacity))))
     clear_policy(state)
     return state
 
 
-def policy_bytes(policy: str, capacity: int) -> int:
+def policy_bytes(capacity: int) -> int:
     """Return the memory that the state of a policy takes for a number of slots: 25 to 33 bytes each.
 
     Example:
-        >>> policy_bytes("sieve", 1 << 20) >> 20
+        >>> policy_bytes(1 << 20) >> 20
         25
     """
-    return sum(size * np.dtype(dtype).itemsize for size, dtype in count_parts(policy, capacity))
+    return sum(size * np.dtype(dtype).itemsize for size, dtype in count_parts(capacity))
 
 
-def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]]:
+def count_parts(capacity: int) -> list[tuple[int, type[np.generic]]]:
     """Return the length and dtype of each array of a state, in the order of its fields."""
-    if policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {brief(policy)}")
     check_count("capacity", capacity, 0, MOST_SLOTS)
     capacity = int(capacity)
     # A hash table, of whose places at most half are in use.
@@ -94,7 +90,7 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
     places = buffers.empty(keys.numel(), torch.int64)
     slots = buffers.empty(keys.numel(), torch.int64)
     missing = buffers.empty(keys.numel(), torch.int64)
-    hits = module.find_keys(state.lru, state.lists, keys.contiguous(), places, slots, missing)
+    hits = module.find_keys(state.lists, keys.contiguous(), places, slots, missing)
     return Found(places[:hits], slots[:hits], missing[: keys.numel() - hits])
 
 
@@ -108,5 +104,5 @@ def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64)
     module = kernels("rows.cache_policy", keys)
-    module.replace_keys(state.lru, state.lists, keys.contiguous(), slots)
+    module.replace_keys(state.lists, keys.contiguous(), slots)
     return slots

@@ -381,7 +381,7 @@ def cpu_cached_feature(
         max_cache_size_in_bytes: Bound for the memory of the whole cache: the rows and 25 to 33 bytes of bookkeeping per
             row (GraphBolt counts the rows alone, and rounds their number up), without returned mini-batches and the
             temporary memory of a read. A cache without room for a row keeps none.
-        policy: Decides which rows stay: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
+        policy: Decides which rows stay: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" get SIEVE, too.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Raises:

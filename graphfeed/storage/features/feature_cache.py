@@ -28,8 +28,6 @@ from graphfeed.storage.memory.stream_order import StreamOrderedLock
 READ_BYTES = 1 << 22
 """How many bytes of missing rows are read at a time; more would only take memory."""
 
-DEFAULT_POLICY = "sieve"
-
 
 class CPUFeatureCache(RowCache):
     """A cache of feature rows in CPU memory; a policy decides which rows stay.
@@ -45,7 +43,7 @@ class CPUFeatureCache(RowCache):
     Args:
         cache_shape: The number of rows and the shape of each: (rows, ...). To go by a number of bytes, use `within`.
         dtype: The dtype of the rows.
-        policy: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
+        policy: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" get SIEVE, too.
         num_parts: Has no effect: the cache always has one part.
         pin_memory: Whether to keep the rows in page-locked memory.
 
@@ -76,14 +74,14 @@ class CPUFeatureCache(RowCache):
             raise ValueError(f"num_parts must be at least 1, but is {num_parts}; leave it out")
         if pin_memory and not torch.cuda.is_available():
             raise ValueError("pin_memory is True, but torch finds no CUDA device to pin memory for; leave it out")
-        name, shape = policy or DEFAULT_POLICY, tuple(cache_shape)
-        self._policy = new_policy(name, shape[0])
+        shape = tuple(cache_shape)
+        self._policy = new_policy(policy or "sieve", shape[0])
         if pin_memory:
             rows = empty_locked(shape, dtype)
         else:
             # Memory of this process alone: a forked one has a cache of its own.
             rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
-        super().__init__(rows, (), policy_bytes(name, shape[0]), (shape, dtype, policy, num_parts, pin_memory))
+        super().__init__(rows, (), policy_bytes(shape[0]), (shape, dtype, policy, num_parts, pin_memory))
         renew_in_child(self, CPUFeatureCache._forget)
 
     def _forget(self) -> None:
@@ -118,7 +116,7 @@ class CPUFeatureCache(RowCache):
             999819
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
-        rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize, policy or DEFAULT_POLICY)
+        rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize)
         rows = rows if most_rows is None else min(rows, most_rows)
         return cls((rows, *row_shape), dtype, policy, num_parts, pin_memory)
 
@@ -209,7 +207,7 @@ class CPUFeatureCache(RowCache):
     def kind(self) -> str:
         """Where the rows are kept, by which policy, and how many were read past it."""
         passed = f"; {self._passed:,} rows were in the system's page cache" if self._passed else ""
-        return f"rows in {'pinned ' if self.is_pinned() else ''}memory, {self._arguments[2] or DEFAULT_POLICY}{passed}"
+        return f"rows in {'pinned ' if self.is_pinned() else ''}memory, sieve{passed}"
 
     def _forget_keys(self) -> None:
         clear_policy(self._policy)
@@ -260,12 +258,10 @@ class CPUFeatureCache(RowCache):
         self._store(keys, rows, offset, looked_up)
 
 
-def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_POLICY) -> int:
+def rows_within(max_size_in_bytes: int, row_bytes: int) -> int:
     # By bisection: the policy's bookkeeping grows in steps.
     most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
-    rows = bisect_right(
-        range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(policy, rows)
-    )
+    rows = bisect_right(range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(rows))
     return max(0, rows - 1)
 
 

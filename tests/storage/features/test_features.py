@@ -93,7 +93,6 @@ KINDS: dict[str, Make] = {
         cpu_cached_feature(in_a_file(rows, folder), CACHE_BYTES), 500, "cpu"
     ),
     "sieve": partial(with_policy, "sieve"),
-    "lru": partial(with_policy, "lru"),
 }
 """A GPU's cache lies on the CPU here, whose kernels do the same."""
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -152,7 +151,7 @@ def test_each_kind_tells_what_it_is_and_where_it_may_be_read(tmp_path: Path) -> 
         feature = make(ROWS, tmp_path)
         plain = kind in ("user's own", "several stages", "remote")
         assert feature.metadata() == ({} if plain else METADATA), kind
-        assert feature.may_read_in_threads() == (kind in ("memory", "several stages", "remote", "sieve", "lru")), kind
+        assert feature.may_read_in_threads() == (kind in ("memory", "several stages", "remote", "sieve")), kind
         assert not feature.is_pinned(), kind
         end = "float32[100, 4])"
         if isinstance(feature, CachedFeature):

@@ -22,7 +22,7 @@ from graphfeed.ops import POLICIES, policy_bytes
 from graphfeed.storage import CPUFeatureCache, GPUFeatureCache, cpu_cached_feature
 from graphfeed.storage.features import feature_cache
 from graphfeed.storage.memory.shared import find_handle
-from tests.cache_models import MODELS, ask, distinct
+from tests.cache_models import Sieve, ask, distinct
 from tests.forked import in_child
 from tests.ops.locked_memory import LockedMemory
 from tests.refusals import Refusal, check_refused
@@ -47,7 +47,7 @@ def read(keys: torch.Tensor) -> torch.Tensor:
     return FAR[keys.long()]
 
 
-KINDS: dict[str, Make] = {**{policy: partial(in_memory, policy) for policy in ("sieve", "lru")}, "sets": in_sets}
+KINDS: dict[str, Make] = {"sieve": partial(in_memory, "sieve"), "sets": in_sets}
 each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
@@ -190,7 +190,7 @@ def cache_of(rows: int, policy: str | None = None) -> CPUFeatureCache:
 def test_rows_are_those_from_afar_and_misses_those_of_the_papers(
     policy: str, capacity: int, batches: list[list[int]], dtype: torch.dtype
 ) -> None:
-    cache, model = cache_of(capacity, policy), MODELS[policy](capacity)
+    cache, model = cache_of(capacity, policy), Sieve(capacity)
     misses = total = 0
     for batch in batches:
         keys = torch.tensor(batch, dtype=dtype)
@@ -210,11 +210,11 @@ def test_rows_are_those_from_afar_and_misses_those_of_the_papers(
 
 def test_three_hundred_copies_are_one_miss_and_then_none() -> None:
     keys = torch.full((300,), 7)
-    for policy, capacity in product(POLICIES, [0, 1, 5, 400]):
-        cache = cache_of(capacity, policy)
+    for capacity in (0, 1, 5, 400):
+        cache = cache_of(capacity)
         for _ in range(3):
             assert torch.equal(cache.query_and_replace(keys, read), FAR[keys])
-        assert cache.misses == (1 if capacity else 3), (policy, capacity)
+        assert cache.misses == (1 if capacity else 3), capacity
 
 
 def test_query_tells_what_is_missing_and_replace_fills_it_in() -> None:
@@ -236,16 +236,16 @@ def test_it_pickles_small_and_empty() -> None:
     packed = pickle.dumps(cache)
     assert len(packed) < 1000
     again = pickle.loads(packed)
-    assert again.max_size_in_bytes == cache.max_size_in_bytes == 1000 * 16 + policy_bytes("lru", 1000)
+    assert again.max_size_in_bytes == cache.max_size_in_bytes == 1000 * 16 + policy_bytes(1000)
     assert len(again.query(torch.tensor([1]))[1]) == 1
 
 
-@given(policy=st.sampled_from(sorted(POLICIES)), size=st.integers(0, 1 << 20), width=st.integers(0, 100))
-def test_as_many_rows_fit_as_memory_is_for_with_all_that_is_kept_of_them(policy: str, size: int, width: int) -> None:
-    cache = CPUFeatureCache.within(size, (width, 2), torch.int16, policy)
+@given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
+def test_as_many_rows_fit_as_memory_is_for_with_all_that_is_kept_of_them(size: int, width: int) -> None:
+    cache = CPUFeatureCache.within(size, (width, 2), torch.int16)
     rows = cache._rows.shape[0]
-    assert cache.max_size_in_bytes <= max(size, policy_bytes(policy, 0))
-    assert (rows + 1) * width * 4 + policy_bytes(policy, rows + 1) > size
+    assert cache.max_size_in_bytes <= max(size, policy_bytes(0))
+    assert (rows + 1) * width * 4 + policy_bytes(rows + 1) > size
     held = cache._rows.nbytes + sum(array.nbytes for array in cache._policy.lists)
     assert held == cache.max_size_in_bytes
 

@@ -77,11 +77,9 @@ def move(lists, sentinel, slot):
 
 
 @device_function
-def pick_victim(lists, lru):
-    """Return the slot that goes: LRU's oldest; or SIEVE's next that was not asked for since the hand was there."""
+def pick_victim(lists):
+    """Return the slot to evict: the next one that was not queried since the hand was there."""
     used = lists.keys.size + USED
-    if lru:
-        return np.int64(lists.newer[used])
     hand = lists.hand[0]
     if hand == used:
         hand = np.int64(lists.newer[used])
@@ -116,7 +114,7 @@ def clear(lists: Lists) -> None:
 
 
 @kernel
-def find_keys(lru: bool, lists: Lists, wanted: Int64s, places: Int64s, slots: Int64s, missing: Int64s) -> int:
+def find_keys(lists: Lists, wanted: Int64s, places: Int64s, slots: Int64s, missing: Int64s) -> int:
     """Look `wanted` up and mark what is there; return the number of hits."""
     hits = 0
     for row in range(wanted.size):
@@ -125,8 +123,6 @@ def find_keys(lru: bool, lists: Lists, wanted: Int64s, places: Int64s, slots: In
         if slot < 0:
             missing[row - hits] = row
             continue
-        if lru:
-            move(lists, lists.keys.size + USED, slot)
         lists.marks[slot] = 1
         places[hits] = row
         slots[hits] = slot
@@ -135,7 +131,7 @@ def find_keys(lru: bool, lists: Lists, wanted: Int64s, places: Int64s, slots: In
 
 
 @kernel
-def replace_keys(lru: bool, lists: Lists, wanted: Int64s, slots: Int64s) -> None:
+def replace_keys(lists: Lists, wanted: Int64s, slots: Int64s) -> None:
     """Give each of `wanted` a slot, in order; -1 for all that come after as many new ones as there are slots."""
     room, free = lists.keys.size, lists.keys.size + FREE
     for row in range(wanted.size):
@@ -145,7 +141,7 @@ def replace_keys(lru: bool, lists: Lists, wanted: Int64s, slots: Int64s) -> None
             room -= 1
             slot = np.int64(lists.newer[free])
             if slot == free:
-                slot = pick_victim(lists, lru)
+                slot = pick_victim(lists)
                 erase(lists, slot)
             # The table is searched again, since the victim's entry was erased.
             lists.table[find_entry(lists.table, lists.keys, wanted[row])] = slot
