@@ -7,10 +7,11 @@ This room needs `torch_geometric` only when it is used. What samples and fetches
 import typing
 
 from graphfeed.pyg import samplers
+from graphfeed.pyg.data import tables
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.clusters import ClusterData, ClusterLoader
-from graphfeed.pyg.loaders.combined_loaders import CachedLoader, ItemsAt, ZipBatches, ZipLoader
+from graphfeed.pyg.loaders.combined_loaders import ItemsAt, ZipBatches, ZipLoader
 from graphfeed.pyg.loaders.graph_saint import (
     DrawEdgeEnds,
     DrawWalks,
@@ -34,11 +35,15 @@ from graphfeed.storage.graph import PyGLayerData, PyGLayerHeteroData
 
 if typing.TYPE_CHECKING:
     from graphfeed.pyg.samplers import HeteroSamplerOutput, HGTSampler, NeighborSampler, NumNeighbors, SamplerOutput
+
+    CachedLoader: typing.Any
 else:
 
     def __getattr__(name: str) -> typing.Any:
         if name in samplers.NEED_PYG:
             return getattr(samplers, name)
+        if name == "CachedLoader":  # PyG's own, which takes these loaders
+            return tables.import_pyg("torch_geometric.loader", name).CachedLoader
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
