@@ -69,52 +69,6 @@ def test_each_page_that_tells_how_to_is_one_click_from_the_start_page() -> None:
     assert pages - {Path(link).name for link in links_of(shown)} == set()
 
 
-NOT_USED = (
-    "one a layer",
-    "a number a layer",
-    "one an edge",
-    "hub index",
-    "sample_layers",
-    "TemporalRule",
-    "leave_out",
-    "lender",
-    "borrower",
-    "a thread a core",
-    "pip install graphfeed",  # there is no release
-    "pip install 'graphfeed",
-)
-"""Words that have given way to those of the glossary."""
-
-
-# fmt: off
-WORDS = {
-    "assignment", "cache", "channel", "column", "compact", "cut", "draw", "edge type", "executor", "fan-out",
-    "feature", "gather", "halo", "hop", "item", "item set", "joint mini-batch", "kernel", "key", "layer",
-    "loader", "mini-batch", "negative", "node type", "offset", "operation, op", "owner", "part", "pass", "peer",
-    "pinned", "placement", "plan", "policy", "program", "rank", "rule", "seed", "server", "shard", "source",
-    "stage", "state", "transform", "transport", "typed", "window", "worker",
-}
-# fmt: on
-"""Words that the pages use in a sense of their own."""
-
-
-def test_the_glossary_has_each_word_once() -> None:
-    listed = [word for word, _ in rows(ROOT / "docs" / "glossary.md", "word")]
-    assert sorted(listed) == sorted(set(listed))
-    assert WORDS - set(listed) == set()
-
-
-def test_words_that_the_glossary_gives_up_do_not_come_back() -> None:
-    pattern = re.compile("|".join(rf"\b{word.replace(' ', '[ _]')}\b" for word in NOT_USED), re.IGNORECASE)
-    folders = [ROOT / name for name in ("graphfeed", "docs", "tutorials")]
-    pages = {path for folder in folders for path in folder.rglob("*.*") if path.suffix in {".md", ".py", ".pyi"}}
-    pages = {*pages, *ROOT.glob("*.md")} - {ROOT / "CHANGELOG.md"}
-    found = [
-        (page.name, line) for page in sorted(pages) for line in page.read_text().splitlines() if pattern.search(line)
-    ]
-    assert found == []
-
-
 def test_each_promise_has_tests_that_there_are() -> None:
     promises = list(rows(ROOT / "docs" / "reliability.md", "promise"))
     assert len(promises) == len({promise for promise, _ in promises})

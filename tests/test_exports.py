@@ -1,4 +1,4 @@
-"""What is public: listed in the `__all__` of a folder, in order, there, and described; and that imports do no more."""
+"""What is public: listed in the `__all__` of a folder, there, and described; and that imports do no more."""
 
 import importlib
 import inspect
@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any, assert_type
 
 import pytest
@@ -43,29 +42,9 @@ def stages() -> list[type[Any]]:
     ]
 
 
-def place(name: str) -> tuple[bool, bool, str]:
-    """Return the key that ruff sorts `__all__` by: CONSTANTS, Classes, functions."""
-    is_constant = name.isupper() and len(name) > 1
-    return not is_constant, not name[0].isupper(), name
-
-
-def listed_in_rooms(package: ModuleType) -> set[str]:
-    """Return what the packages inside of a package list, if it is shown by that package too."""
-    rooms = [room for room in PACKAGES if room.__name__.rpartition(".")[0] == package.__name__]
-    return {
-        name
-        for room in rooms
-        for name in set(getattr(room, "__all__", ())) & set(getattr(package, "__all__", ()))
-        if getattr(package, name) is getattr(room, name)
-    }
-
-
-def test_lists_are_whole_and_sorted_and_without_doubles() -> None:
+def test_a_package_lists_all_that_it_shows_once() -> None:
     for package in PACKAGES:
         names = list(getattr(package, "__all__", ()))
-        # A package may show all that its own rooms list; each of those is a list of its own.
-        own = [name for name in names if name not in listed_in_rooms(package)]
-        assert own == sorted(own, key=place), package.__name__
         assert len(names) == len(set(names)), package.__name__
         there = {name for name, value in vars(package).items() if name[0] != "_" and not inspect.ismodule(value)}
         assert there - set(names) == set(), package.__name__

@@ -1,10 +1,9 @@
-"""The rooms on disk are those that the documents name; files keep their budgets, and public names have tests."""
+"""The rooms on disk are those that the documents name; files are short, and public names have tests."""
 
 import ast
 import importlib
 import pkgutil
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -30,7 +29,6 @@ TOUR = [
 ]
 """What a newcomer reads first."""
 TOUR_LINES = 400
-ARCHITECTURE_LINES = 160
 
 OPTIONAL = ["channels", "distributed", "ingest", "interop", "pyg"]
 TYPES_OF_RESULTS = {
@@ -39,41 +37,7 @@ TYPES_OF_RESULTS = {
 }  # fmt: skip
 """Users name them in annotations; tests look at the results themselves."""
 
-BANNED = {"utils", "helpers", "common", "misc", "base", "impl", "internal", "core"}
-FOLDER_MODULES = 20
 FILE_LINES = 400
-FUNCTION_LINES = 60
-KERNEL_LINES = 100
-PARAMETERS = 7
-MORE_PARAMETERS = {
-    # Users bring this signature with them, and the graph keeps what it is given.
-    "graphfeed/datapipes/pipeline/fluent.pyi": {
-        "sample_layer_neighbor",
-        "sample_neighbor",
-        "temporal_sample_layer_neighbor",
-        "temporal_sample_neighbor",
-    },
-    "graphfeed/datapipes/sources/distributed_item_sampler.py": {"__new__"},
-    "graphfeed/datapipes/sources/item_sampler.py": {"__new__"},
-    "graphfeed/distributed/servers/remote_receiving_channel.py": {"__init__"},
-    "graphfeed/ingest/gigl/tfrecord_graph.py": {"load_torch_tensors_from_tf_record"},
-    "graphfeed/loader/dataloader.py": {"__init__"},
-    "graphfeed/storage/graph/fused_csc_sampling_graph.py": {
-        "fused_csc_sampling_graph",
-        "sample_layer_neighbors",
-        "temporal_sample_layer_neighbors",
-        "temporal_sample_neighbors",
-    },
-    "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
-    # PyG's programs bring these with them.
-    "graphfeed/pyg/loaders/clusters.py": {"__init__"},
-    "graphfeed/pyg/loaders/link_loader.py": {"__init__"},
-    "graphfeed/pyg/loaders/node_loader.py": {"__init__"},
-    "graphfeed/pyg/samplers/neighbor_sampler.py": {"__init__"},
-    # Nor these, of PyG's distributed package.
-    "graphfeed/distributed/pyg/dist_loaders.py": {"__init__"},
-    "graphfeed/distributed/pyg/dist_neighbor_sampler.py": {"__init__"},
-}
 GPU_ALONE = {"sample_neighbors.py", "gpu_hops.py"}
 """A GPU alone has kernels for one hop: the CPU has programs of passes."""
 PARTS_OF_KERNELS = {
@@ -135,24 +99,9 @@ def test_the_architecture_names_every_room_and_its_purpose() -> None:
 def test_the_architecture_begins_with_five_files_and_names_what_there_is() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert [path.strip("`") for path, _ in rows(ROOT / "ARCHITECTURE.md", "file")] == TOUR
-    assert len(text.splitlines()) <= ARCHITECTURE_LINES
     outside = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)  # the table of rooms has its own test
     paths = re.findall(r"`(\w+(?:/\w+)*\.py)`", text) + re.findall(r"`(\w+(?:/\w+)*/)`", outside)
     assert [path for path in paths if not any((top / path).exists() for top in (ROOT, PACKAGE))] == []
-
-
-def test_every_room_has_a_paragraph_of_its_own() -> None:
-    """In the docstring of its `__init__.py`: what is here, what is not, and where that is instead."""
-    for room in sorted(room for room in rooms() if room.startswith("graphfeed/")):
-        described = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text())) or ""
-        summary, _, paragraph = described.partition("\n\n")
-        assert summary.endswith("."), room
-        assert len(paragraph) >= 80, f"{room}: say in some sentences what is here, and where what is not is instead"
-
-
-def test_a_folder_has_at_most_twenty_modules() -> None:
-    counts = Counter(path.parent for path in MODULES)
-    assert {str(folder): count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
 
 
 def strings(path: Path) -> Iterator[str]:
@@ -255,31 +204,10 @@ def test_each_loop_of_a_kernel_says_when_it_ends() -> None:
     assert [name for name, node in loops if isinstance(node, ast.While) and isinstance(node.test, ast.Constant)] == []
 
 
-def over_budget(path: Path) -> Iterator[str]:
-    """Say what is too large in a file."""
-    place = path.relative_to(ROOT).as_posix()
-    size = len(path.read_text().splitlines())
-    if size > FILE_LINES:
-        yield f"{place} has {size} lines: split it by subject"
-    for function in functions(path):
-        lines = (function.end_lineno or 0) - function.lineno + 1
-        if lines > (KERNEL_LINES if is_kernel(path) else FUNCTION_LINES):
-            yield f"{place}: {function.name} has {lines} lines"
-        # A kernel of one hop takes arrays and scalars one by one, as CUDA's have to.
-        if not is_kernel(path) and function.name not in MORE_PARAMETERS.get(place, set()):
-            names = [name for name in parameters(function) if name not in {"self", "cls"}]
-            if len(names) > PARAMETERS:
-                yield f"{place}: {function.name} has {len(names)} parameters"
-
-
-def test_budgets() -> None:
-    assert [fault for path in SOURCES for fault in over_budget(path)] == []
+def test_a_file_has_at_most_400_lines() -> None:
+    sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {place: size for place, size in sizes.items() if size > FILE_LINES} == {}, "split it by subject"
 
 
 def test_the_tour_is_short() -> None:
     assert sum(len((ROOT / path).read_text().splitlines()) for path in TOUR) <= TOUR_LINES
-
-
-def test_names_say_what_is_inside() -> None:
-    paths = [path for folder in FOLDERS for path in folder.rglob("*") if "__pycache__" not in path.parts]
-    assert relative([path for path in paths if BANNED & set(path.stem.split("_"))]) == []
