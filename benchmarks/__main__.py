@@ -24,7 +24,6 @@ from benchmarks import (
     pyg,
     sampling,
     small_calls,
-    tune,
     typed,
     worker_start,
 )
@@ -54,7 +53,6 @@ REPORTS = {
     "profile": profile.report,
     "pyg": pyg.report,
     "small_calls": small_calls.report,
-    "tune": tune.report,
     "typed": typed.report,
 }
 

@@ -344,10 +344,3 @@ def test_torchs_data_loader_around_a_used_loader_shares_its_mini_batches() -> No
         list(loader)
         outer = torch.utils.data.DataLoader(ThroughOurs(loader), batch_size=None, num_workers=2, timeout=60)
         assert sorted(digests(outer)) == sorted(digests(pipelines.shuffled().with_seed(3, 1)))
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_torchs_data_loader_around_a_loader_that_measures_shares_its_mini_batches() -> None:
-    with gf.DataLoader(pipelines.shuffled(), num_workers="auto", seed=3) as loader:
-        outer = torch.utils.data.DataLoader(ThroughOurs(loader), batch_size=None, num_workers=2, timeout=60)
-        assert sorted(digests(outer)) == sorted(digests(pipelines.shuffled().with_seed(3, 0)))

@@ -10,7 +10,7 @@
 # # Find what is slow
 #
 # At the end of this page you have measured a training that waits for its loader, found the stage that it waits for,
-# changed it until the net itself is the limit, and let the loader choose its workers.
+# changed it until the net itself is the limit, and seen how many workers the loader needs.
 #
 # The times on this page are those of one small machine. Yours will differ, and so may the advice.
 
@@ -141,7 +141,9 @@ inline, loss = measure(ListWords(pipe), num_workers=0)
 print(inline)
 
 # %% [markdown]
-# Without workers, all stages run in the thread of the loop, and the step waits for all of them.
+# Without workers, all stages run in the thread of the loop, and the step waits for all of them. The verdict names how
+# many workers may help. It does so after each measurement: it also says when fewer would do, or when processes are
+# better than threads. Without `num_workers`, a loader has one thread per core.
 #
 # ## Take workers
 #
@@ -216,24 +218,6 @@ axes.bar_label(bars, fmt="{:.0%}", padding=4)
 axes.invert_yaxis()
 axes.set(xlim=(0, 1), xlabel="share of its time that the step waits", title="Before and after")
 plt.show()
-
-# %% [markdown]
-# ## Let the loader choose
-#
-# `num_workers="auto"` measures for you, while the net trains: first without workers, and then with as many as have to
-# make mini-batches at once to keep the net busy. That takes some ten mini-batches for each, and half a second. So we
-# make them smaller here, and train for two epochs. `explain()` ends with what was tried.
-
-# %%
-small = gf.ItemSampler(train_set, batch_size=256, shuffle=True).sample_neighbor(graph, fanouts=[5, 10])
-small = ListWordsAtOnce(small.fetch_feature(features, node_feature_keys=["feat"]))
-with gf.DataLoader(small, num_workers="auto", seed=0) as loader:
-    train(loader)
-    train(loader)
-    explained = loader.explain()
-
-# %% tags=["volatile"]
-print(explained[explained.index("workers:") :])
 
 # %% [markdown]
 # ## What next

@@ -8,11 +8,10 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Generic, Literal, Self
+from typing import Any, Generic, Self
 
 from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
-from graphfeed.loader.auto import Auto, why_fixed
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.options import (
     RemoteServers,
@@ -22,6 +21,7 @@ from graphfeed.loader.options import (
     choose_seed,
     usual_workers,
     with_known_options,
+    without_auto,
 )
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.profile import Profile
@@ -38,7 +38,7 @@ from graphfeed.loader.runner import Runner, Workers
 from graphfeed.ops.arguments import check_count, check_flags, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
-OF_THIS_LOADER = ("_workers", "_auto", "_running", "profiled", "_measured_in")
+OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in")
 """The attributes that a copy does not get."""
 
 
@@ -59,9 +59,8 @@ class DataLoader(Generic[Batch]):
     Args:
         datapipe: The pipeline. It is not changed.
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
-            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. "auto"
-            begins without workers, measures how long mini-batches take to make and to use, and chooses `num_workers`
-            and `worker`, anew if an epoch is a quarter faster or slower; `explain()` says why, or why it means None.
+            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. What
+            `profile()` prints names a better number where there is one.
         persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
             seconds for the next loader of the same program that has as many workers and the same timeout.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
@@ -91,8 +90,7 @@ class DataLoader(Generic[Batch]):
             mini-batches are also sampled at once from a graph on disk that is larger than the memory, in threads, if 8
             have room there.
         memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
-            or a text such as "4G", and with "auto" workers also mini-batches in flight and processes. None means a
-            third of what is available for the former, half for the latter. The LOCAL_WORLD_SIZE ranks of a machine
+            or a text such as "4G". None means a third of what is available. The LOCAL_WORLD_SIZE ranks of a machine
             share it.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
@@ -121,7 +119,7 @@ class DataLoader(Generic[Batch]):
     def __init__(
         self,
         datapipe: Datapipe[Batch],
-        num_workers: int | Literal["auto"] | None = None,
+        num_workers: int | None = None,
         persistent_workers: bool = True,
         max_uva_threads: int = 10240,
         *,
@@ -144,17 +142,16 @@ class DataLoader(Generic[Batch]):
     ) -> None:
         datapipe = as_pipeline(datapipe)
         check_flags(persistent_workers=persistent_workers, profile=profile, progress=progress)
+        num_workers = without_auto(num_workers)
         servers = check_options(num_workers, worker, executor, servers, prefetch_factor, timeout)
-        self._fixed = why_fixed(datapipe) if num_workers == "auto" else ""
-        self._tunes = num_workers == "auto" and not self._fixed
-        if num_workers is None or num_workers == "auto":
-            num_workers = 0 if self._tunes else usual_workers(datapipe, worker, executor, servers)
+        if num_workers is None:
+            num_workers = usual_workers(datapipe, worker, executor, servers)
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
         self._remote = RemoteServers(servers, token, tls_root_certs, patience)
         longest = self._remote.longest(timeout)
         window, limit = check_reading(window, memory_limit)
-        memory = MemoryBudget(limit, self._tunes)
+        memory = MemoryBudget(limit)
         self._options = LoaderOptions(
             num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, memory
         )
@@ -197,9 +194,6 @@ class DataLoader(Generic[Batch]):
     def _runner(self) -> Runner:
         return Runner(self.plan, self._workers, self.observer, self.max_uva_threads)
 
-    def _begin_auto(self) -> Auto | None:
-        return Auto(self._runner(), self._options) if self._tunes else None
-
     @cached_property
     def _fingerprint(self) -> Fingerprint:
         # Taken when it is first needed, because a typed graph counts its edges by a pass over them.
@@ -214,10 +208,7 @@ class DataLoader(Generic[Batch]):
     def explain(self, *, rewritten: bool = True) -> str:
         """Return what runs where, and by which rule; `rewritten=False` shows the pipeline as it was written."""
         summary = None if self.profiled is None else self.profiled.summary
-        text = self.plan.explain(rewritten=rewritten, summary=summary)
-        if self._fixed:
-            text += f'\nworkers: num_workers="auto" means {self.num_workers}: {self._fixed}'
-        return "\n".join([text, *(() if self._auto is None else self._auto.describe())])
+        return self.plan.explain(rewritten=rewritten, summary=summary)
 
     @contextmanager
     @checked
@@ -325,8 +316,6 @@ class DataLoader(Generic[Batch]):
             if progress.thread not in others:
                 run.close()
         self._workers.close()
-        if self._auto is not None:
-            self._auto.close()
 
     def __enter__(self) -> Self:
         return self
@@ -342,26 +331,20 @@ class DataLoader(Generic[Batch]):
     def _forget_epochs(self) -> None:
         # In a forked process, the threads of those that its parent runs are lost.
         self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], Progress] = weakref.WeakKeyDictionary()
-        self._auto = self._begin_auto()
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         """Yield the mini-batches of an epoch from a position on, and count them there."""
         if self._measures_all and self._measured_in is None:
             self.profiled = Profile()
         profile = self.profiled if self._measures_all else self._measured_in
-        if self._auto is not None and self._auto.runner.plan.written is not self.plan.written:
-            self._auto = self._begin_auto()  # the pipeline was planned anew
-        auto = self._auto
         for compare in imported_entry_points("runs"):
             compare(self.plan.written, seed, progress)
-        run = self._runner().run if auto is None else auto.run
         try:
-            with closing(run(progress, seed, profile)) as minibatches:
+            with closing(self._runner().run(progress, seed, profile)) as minibatches:
                 taken: Iterator[Any] = minibatches
                 if self.progress:
                     taken = with_progress(taken, progress, self.plan.written)
                 for minibatch in taken:
-                    self._show_choice(auto)
                     progress.index += 1
                     progress.thread = threading.get_ident()
                     yield minibatch
@@ -371,10 +354,4 @@ class DataLoader(Generic[Batch]):
             if threading.main_thread().is_alive() or threading.current_thread() is not threading.main_thread():
                 raise
             return  # it is called last of all, when executors have ended
-        self._show_choice(auto)
         progress.done = True
-
-    def _show_choice(self, auto: Auto | None) -> None:
-        if auto is not None:
-            self.plan = auto.runner.plan
-            self.num_workers, self.worker = auto.choice.num_workers, auto.choice.worker

@@ -69,8 +69,21 @@ def as_pipeline(datapipe: object) -> Datapipe[Any]:
     return datapipe
 
 
+def without_auto(num_workers: Any) -> int | None:
+    """Return the number of workers, None for `"auto"` with a DeprecationWarning: 0.1.0 measured some mini-batches."""
+    if not isinstance(num_workers, str) or num_workers != "auto":
+        return num_workers
+    warnings.warn(
+        "num_workers='auto' is deprecated and means None; print what loader.profile() measures to see how many workers "
+        "are best",
+        DeprecationWarning,
+        stacklevel=4,
+    )
+    return None
+
+
 def check_options(
-    num_workers: int | str | None,
+    num_workers: int | None,
     worker: str,
     executor: Executor | None,
     servers: Sequence[str],
@@ -78,9 +91,7 @@ def check_options(
     timeout: float,
 ) -> tuple[str, ...]:
     """Raise if an option is out of range, or if two contradict each other; return the servers, each once."""
-    if isinstance(num_workers, str) and num_workers != "auto":
-        raise ValueError(f"num_workers must be a whole number, 'auto' or None, but is {brief(num_workers)}")
-    if num_workers is not None and num_workers != "auto":
+    if num_workers is not None:
         check_count("num_workers", num_workers, 0)
     if worker not in ("thread", "process"):
         raise ValueError(f"worker must be 'thread' or 'process', but is {brief(worker)}")
@@ -95,13 +106,7 @@ def check_options(
     given: Any = servers
     if isinstance(given, str) or not hasattr(given, "__iter__") or not all(isinstance(own, str) for own in given):
         raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
-    other = "an executor" if executor is not None else f"worker={worker!r}" if worker != "thread" else ""
-    if num_workers == "auto" and (other or servers):
-        raise ValueError(
-            f"num_workers='auto' chooses between threads and processes of this machine, but {other or 'servers'} came "
-            "along; give a number of workers, or leave that out"
-        )
-    if servers and (other or num_workers == 0):
+    if servers and (executor is not None or worker != "thread" or num_workers == 0):
         other = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
         raise ValueError(f"servers take the place of workers, but {other} came along; leave one of them out")
     return tuple(dict.fromkeys(servers))

@@ -27,7 +27,7 @@ MOST_SAMPLED = 32
 of 400 million edges in their last hop, and 61 % of them in the hop before."""
 
 MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
-"""The memory for each set of features and limit, so that the plans for several numbers of workers share it."""
+"""The memory for each set of features and limit, so that a pipeline that is planned again shares it."""
 MOST_OF_ROWS = 2
 """How many times the size of all rows it takes at most, as these are in memory then."""
 SAMPLES_PART = 4
@@ -43,9 +43,9 @@ def together_in(stage: Datapipe) -> Together | None:
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Several mini-batches are sampled at once: a page of a large file is read, or a rank asked, once for them."""
-    # Worker processes and servers have mappings of their own, and sample there. Trials need mini-batches one by one.
+    # Worker processes and servers have mappings of their own, and sample there.
     in_processes = options.num_workers > 0 and not options.in_threads
-    if options.window == 0 or options.servers or in_processes or options.memory.tunes:
+    if options.window == 0 or options.servers or in_processes:
         return pipe
 
     def wrap(stage: Datapipe) -> Datapipe:

@@ -293,3 +293,11 @@ def test_a_state_from_before_is_of_as_many_ranks() -> None:
     for loader in rank_loaders(20, 2):
         loader.load_state_dict(state)
         assert len(keys_of(loader)) == 6
+
+
+def test_auto_workers_are_the_usual_number_with_a_warning() -> None:
+    auto: Any = "auto"
+    with pytest.warns(DeprecationWarning, match=r"num_workers='auto' is deprecated .*profile\(\)") as caught:
+        loader = gf.DataLoader(pipelines.seeds(), num_workers=auto, seed=0)
+    assert caught[0].filename == __file__
+    assert loader.num_workers == gf.DataLoader(pipelines.seeds()).num_workers

@@ -1,19 +1,15 @@
 import inspect
 import pickle
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline import find
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.loader import rules
 from graphfeed.loader.plan import RULES, make_plan
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget, device_of, moves
-from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from tests import pipelines
 from tests.pipelines import seeds
@@ -245,16 +241,6 @@ def test_threads_have_as_many_mini_batches_ready_as_workers_have_in_flight() -> 
         assert (thread.buffer_size, thread.timeout_seconds) == (5, 6)
 
 
-def test_rows_that_are_read_ahead_take_half_of_the_limit(tmp_path: Path) -> None:
-    np.save(tmp_path / "feat.npy", np.zeros((8, 2)))
-    store = gf.BasicFeatureStore({("node", None, "feat"): gf.DiskBasedFeature(tmp_path / "feat.npy")})
-    pipe = pipelines.seeds().transform().fetch_feature(store, node_feature_keys=["feat"])
-    plan = make_plan(pipe, LoaderOptions(memory=MemoryBudget(100_001, tunes=True), window=2))
-    (stage,) = find(plan.running, InWindows)
-    assert isinstance(stage, InWindows)
-    assert 49_000 < stage.max_size_in_bytes <= 50_000.5
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Let 1200 bytes be available, and note how often somebody asks."""
@@ -271,18 +257,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_limit_is_all_there_is(asked: list[float]) -> None:
     assert MemoryBudget(600).for_rows() == 600
-    tuned = MemoryBudget(600, tunes=True)
-    assert (tuned.for_rows(), tuned.for_workers(0), tuned.for_workers(250)) == (300, 600, 350)
     assert asked == []
 
 
 def test_without_a_limit_it_goes_by_what_is_available_when_that_is_asked_first(asked: list[float]) -> None:
-    budget = MemoryBudget(tunes=True)
-    assert (budget.for_rows(), budget.for_workers(200), MemoryBudget().for_rows()) == (200, 600, 400)
+    budget = MemoryBudget()
+    assert (budget.for_rows(), budget.for_rows(), MemoryBudget().for_rows()) == (400, 400, 400)
     assert len(asked) == 2
     copy = pickle.loads(pickle.dumps(budget))
     assert copy == budget
-    assert copy.for_rows() == 200
+    assert copy.for_rows() == 400
     assert len(asked) == 3
 
 
@@ -290,4 +274,3 @@ def test_without_a_limit_it_goes_by_what_is_available_when_that_is_asked_first(a
 def test_ranks_of_a_machine_share_it(asked: list[float], limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert MemoryBudget(limit).for_rows() == 100
-    assert MemoryBudget(limit, tunes=True).for_workers(0) == (150 if limit is None else 100)

@@ -12,7 +12,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import auto, rules
+from graphfeed.loader import rules
 from graphfeed.loader.explain import bytes_text
 from graphfeed.loader.profile import find_caches
 from graphfeed.loader.stages.in_windows import InWindows
@@ -222,15 +222,6 @@ def test_a_cache_on_a_gpu_that_is_larger_than_the_memory_for_rows_reads_fewer(pa
     feature = cached(gf.DiskBasedFeature(path), "cpu")
     assert [len(windows(pipe_of(feature), memory_limit=size)) for size in (4500, 5500, SIZE)] == [0, 1, 0]
     assert len(windows(pipe_of(feature), memory_limit=4500, window=4)) == 1
-
-
-def test_windows_begin_anew_where_workers_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "SHORTEST_SECONDS", 0.0)
-    monkeypatch.setattr(auto, "FEWEST", 2)
-    with gf.DataLoader(pipe_of(path), num_workers="auto", window=4, seed=3) as loader:
-        assert len(windows(pipe_of(path), num_workers="auto", window=4)) == 1
-        assert digests(loader) == digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
-        assert loader.explain().count("num_workers=") > 2
 
 
 def test_features_of_edges_and_types_are_read_ahead_too(path: Path, tmp_path: Path) -> None:

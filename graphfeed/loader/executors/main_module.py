@@ -1,11 +1,8 @@
 """The user's main module, which worker processes import again unless it is a notebook or the like."""
 
-import ast
 import multiprocessing
 import os
 import sys
-import threading
-from pathlib import Path
 
 PREFIX = "graphfeed-"
 """The names of worker processes begin with it."""
@@ -44,30 +41,3 @@ def is_importable() -> bool:
         return spec.name != "__main__" and not spec.name.endswith(".__main__")
     path = getattr(main, "__file__", None)
     return path is not None and os.path.splitext(os.path.basename(path))[0] != "ipython"
-
-
-def is_guarded() -> bool:
-    """Tell whether what the main thread does now is done by the main script alone, not by workers that import it."""
-    # That is so if the main script calls it under `if __name__ == "__main__":`.
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    main = vars(sys.modules["__main__"])
-    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is main):
-        frame = frame.f_back
-    # Nothing is asked of a module without a file, such as a notebook, which workers don't import.
-    if frame is None or not is_importable():
-        return True
-    try:
-        program = ast.parse(Path(frame.f_code.co_filename).read_text())
-    except (OSError, SyntaxError, ValueError):
-        return True
-    return any(
-        isinstance(part, ast.If)
-        and part.lineno <= frame.f_lineno <= (part.end_lineno or 0)
-        and "__name__" in names(part)
-        for part in program.body
-    )
-
-
-def names(part: ast.If) -> set[str]:
-    """Return the names in a condition."""
-    return {node.id for node in ast.walk(part.test) if isinstance(node, ast.Name)}

@@ -8,9 +8,8 @@ from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow
 from graphfeed.loader.profile.profile import Profile
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Measured, Recorder, Span
 from graphfeed.loader.profile.summary import Summary, summarise
-from graphfeed.loader.profile.verdict import RARELY, lock_is_short
 
 __all__ = [
-    "FIRST_SERVER", "RARELY", "EpochRecord", "Measured", "Profile", "Recorder", "Setting", "Span", "StageRow",
-    "Summary", "find_caches", "lock_is_short", "summarise", "timed",
+    "FIRST_SERVER", "EpochRecord", "Measured", "Profile", "Recorder", "Setting", "Span", "StageRow",
+    "Summary", "find_caches", "summarise", "timed",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 from nbclient import NotebookClient
 
 from graphfeed.loader.executors import main_module
-from graphfeed.loader.executors.main_module import check_main_module, is_guarded, is_importable
+from graphfeed.loader.executors.main_module import check_main_module, is_importable
 from tests.loader.executors.at_work import wait_for_end
 from tests.scripts import REPOSITORY, run
 
@@ -139,20 +139,6 @@ def test_a_program_without_a_file_can_fork(monkeypatch: pytest.MonkeyPatch) -> N
     check_main_module("fork")
     with pytest.raises(RuntimeError, match="was read from stdin"):
         check_main_module("spawn")
-
-
-@pytest.mark.slow
-def test_what_workers_would_do_again_is_found_by_the_guard(tmp_path: Path) -> None:
-    assert is_guarded(), "a call of no script is"
-    path = tmp_path / "program.py"
-    path.write_text(
-        "from graphfeed.loader.executors.main_module import is_guarded\n"
-        "def tell():\n    print(is_guarded())\n"
-        "tell()\n"
-        "if __name__ == '__main__':\n    tell()\n"
-        "if tell:\n    tell()\n"
-    )
-    assert run(str(path)).stdout.split() == ["False", "True", "False"]
 
 
 WARM_UP = """
