@@ -72,7 +72,7 @@ def seed(val: int | None) -> None:
 
 def draw_unkeyed() -> int:
     """Return 62 random bits that depend on no mini-batch (see `seed`)."""
-    return int(torch.randint(1 << 62, (), generator=Unkeyed.generator))
+    return int(torch.randint(1 << 62, (), generator=Unkeyed.generator, device="cpu"))
 
 
 @dataclass(eq=False)

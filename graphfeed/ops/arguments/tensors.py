@@ -10,7 +10,7 @@ from graphfeed.ops.arguments.checks import ID_DTYPES
 from graphfeed.ops.arguments.texts import brief
 from graphfeed.ops.mapped_memory import note_memmap
 
-NOTHING = torch.empty(0, dtype=torch.int64)
+NOTHING = torch.empty(0, dtype=torch.int64, device="cpu")
 """Stands for an array that is not there."""
 OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
 
@@ -39,16 +39,16 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
             raise TypeError(f"{name} must be a dense tensor, but is of {values.layout}; convert it with .to_dense()")
         return values
     if isinstance(values, range):
-        return torch.arange(values.start, values.stop, values.step)
+        return torch.arange(values.start, values.stop, values.step, device="cpu")
     if values is None or isinstance(values, (str, bytes, dict, set, frozenset)):
         raise no_tensor(name, values)
     try:
         if hasattr(values, "__array__"):
             values = np.asanyarray(values)
         elif isinstance(values, (list, tuple)) and not values:
-            return torch.empty(0, dtype=torch.int64)
+            return torch.empty(0, dtype=torch.int64, device="cpu")
         else:
-            return torch.as_tensor(values)
+            return torch.as_tensor(values, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise no_tensor(name, values) from error
     return from_array(name, values)

@@ -134,7 +134,7 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """
     size = prod(shape) * dtype.itemsize
     if size == 0:
-        return torch.empty(tuple(shape), dtype=dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
     # Forked processes share it: Linux copies page-locked memory that is private at once for each of them.
     pages = torch.frombuffer(mmap(-1, align(size, PAGESIZE)), dtype=torch.uint8)
     owner = MappedMemory(pages.data_ptr(), size, keeps=[pages, Mapped(pages.data_ptr(), pages.nbytes)])

@@ -61,14 +61,14 @@ def parse_examples(
     check_places(data, starts, sizes)
     rows = len(starts)
     check_out(out, layout.buffer_bytes(rows))
-    features, problem = len(layout.names), torch.zeros(5, dtype=torch.int64)
+    features, problem = len(layout.names), torch.zeros(5, dtype=torch.int64, device="cpu")
     module = kernels("records.parse_examples", data, starts=starts, sizes=sizes, out=out)
     # Which feature follows which: kernels look there first, and correct it, as records have mostly one order.
-    follower = (torch.arange(features + 1) + 1) % (features + 1)
+    follower = (torch.arange(features + 1, device="cpu") + 1) % (features + 1)
     module.parse_examples(
         data.contiguous(), starts.contiguous(), sizes.contiguous(), module.Layout(*layout.kernel_arguments(rows)),
         module.Defaults(*lay_out_defaults(layout, defaults or {})), out, out.numpy().view(np.int64),
-        module.State(torch.full((features,), -1), follower, problem),
+        module.State(torch.full((features,), -1, device="cpu"), follower, problem),
     )  # fmt: skip
     return None if problem[0] == FINE else describe(problem.tolist(), layout)
 

@@ -97,7 +97,7 @@ def begin_window(plan: RowPlan, first: int) -> RowPlan:
 
     Rows of the window before that wait still get no slot, unless this one needs them too. The next window is collected.
     """
-    kernels("rows.row_plan", torch.empty(0)).give_up_waiting(plan, first)
+    kernels("rows.row_plan", torch.empty(0, device="cpu")).give_up_waiting(plan, first)
     return plan._replace(
         lacking=plan.waiting, num_lacking=plan.num_waiting, waiting=plan.lacking, num_waiting=plan.num_lacking
     )
@@ -108,11 +108,11 @@ def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
 
     It costs two passes over all slots. What mini-batches from `first` on, the next to be used, need stays.
     """
-    module, counts = kernels("rows.row_plan", torch.empty(0)), np.zeros(MOST_MET + 1, np.int64)
+    module, counts = kernels("rows.row_plan", torch.empty(0, device="cpu")), np.zeros(MOST_MET + 1, np.int64)
     if not plan.num_waiting[0]:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        return torch.empty(0, dtype=torch.int64, device="cpu"), torch.empty(0, dtype=torch.int64, device="cpu")
     free = module.count_free(plan, first, counts)
-    rows = torch.empty(min(int(plan.num_waiting[0]), free + int(counts.sum())), dtype=torch.int64)
+    rows = torch.empty(min(int(plan.num_waiting[0]), free + int(counts.sum())), dtype=torch.int64, device="cpu")
     slots = torch.empty_like(rows)
     module.take_waiting(plan, rows)
     module.place_rows(plan, rows, first, free, counts, slots)

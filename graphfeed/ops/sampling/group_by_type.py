@@ -45,7 +45,7 @@ def group_by_type(
             f"{picks.positions.numel()} edges are too many for indptr of {dtype}; make the graph with int64"
         )
     lengths = (column_starts[1:] - column_starts[:-1])[destinations] + 1
-    bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    bounds = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), lengths.cumsum(0)])
     device = picks.positions.device
     indptr = buffers.empty(int(bounds[-1]), dtype, device)
     grouped = buffers.empty(picks.positions.numel(), torch.int64, device)
@@ -55,5 +55,5 @@ def group_by_type(
     module.group_by_type(*arrays, indptr, grouped)
     # The last column start of a type counts its edges. A GPU is waited for here.
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), counts.cumsum(0)])
     return TypedPicks(indptr, bounds, grouped[: int(starts[-1])], starts)

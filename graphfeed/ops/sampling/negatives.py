@@ -59,7 +59,7 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
     return out
 
 
-NO_TYPES = torch.empty(0, dtype=torch.uint8)
+NO_TYPES = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 class Population(NamedTuple):
@@ -131,8 +131,8 @@ def sample_negative_pairs(
     ends = []
     for end in (drawn, destinations):
         times = end.times.contiguous() if limits.numel() else NOTHING
-        ends.append(module.Population(torch.tensor([end.size]), end.cumulative.contiguous(), times))
-    wanted = torch.tensor([edges.kind, edges.first_source, edges.first_destination])
+        ends.append(module.Population(torch.tensor([end.size], device="cpu"), end.cumulative.contiguous(), times))
+    wanted = torch.tensor([edges.kind, edges.first_source, edges.first_destination], device="cpu")
     columns = as_int64(edges.indptr, out), edges.indices.contiguous(), as_types(edges.types, out)
     known = module.KnownEdges(*columns, wanted)
     module.sample_negative_pairs(*ends, fixed.contiguous(), limits.contiguous(), known, key, out)

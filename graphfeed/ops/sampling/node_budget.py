@@ -31,7 +31,7 @@ class NodeBudget:
         check_columns("first_ids", first_ids)
         self.first_ids = first_ids.to(torch.int64).contiguous()
         self.module = kernels("sampling.node_budget", first_ids)
-        self.known: Any = self.module.Known(*empty_table(0), torch.zeros(1, dtype=torch.int64))
+        self.known: Any = self.module.Known(*empty_table(0), torch.zeros(1, dtype=torch.int64, device="cpu"))
 
     def share(self, sampled: torch.Tensor, offsets: torch.Tensor, neighbors: torch.Tensor) -> None:
         """Let nodes that were sampled share their points among their neighbours; all arguments are int64.
@@ -56,10 +56,13 @@ class NodeBudget:
         if len(wanted) != self.first_ids.numel() - 1 or min(wanted, default=0) < 0:
             raise ValueError(f"wanted must hold {self.first_ids.numel() - 1} numbers of 0 or more, but is {wanted}")
         check_count("wanted", max(wanted, default=0), 0, LARGEST)
-        numbers = torch.minimum(torch.tensor(wanted, dtype=torch.int64), self.first_ids.diff())
+        numbers = torch.minimum(torch.tensor(wanted, dtype=torch.int64, device="cpu"), self.first_ids.diff())
         size, kinds = int(self.known.count[0]), len(wanted)
-        scratch = (torch.empty(length, dtype=torch.int64) for length in (size, kinds + 1, size, size + 1))
-        out, counts = torch.empty(int(numbers.sum()), dtype=torch.int64), torch.zeros(kinds, dtype=torch.int64)
+        scratch = (torch.empty(length, dtype=torch.int64, device="cpu") for length in (size, kinds + 1, size, size + 1))
+        out, counts = (
+            torch.empty(int(numbers.sum()), dtype=torch.int64, device="cpu"),
+            torch.zeros(kinds, dtype=torch.int64, device="cpu"),
+        )
         self.module.draw_hop(self.first_ids, numbers, key, self.known, self.module.Draws(*scratch), out, counts)
         return list(torch.split(out[: int(counts.sum())], counts.tolist()))
 
@@ -68,7 +71,9 @@ class NodeBudget:
         old, count = self.known, int(self.known.count[0])
         if old.nodes.numel() < count + more:
             # Twice what is needed, so that nodes are seldom entered again.
-            self.known = self.module.Known(*empty_table(2 * (count + more)), torch.zeros(1, dtype=torch.int64))
+            self.known = self.module.Known(
+                *empty_table(2 * (count + more)), torch.zeros(1, dtype=torch.int64, device="cpu")
+            )
             self.module.enter_again(old.nodes[:count], old.scores[:count], self.known)
 
 
@@ -76,6 +81,6 @@ def empty_table(size: int) -> tuple[torch.Tensor, ...]:
     """Return the keys and places of a hash table for so many nodes, and room for their ids and scores."""
     slots = 1 << max(6, (2 * size).bit_length())
     return (
-        torch.full((slots,), -1), torch.empty(slots, dtype=torch.int64),
-        torch.empty(size, dtype=torch.int64), torch.empty(size, dtype=torch.int64),
+        torch.full((slots,), -1, device="cpu"), torch.empty(slots, dtype=torch.int64, device="cpu"),
+        torch.empty(size, dtype=torch.int64, device="cpu"), torch.empty(size, dtype=torch.int64, device="cpu"),
     )  # fmt: skip

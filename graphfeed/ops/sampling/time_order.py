@@ -73,7 +73,7 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
         return TimeOrder(times.contiguous(), None)
     order = buffers.empty_long_lived(times.numel(), torch.int64, times.device)
     rising = buffers.empty_long_lived(times.numel(), torch.int64, times.device)
-    scratch = torch.empty(int(indptr.diff().max()) if times.is_cpu else 0, dtype=torch.int64)
+    scratch = torch.empty(int(indptr.diff().max()) if times.is_cpu else 0, dtype=torch.int64, device="cpu")
     module.sort_by_time(*columns, order, rising, scratch)
     mark_valid("order", (indptr, order))
     return TimeOrder(rising, order)

@@ -68,7 +68,7 @@ def check_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
         )
 
 
-NO_GUIDES = torch.empty(0, dtype=torch.int32)
+NO_GUIDES = torch.empty(0, dtype=torch.int32, device="cpu")
 MISSED = 8
 """Guides are kept if more than one draw of so many would first look in the wrong place without them."""
 

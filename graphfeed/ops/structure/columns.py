@@ -45,7 +45,7 @@ def join_columns(
     if not len(indptrs) == len(indices) == len(ids) or [len(part) for part in ids] != counts:
         raise ValueError("indptrs, indices and ids must be as many, and each have an id for each of its edges")
     if marks is None:
-        marks = [torch.empty(0, dtype=torch.bool)] * len(counts)
+        marks = [torch.empty(0, dtype=torch.bool, device="cpu")] * len(counts)
     for part in marks:
         check_vector("marks", part, (torch.bool,))
     if len(marks) != len(counts) or any(len(part) > count for part, count in zip(marks, counts, strict=True)):

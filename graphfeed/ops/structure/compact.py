@@ -124,7 +124,7 @@ def compact_parts(
     parts = Parts(seed_starts.contiguous(), neighbor_starts.contiguous(), sources.contiguous())
     given = seeds.contiguous(), neighbors.contiguous(), parts
     rows = buffers.empty(seeds.numel() + size, seeds.dtype, seeds.device)
-    row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
+    row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64, device="cpu")
     local = buffers.empty(size, seeds.dtype, seeds.device)
     if on_gpu(seeds):
         module.compact(*given, None, None, rows, row_starts, local)
@@ -134,8 +134,8 @@ def compact_parts(
     if num_nodes is None and size >= FEW and largest < SMALL_MAP:
         map_size = 1 << (largest + 1).bit_length()
     with nullcontext() if map_size is None else buffers.NODE_MAPS.borrow(map_size) as node_map:
-        keys = make_keys(seeds, neighbors) if node_map is None else torch.empty(0, dtype=torch.int64)
-        hashed = torch.full((keys.numel(),), -1, dtype=torch.int32)
+        keys = make_keys(seeds, neighbors) if node_map is None else torch.empty(0, dtype=torch.int64, device="cpu")
+        hashed = torch.full((keys.numel(),), -1, dtype=torch.int32, device="cpu")
         module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
 

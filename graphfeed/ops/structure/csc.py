@@ -75,7 +75,7 @@ def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Te
     last, total = indptr.numel() - 1, int(indptr[-1])
     bounds = [0, last]
     if total > PART_EDGES and not on_gpu(indptr):
-        marks = torch.arange(PART_EDGES, total, PART_EDGES, dtype=indptr.dtype)
+        marks = torch.arange(PART_EDGES, total, PART_EDGES, dtype=indptr.dtype, device="cpu")
         bounds = sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
     with progress_bar(task, total, "edge", wanted=total > PART_EDGES) as progress:
         for low, high in pairwise(bounds):
@@ -210,7 +210,7 @@ def check_joined(
     arrays = indices.contiguous(), as_types(types, types)
     for first, columns in cut_columns("checking what edges join", indptr):
         # The kernel numbers the columns of a part from 0, so the bounds of destinations are counted from there, too.
-        tables = ((bounds[own] - torch.tensor([0, first])).to(types.device) for own in (ends, ends + 1))
+        tables = ((bounds[own] - torch.tensor([0, first], device="cpu")).to(types.device) for own in (ends, ends + 1))
         edge = int(module.find_misjoined(as_int64(columns, types), *arrays, *tables))
         if edge >= 0:
             raise ValueError(

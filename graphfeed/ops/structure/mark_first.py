@@ -46,7 +46,7 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
         for starts, part in lists[:place] if len(kept) else ():
             starts = starts[: len(own[0])]
             longest = min(int(np.diff(starts.numpy()).max(initial=0)), len(part))
-            table = torch.full((4 << longest.bit_length(),), -1)
+            table = torch.full((4 << longest.bit_length(),), -1, device="cpu")
             module = kernels("structure.mark_first", starts, ids=part)
             if not module.clear_marks(starts, part, *own, table, kept.view(torch.uint8)):
                 check_starts(starts)

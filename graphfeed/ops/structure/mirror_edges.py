@@ -39,12 +39,15 @@ def mirror_edges(
     count = len(sources)
     check_length("destinations", destinations, count, "source")
     check_count("the number of edges", count, 0, MOST // 2 - 1)
-    ids = torch.arange(count) if ids is None else ids
+    ids = torch.arange(count, device="cpu") if ids is None else ids
     check_vector("ids", ids, (torch.int64,))
     check_length("ids", ids, count, "source")
     module = kernels("structure.mirror_edges", sources, destinations=destinations, ids=ids)
     both = torch.cat([sources, destinations])
-    bounds, ends = torch.zeros(num_nodes + 1, dtype=torch.int64), torch.empty(num_nodes, dtype=torch.int64)
+    bounds, ends = (
+        torch.zeros(num_nodes + 1, dtype=torch.int64, device="cpu"),
+        torch.empty(num_nodes, dtype=torch.int64, device="cpu"),
+    )
     latest, order, places = (buffers.empty(size, torch.int32) for size in (num_nodes, 2 * count, 2 * count))
     left_out = module.sort_mirrored(both, bounds, ends, latest, order, places)
     out = buffers.empty((3, 2 * count - left_out), torch.int64)

@@ -60,7 +60,7 @@ def place_nodes(
         raise ValueError(f"indptr must ascend from 0 or more to {indices.numel()} at most")
     if first < 0 or first + size > parts.numel():
         raise ValueError(f"the range must lie in 0 .. {parts.numel()}, but is {first} .. {first + size}")
-    nothing = torch.empty(0, dtype=torch.int64)
+    nothing = torch.empty(0, dtype=torch.int64, device="cpu")
     counts, item_loads, item_limit = Items(nothing, nothing, 0) if items is None else items
     check_vector("items.counts", counts, (torch.int64,))
     check_vector("items.loads", item_loads, (torch.int64,))

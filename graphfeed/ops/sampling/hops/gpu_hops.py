@@ -51,7 +51,7 @@ class TypeTables:
         # Without columns, each edge type still has a column start.
         empty = [*[0] * len(starts), *range(len(parts)), *blank] * num_hops
         known = [[0], shape.first_ids, sources, destinations, ranks, [*starts, *parts, *blank, *empty]]
-        self.table = torch.tensor([*itertools.chain(*known)]).to(device, non_blocking=True)
+        self.table = torch.tensor([*itertools.chain(*known)], device="cpu").to(device, non_blocking=True)
         parted = torch.split(self.table, [*map(len, known[:-1]), *self.sizes * (num_hops + 1)])
         self.is_wrong, self.first_ids, self.sources, self.destinations, self.ranks, *self.of_hops = parted
 
@@ -104,7 +104,9 @@ def hops_on_gpu(
     for number, (fanout, key) in enumerate(wanted):
         starts, draw = tables.of_hop(number)[0], key if drawing.method == "labor" else (key,)
         edges = bound(columns_of(shape, most, fanout), fanout)
-        hop = OneHop(rows, torch.tensor(fanout), draw, drawing, moments, num_seeds=starts[-1:], most=edges)
+        hop = OneHop(
+            rows, torch.tensor(fanout, device="cpu"), draw, drawing, moments, num_seeds=starts[-1:], most=edges
+        )
         offsets, positions = picks = pick_edges(columns, hop)
         before, most = most, bound_rows(shape, None if moments else counts, most, fanout, positions.numel())
         size = min(sum(most), rows.numel() + positions.numel())

@@ -27,7 +27,7 @@ ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
 """What a GPU's kernels get for an array that is not there, where it isn't of int64."""
 
 
-NO_KEYS = torch.empty(0, dtype=torch.uint64)
+NO_KEYS = torch.empty(0, dtype=torch.uint64, device="cpu")
 
 
 class Picks(NamedTuple):
