@@ -66,4 +66,4 @@ def parts_of(data: Any) -> Iterator[tuple[str, int, Any]]:
 def spread(count: int, row_bytes: int) -> torch.Tensor:
     """Return positions from the first to the last of so many rows: of all, or evenly spaced ones if they are large."""
     some = count if count * row_bytes <= WHOLE_BYTES else min(count, SAMPLES)
-    return torch.arange(some) * (count - 1) // max(some - 1, 1)
+    return torch.arange(some, device="cpu") * (count - 1) // max(some - 1, 1)

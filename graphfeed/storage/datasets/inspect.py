@@ -122,7 +122,7 @@ def describe_feature(feature: Feature) -> tuple[str, str]:
     rows, size = feature.count() or 0, tuple(feature.size())
     low, high, nan, step = float("inf"), float("-inf"), 0, max(PART // max(feature.size().numel(), 1), 1)
     for start in range(0, max(rows, 1), step):
-        numbers = feature.read(torch.arange(start, min(start + step, rows))).numpy()
+        numbers = feature.read(torch.arange(start, min(start + step, rows), device="cpu")).numpy()
         kept = numbers[~np.isnan(numbers)] if numbers.dtype.kind == "f" else numbers
         nan += numbers.size - kept.size
         if kept.size:

@@ -89,7 +89,7 @@ def as_index(index: Any, length: int, owner: str) -> int | slice | torch.Tensor:
         return int(index) % length
     if isinstance(index, (Sequence, np.ndarray)) and not isinstance(index, str):
         # An empty list would become float32.
-        index = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
+        index = torch.as_tensor(index, device="cpu") if len(index) else torch.empty(0, dtype=torch.int64, device="cpu")
     dtype = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
     if not isinstance(index, torch.Tensor) or dtype not in ID_DTYPES:
         raise TypeError(f"{owner} indices must be int, slice, or a sequence or tensor of int, not {dtype}")
@@ -191,10 +191,10 @@ class ItemSet(Shareable):
         whole = member if isinstance(member, range) else range(self._length)
         if isinstance(index, slice):
             part = whole[index]
-            return torch.arange(part.start, part.stop, part.step, dtype=dtype)
+            return torch.arange(part.start, part.stop, part.step, dtype=dtype, device="cpu")
         if isinstance(index, torch.Tensor):
             return index.to(dtype) if whole is not member else index.to(dtype) * whole.step + whole.start
-        return torch.tensor(whole[index], dtype=dtype)
+        return torch.tensor(whole[index], dtype=dtype, device="cpu")
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(self._length))
@@ -243,7 +243,7 @@ class HeteroItemSet(Shareable):
         starts = [0]
         for items in self._itemsets.values():
             starts.append(starts[-1] + len(items))
-        self._starts = torch.tensor(starts)
+        self._starts = torch.tensor(starts, device="cpu")
 
     @property
     def names(self) -> tuple[str | None, ...] | None:
@@ -271,7 +271,7 @@ class HeteroItemSet(Shareable):
             number = int(torch.searchsorted(self._starts, place, right=True)) - 1
             name = list(self._itemsets)[number]
             return {name: self._itemsets[name][place - int(self._starts[number])]}
-        places = torch.arange(*place.indices(len(self))) if isinstance(place, slice) else place
+        places = torch.arange(*place.indices(len(self)), device="cpu") if isinstance(place, slice) else place
         numbers = torch.bucketize(places, self._starts[1:], right=True)
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):

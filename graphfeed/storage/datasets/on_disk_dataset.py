@@ -260,9 +260,10 @@ class OnDiskDataset:
         counts, dtype = graph.num_nodes, graph.indices.dtype
         if isinstance(counts, int):
             # A number of items takes no memory, unlike all ids.
-            return ItemSet(torch.tensor(counts, dtype=dtype), names="seeds")
+            return ItemSet(torch.tensor(counts, dtype=dtype, device="cpu"), names="seeds")
         sets = {
-            node_type: ItemSet(torch.tensor(count, dtype=dtype), names="seeds") for node_type, count in counts.items()
+            node_type: ItemSet(torch.tensor(count, dtype=dtype, device="cpu"), names="seeds")
+            for node_type, count in counts.items()
         }
         return HeteroItemSet(sets)
 

@@ -76,7 +76,7 @@ class OriginalIds:
             if position is None or position < 0:
                 raise KeyError(f"{'no node' if position is None else 'several nodes'} had the id {brief(one)}")
             found.append(position)
-        return torch.tensor(found, dtype=torch.int64)
+        return torch.tensor(found, dtype=torch.int64, device="cpu")
 
     def __repr__(self) -> str:
         return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'texts'})"

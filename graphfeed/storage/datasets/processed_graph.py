@@ -211,7 +211,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     graph = FusedCSCSamplingGraph(
         indptr,
         indices,
-        None if offsets is None else torch.tensor(offsets, dtype=torch.int64).to(indices.dtype),
+        None if offsets is None else torch.tensor(offsets, dtype=torch.int64, device="cpu").to(indices.dtype),
         types[0] if types else None,
         numbers["node_type_to_id"],
         numbers["edge_type_to_id"],

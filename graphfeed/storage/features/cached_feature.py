@@ -259,7 +259,7 @@ class CPUCachedFeature(CachedFeature):
 
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids.cpu())
-        whole = torch.empty(0, dtype=torch.uint8)
+        whole = torch.empty(0, dtype=torch.uint8, device="cpu")
         # Each read of remote rows waits for other processes.
         at_once = self.read(here) if isinstance(self._fallback_feature, RemoteFeature) else None
 
@@ -333,7 +333,7 @@ def wrap_with_cached_feature(
     if isinstance(fallback_features, Feature):
         alone = {None: fallback_features}
         return wrap_with_cached_feature(cached_feature_type, alone, max_cache_size_in_bytes, *args, **kwargs)[None]
-    rows = {name: torch.empty(own.size(), dtype=row_type(own)) for name, own in fallback_features.items()}
+    rows = {name: torch.empty(own.size(), dtype=row_type(own), device="cpu") for name, own in fallback_features.items()}
     sizes = {name: row.nbytes for name, row in rows.items()}
     if len(set(sizes.values())) != 1:
         raise ValueError(

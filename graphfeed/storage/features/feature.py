@@ -27,7 +27,7 @@ class DeferredRead:
 
     def __init__(self, read: Callable[[], torch.Tensor]) -> None:
         self._read: Callable[[], torch.Tensor] | None = read
-        self._rows = torch.empty(0)
+        self._rows = torch.empty(0, device="cpu")
 
     def wait(self) -> torch.Tensor:
         """Wait for the rows and return them; further calls return the same rows."""
@@ -195,7 +195,9 @@ class RemoteFeature(Feature):
 
 def row_type(feature: Feature) -> torch.dtype:
     """Return the dtype of a feature's rows."""
-    return feature.read(torch.empty(0, dtype=torch.int64)).dtype if feature.dtype is None else feature.dtype
+    return (
+        feature.read(torch.empty(0, dtype=torch.int64, device="cpu")).dtype if feature.dtype is None else feature.dtype
+    )
 
 
 def warn_of_staying(feature: Feature, call: str) -> None:

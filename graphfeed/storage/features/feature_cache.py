@@ -136,7 +136,7 @@ class CPUFeatureCache(RowCache):
         """
         looked_up = self._look_up(keys, offset)
         # All missing keys are one part: GraphBolt's caches have several.
-        bounds = torch.tensor([0, looked_up.missing_keys.numel()])
+        bounds = torch.tensor([0, looked_up.missing_keys.numel()], device="cpu")
         return looked_up.values, looked_up.missing_index, looked_up.missing_keys, bounds
 
     @checked
@@ -254,7 +254,7 @@ class CPUFeatureCache(RowCache):
     ) -> None:
         """Put the rows of some missing keys where each key appears first, and keep them."""
         self._check_rows(rows, keys)
-        copy_rows(rows, torch.arange(keys.numel()), looked_up.values, positions)
+        copy_rows(rows, torch.arange(keys.numel(), device="cpu"), looked_up.values, positions)
         self._store(keys, rows, offset, looked_up)
 
 
@@ -282,7 +282,7 @@ def first_positions(looked_up: LookedUp) -> torch.Tensor:
     """Return the position at which each of the distinct missing keys appears first."""
     if looked_up.distinct.numel() == looked_up.missing_index.numel():
         return looked_up.missing_index
-    positions = torch.empty(looked_up.distinct.numel(), dtype=torch.int64)
+    positions = torch.empty(looked_up.distinct.numel(), dtype=torch.int64, device="cpu")
     # Written from the last to the first, so that the first one stays.
     positions.numpy()[looked_up.local.numpy()[::-1]] = looked_up.missing_index.numpy()[::-1]
     return positions

@@ -113,7 +113,7 @@ class PlannedRows(Feature):
         self.hits = 0
         self.misses = 0
         self.counts = ReadCounts()
-        self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype)
+        self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype, device="cpu")
         self._reads: list[Future[Spans]] = []
         self._plan = new_row_plan(feature.count(), self.num_slots)
         # Mini-batches are numbered in the order in which they are noted.
@@ -232,7 +232,7 @@ class PlannedRows(Feature):
             return do_nothing
 
         def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
-            whole = self._take(here[row : row + 1], torch.empty(1, *self.size(), dtype=self.dtype))
+            whole = self._take(here[row : row + 1], torch.empty(1, *self.size(), dtype=self.dtype, device="cpu"))
             memory.copy_(flat_bytes(whole)[skipped : skipped + memory.numel()])
             return do_nothing
 

@@ -58,7 +58,7 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
     parts = buffers.empty_long_lived(graph.total_num_nodes, torch.int32, buffers.CPU, private=True).fill_(-1)
     # Empty parts are filled from the first on, so that no part behind the number of nodes gets any.
     filled = min(num_parts, max(graph.total_num_nodes, 1))
-    loads = torch.zeros((len(offsets) - 1, filled), dtype=torch.int64)
+    loads = torch.zeros((len(offsets) - 1, filled), dtype=torch.int64, device="cpu")
     item_loads = torch.zeros_like(loads)
     with progress_bar("assigning nodes", PASSES * indices.numel(), "edge") as progress:
         for _ in range(PASSES):
@@ -98,7 +98,7 @@ def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive
     pymetis = import_optional("pymetis", "the method 'metis'", install_hint("partition"))
     num_nodes = graph.total_num_nodes
     if num_parts == 1 or num_nodes <= num_parts:  # METIS wants more nodes than parts
-        return torch.arange(num_nodes, dtype=torch.int32) % num_parts
+        return torch.arange(num_nodes, dtype=torch.int32, device="cpu") % num_parts
     starts, neighbors, weights = both_directions(graph)
     _, parts = pymetis.part_graph(
         num_parts,
@@ -107,7 +107,7 @@ def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive
         recursive=recursive,
         options=pymetis.Options(seed=1 + seed % SEEDS),
     )
-    return torch.tensor(np.asarray(parts, dtype=np.int32))
+    return torch.tensor(np.asarray(parts, dtype=np.int32), device="cpu")
 
 
 def both_directions(graph: GraphArrays) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -181,7 +181,10 @@ def assign_nodes(
         parts = assign_by_ldg(graph, num_parts, items) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
         by_type = split_by_type(parts, sizes)
     elif method == "range":
-        by_type = {node_type: split_evenly(torch.arange(size), size, num_parts) for node_type, size in sizes.items()}
+        by_type = {
+            node_type: split_evenly(torch.arange(size, device="cpu"), size, num_parts)
+            for node_type, size in sizes.items()
+        }
     else:
         orders = (ops.permute(0, size, size, fold(seed, number)) for number, size in enumerate(sizes.values()))
         by_type = {
@@ -196,7 +199,7 @@ def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
     sizes, given = to_type_dict(graph.num_nodes), match_types("balance", balance, graph.num_nodes)
     if not given.keys() <= sizes.keys():
         raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
-    counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32)
+    counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32, device="cpu")
     # The parts are views, so that items are counted in `counts`.
     for node_type, own in split_by_type(counts, sizes).items():
         name = "balance" if node_type is None else f"balance[{node_type!r}]"
@@ -204,7 +207,7 @@ def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
         check_vector(name, ids)
         check_ids(name, ids, sizes[node_type])
         # An id that is given twice counts twice.
-        own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32))
+        own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32, device="cpu"))
     return counts
 
 

@@ -29,7 +29,7 @@ def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
         raise TypeError(f"{wanted}, but is {brief(pair)}")
     shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
     if shape == (0,):
-        pair, shape = torch.empty(2, 0), (2, 0)  # no edges, as torch.tensor([]) says it
+        pair, shape = torch.empty(2, 0, device="cpu"), (2, 0)  # no edges, as torch.tensor([]) says it
     if shape[:1] != (2,):
         raise ValueError(f"{wanted}, but has {shape if isinstance(pair, torch.Tensor) else f'{len(pair)} parts'}")
     sources, destinations = pair
@@ -165,12 +165,12 @@ def from_typed_coo(
             # In int64: an id within a type may fit into int32 where one of the graph doesn't.
             stacked.append(ids.to(torch.int64) + offsets[node_type])
     rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
-    counts = torch.tensor(list(rows.values()))
+    counts = torch.tensor(list(rows.values()), device="cpu")
     # The sort is stable, so the types of a column ascend.
     columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
-    types = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    types = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), counts)
     # The id of an edge is its row in the list of its own type.
-    own_rows = torch.cat([torch.arange(int(count)) for count in counts])
+    own_rows = torch.cat([torch.arange(int(count), device="cpu") for count in counts])
     stacked_attributes = {
         name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
     }
@@ -182,7 +182,7 @@ def from_typed_coo(
     return fused_csc_sampling_graph(
         columns.indptr,
         columns.indices,
-        node_type_offset=torch.tensor([*offsets.values(), total]),
+        node_type_offset=torch.tensor([*offsets.values(), total], device="cpu"),
         # The smallest dtype that kernels take.
         type_per_edge=gather_long_lived(types.to(torch.uint8 if len(edges) <= 256 else torch.int32), columns.order),
         node_type_to_id={node_type: number for number, node_type in enumerate(num_nodes)},
@@ -209,7 +209,7 @@ def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
     """Return the edges of a graph on the CPU by edge type, in the order of the graph; without types, by None."""
     destinations = expand_indptr(graph.csc_indptr, torch.int64)
     if graph.edge_type_to_id is None or graph.type_per_edge is None:
-        return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations)))}
+        return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations), device="cpu"))}
     first = first_ids(graph.num_nodes)
     by_type: dict[EdgeType, EdgeList] = {}
     for edge_type, number in graph.edge_type_to_id.items():

@@ -195,7 +195,7 @@ class SamplingGraph(GraphProtocol):
         Args:
             nodes: Node ids; by node type if the graph has types. The columns are in this order.
         """
-        return self.sample_neighbors(nodes, torch.tensor([-1]), key=0)
+        return self.sample_neighbors(nodes, torch.tensor([-1], device="cpu"), key=0)
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, against the direction of the edges; a walk that comes to a node without in-edges stays there.

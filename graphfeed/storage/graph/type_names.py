@@ -149,7 +149,8 @@ def split_by_type(values: torch.Tensor, num_nodes: Mapping[Any, int] | int) -> d
 
 def with_all_types(values: Mapping[Any, Any], types: Iterable[Any]) -> dict[Any, Any]:
     """Return tensors by type with each of some types, in their order; those that are missing are empty."""
-    empty = next(iter(values.values()), torch.empty(0, dtype=torch.int64))[:0]  # of the dtype and device of the others
+    some = next(iter(values.values()), torch.empty(0, dtype=torch.int64, device="cpu"))
+    empty = some[:0]  # of the dtype and device of the others
     return {name: values.get(name, empty) for name in types}
 
 
@@ -220,5 +221,5 @@ def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int
     """Return the numbers of types, given as pairs of a name and its number."""
     numbers = dict(nodes)
     joined = [ends_of(name) for name, _ in sorted(edges, key=lambda item: item[1])]
-    ends = torch.tensor([[numbers[source], numbers[end]] for source, end in joined], dtype=torch.int64)
-    return Types(ends.reshape(-1, 2), torch.tensor([number for _, number in edges], dtype=torch.int64))
+    ends = torch.tensor([[numbers[source], numbers[end]] for source, end in joined], dtype=torch.int64, device="cpu")
+    return Types(ends.reshape(-1, 2), torch.tensor([number for _, number in edges], dtype=torch.int64, device="cpu"))

@@ -221,7 +221,7 @@ def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
         dtype: torch.dtype = getattr(torch, place.dtype)
         count = int(np.prod(place.shape, dtype=np.int64))
         if count == 0:  # torch takes no empty buffer
-            tensors.append(torch.empty(place.shape, dtype=dtype))
+            tensors.append(torch.empty(place.shape, dtype=dtype, device="cpu"))
         else:
             flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)
             tensors.append(flat.reshape(place.shape))
@@ -238,4 +238,8 @@ def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ..
     known = NUMPY_DTYPES.get(dtype)
     if known is not None and data.size:
         return torch.from_numpy(data.view(known).reshape(shape))
-    return torch.from_numpy(data).view(dtype).reshape(shape) if data.size else torch.empty(shape, dtype=dtype)
+    return (
+        torch.from_numpy(data).view(dtype).reshape(shape)
+        if data.size
+        else torch.empty(shape, dtype=dtype, device="cpu")
+    )

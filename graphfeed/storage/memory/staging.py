@@ -25,7 +25,7 @@ class PinnedBlock:
     """A piece of page-locked memory, and the end of the last copy out of it."""
 
     def __init__(self, num_bytes: int) -> None:
-        self.memory = torch.empty(num_bytes, dtype=torch.uint8).pin_memory()
+        self.memory = torch.empty(num_bytes, dtype=torch.uint8, device="cpu").pin_memory()
         # Who waits for a blocking event sleeps, and takes no core from those that read.
         self.copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 

@@ -153,10 +153,10 @@ def side_by_side(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[in
     same = all(tensor.untyped_storage().data_ptr() == storage.data_ptr() for tensor in tensors)
     # They may also be small parts of something large, such as the seeds of an item set. A frame has gaps.
     if same and storage.nbytes() <= 2 * (size + ALIGNMENT * len(tensors)) and storage.nbytes() % ALIGNMENT == 0:
-        block = torch.empty(0, dtype=torch.uint8).set_(storage)
+        block = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
         return block, [int(tensor.storage_offset()) * tensor.itemsize for tensor in tensors]
     frame = Frame(b"", [as_bytes(tensor) for tensor in tensors])
-    block = torch.empty(frame.size, dtype=torch.uint8)
+    block = torch.empty(frame.size, dtype=torch.uint8, device="cpu")
     frame.write(block.numpy())
     return block, frame.starts
 

@@ -122,6 +122,6 @@ def in_graph_order(
         # -1 where an id is not one of its type, which the next check finds.
         positions = positions.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)
     # Each position once: whatever the ids are, the values are only moved.
-    if not torch.equal(positions.sort().values, torch.arange(len(ids))):
+    if not torch.equal(positions.sort().values, torch.arange(len(ids), device="cpu")):
         raise ValueError(f"{ORIGINAL_EDGE_ID} must have the ids from 0 on of each edge type, each once")
     return {name: values if name == ORIGINAL_EDGE_ID else values[positions] for name, values in attributes.items()}

@@ -150,7 +150,7 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     assert graph.edge_type_to_id is not None
     numbers = numbers_of(graph.node_type_to_id, graph.edge_type_to_id)
     return arrays._replace(
-        types=types, first_ids=torch.tensor(graph.first_ids()), ends=numbers.ends, order=numbers.order
+        types=types, first_ids=torch.tensor(graph.first_ids(), device="cpu"), ends=numbers.ends, order=numbers.order
     )
 
 
@@ -173,7 +173,7 @@ def subgraph_of(
 def empty_columns(graph: GraphArrays, columns: Mapping[Any, torch.Tensor]) -> dict[Any, ops.HopEdges]:
     """Return columns without edges, by their node type; the edge types that lead there share them."""
     # One array of zeros, of which each type has as many as it needs.
-    zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype).numpy()
-    none, ids = torch.empty(0, dtype=graph.indices.dtype), graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    no_ids = torch.empty(0, dtype=torch.int64 if ids is None else ids.dtype)
+    zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype, device="cpu").numpy()
+    none, ids = torch.empty(0, dtype=graph.indices.dtype, device="cpu"), graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    no_ids = torch.empty(0, dtype=torch.int64 if ids is None else ids.dtype, device="cpu")
     return {name: ops.HopEdges(torch.from_numpy(zeros[: len(own) + 1]), none, no_ids) for name, own in columns.items()}

@@ -263,7 +263,7 @@ def by_type(
     elif not isinstance(seeds, Mapping):
         raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; give a dict")
     cscs, complete = to_type_dict(csc_formats), to_type_dict(seeds)
-    some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
+    some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0, device="cpu"))
     # Node types that only edges name have no seeds.
     for edge_type in cscs:
         for node_type in ends_of(edge_type):

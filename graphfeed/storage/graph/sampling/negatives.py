@@ -31,7 +31,7 @@ class NodeWeights(Shareable):
         if not values.is_floating_point():
             values = values.to(torch.float64)
         # All nodes are one column.
-        self.cumulative = ops.cumulate_weights(torch.tensor([0, values.numel()]), values)
+        self.cumulative = ops.cumulate_weights(torch.tensor([0, values.numel()], device="cpu"), values)
         if values.numel() == 0 or int(self.cumulative[-1]) == 0:
             raise ValueError("weights of nodes must not all be 0, as nothing could be drawn")
 

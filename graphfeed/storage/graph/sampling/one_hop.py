@@ -86,9 +86,11 @@ def group_hop_by_type(
     assert graph.edge_type_to_id is not None
     assert edges.types is not None
     offsets, num_nodes = dict(zip(seeds, graph.first_ids(), strict=False)), to_type_dict(graph.num_nodes)
-    starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
+    starts = torch.tensor([0, *(len(part) for part in seeds.values())], device="cpu").cumsum(0)
     edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    ends = torch.tensor([graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64)
+    ends = torch.tensor(
+        [graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64, device="cpu"
+    )
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
     # On a GPU, picks have room for more than there are.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
