@@ -70,15 +70,15 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         count = len(seeds)
         number = math.ceil(count * self.amount)
         # Negatives go round the positives, so each has as many, give or take one.
-        positives = torch.arange(number) % max(count, 1)
+        positives = torch.arange(number, device="cpu") % max(count, 1)
         wanted = number if self.mode == "binary" else seeds[positives, 0]
         # The draws for one type don't depend on which other types there are.
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
         pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
-        labels = torch.ones(count) if labels is None else labels
+        labels = torch.ones(count, device="cpu") if labels is None else labels
         zeros = labels.new_zeros((number, *labels.shape[1:]))
-        indexes = torch.cat([torch.arange(count), positives])
+        indexes = torch.cat([torch.arange(count, device="cpu"), positives])
         return torch.cat([seeds, pairs.to(seeds.dtype)]), torch.cat([labels, zeros]), indexes
 
 

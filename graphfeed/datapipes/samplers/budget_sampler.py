@@ -60,8 +60,8 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         assert isinstance(self.num_samples, Mapping)
         sizes: Any = self.graph.num_nodes
         firsts = first_ids(sizes)
-        fanouts = torch.full((len(self.graph.edge_types),), MOST_NEIGHBORS)
-        budget = NodeBudget(torch.tensor([*firsts.values(), sum(sizes.values())]))
+        fanouts = torch.full((len(self.graph.edge_types),), MOST_NEIGHBORS, device="cpu")
+        budget = NodeBudget(torch.tensor([*firsts.values(), sum(sizes.values())], device="cpu"))
         newest: Any = seeds
         nodes: dict[str, list[torch.Tensor]] = {node_type: [] for node_type in sizes}
         for number, wanted in enumerate(zip_longest(*self.num_samples.values(), fillvalue=0)):
@@ -89,18 +89,18 @@ def edge_runs(
     nodes = torch.cat(list(columns.values()))
     ends = [ends_of(edge_type)[1] for edge_type in edge_types]
     ranges = [slice(before[end], before[end] + len(columns[end])) for end in ends]
-    counts = torch.zeros(len(nodes), len(edge_types), dtype=torch.int64)
+    counts = torch.zeros(len(nodes), len(edge_types), dtype=torch.int64, device="cpu")
     for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
         counts[of_type, number] = hop.sampled_csc[edge_type].indptr.diff().long()
     # Column by column: the edges of one lie together, in a run for each type.
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.flatten().cumsum(0)])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), counts.flatten().cumsum(0)])
     starts = offsets[:-1].reshape(counts.shape)
-    sources = torch.empty(int(offsets[-1]), dtype=torch.int64)
+    sources = torch.empty(int(offsets[-1]), dtype=torch.int64, device="cpu")
     for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
         csc = hop.sampled_csc[edge_type]
         # From where the edges of a column lie in its own type to where they lie among those of all types.
         moved = (starts[of_type, number] - csc.indptr[:-1])[expand_indptr(csc.indptr, torch.int64)]
-        sources[moved + torch.arange(len(moved))] = csc.indices.long() + firsts[ends_of(edge_type)[0]]
+        sources[moved + torch.arange(len(moved), device="cpu")] = csc.indices.long() + firsts[ends_of(edge_type)[0]]
     return nodes, offsets, sources
 
 

@@ -7,7 +7,7 @@ from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
-ALL_IN_EDGES = SamplingRequest([torch.tensor([-1])])
+ALL_IN_EDGES = SamplingRequest([torch.tensor([-1], device="cpu")])
 
 
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):

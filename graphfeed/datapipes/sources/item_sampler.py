@@ -95,7 +95,7 @@ class ItemSampler(Datapipe, init=False):
         if low < 0 or high - low < (self.batch_size if self.drop_last else 1):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # A keyed permutation gives any piece of itself: nothing holds the order of an epoch.
-        positions = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high)
+        positions = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high, device="cpu")
         return self.minibatch_of(positions, index)
 
     @property

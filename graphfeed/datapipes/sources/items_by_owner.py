@@ -126,11 +126,11 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
         filled += nodes.numel()
     counts = torch.from_numpy(np.bincount(parts, minlength=num_parts))
     starts = counts.cumsum(0) - counts
-    order = torch.empty(parts.size, dtype=torch.int32 if parts.size <= 1 << 31 else torch.int64)
+    order = torch.empty(parts.size, dtype=torch.int32 if parts.size <= 1 << 31 else torch.int64, device="cpu")
     for low in range(0, parts.size, PIECE):
         some = torch.from_numpy(parts[low : low + PIECE].astype(np.int32))
         # A counting sort by part, which keeps the order of the items.
-        order[assign_slots(some, starts)] = torch.arange(low, low + some.numel(), dtype=order.dtype)
+        order[assign_slots(some, starts)] = torch.arange(low, low + some.numel(), dtype=order.dtype, device="cpu")
     return ItemsByOwner(order, tuple(counts.tolist()), zlib.crc32(parts.data))
 
 
