@@ -68,10 +68,10 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
 def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
     """Return a small pipeline of a stage that samples around nodes with times."""
-    ends = torch.arange(NODES), torch.arange(NODES).flip(0)
+    ends = torch.arange(NODES, device="cpu"), torch.arange(NODES, device="cpu").flip(0)
     edge_types = ("user:likes:item", "item:liked_by:user")
-    attributes = {"weight": torch.ones(NODES), "time": torch.arange(NODES)}
-    items: Any = ItemSet((torch.arange(4), torch.full((4,), NODES)), ("seeds", "timestamp"))
+    attributes = {"weight": torch.ones(NODES, device="cpu"), "time": torch.arange(NODES, device="cpu")}
+    items: Any = ItemSet((torch.arange(4, device="cpu"), torch.full((4,), NODES, device="cpu")), ("seeds", "timestamp"))
     if typed:
         by_type = {name: dict.fromkeys(edge_types, values) for name, values in attributes.items()}
         graph = from_coo(dict.fromkeys(edge_types, ends), {"user": NODES, "item": NODES}, edge_attributes=by_type)
@@ -83,7 +83,7 @@ def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
 
 
 def negatives_pipe() -> Datapipe:
-    ends = torch.arange(NODES), torch.arange(NODES).flip(0)
+    ends = torch.arange(NODES, device="cpu"), torch.arange(NODES, device="cpu").flip(0)
     graph = from_coo(ends, NODES)
     pairs = ItemSampler(ItemSet(torch.stack(ends, dim=1), "seeds"), 2, shuffle=True)
     pipe: Datapipe = pairs.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2]).exclude_seed_edges()

@@ -21,9 +21,9 @@ SERVER = os.getpid()
 
 def warm_up() -> int:
     """Run the common stages once, which loads their kernels; return the number of mini-batches."""
-    ids = torch.arange(4)
-    graph = fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3, 4]), ids)
-    store = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.ones(4, 1))})
+    ids = torch.arange(4, device="cpu")
+    graph = fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3, 4], device="cpu"), ids)
+    store = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.ones(4, 1, device="cpu"))})
     pipe: Datapipe = ItemSampler(ItemSet(ids, names="seeds"), batch_size=2, shuffle=True)
     pipe = pipe.sample_neighbor(graph, fanouts=[1, 2]).fetch_feature(store, node_feature_keys=["feat"])
     return sum(1 for _ in pipe)

@@ -42,7 +42,7 @@ class RecordSocket:
         """
         if self.chunk is None or self.chunk.size < RECORD_BYTES:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.
-            self.chunk = torch.empty(CHUNK_BYTES, dtype=torch.uint8).numpy()
+            self.chunk = torch.empty(CHUNK_BYTES, dtype=torch.uint8, device="cpu").numpy()
         chunk = self.chunk
         self._limit(timeout_seconds)
         try:
