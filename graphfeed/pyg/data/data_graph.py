@@ -109,10 +109,10 @@ def without_edges(
     """Return a graph with node types and no edge type."""
     starts = list(accumulate(num_nodes.values(), initial=0))
     return fused_csc_sampling_graph(
-        torch.zeros(starts[-1] + 1, dtype=torch.int64),
-        torch.empty(0, dtype=torch.int64),
-        node_type_offset=torch.tensor(starts),
-        type_per_edge=torch.empty(0, dtype=torch.uint8),
+        torch.zeros(starts[-1] + 1, dtype=torch.int64, device="cpu"),
+        torch.empty(0, dtype=torch.int64, device="cpu"),
+        node_type_offset=torch.tensor(starts, device="cpu"),
+        type_per_edge=torch.empty(0, dtype=torch.uint8, device="cpu"),
         node_type_to_id={node_type: number for number, node_type in enumerate(num_nodes)},
         edge_type_to_id={},
         node_attributes={name: torch.cat(list(by_type.values())) for name, by_type in node_attributes.items()},
@@ -129,7 +129,7 @@ def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -
     check_edge_index(table, type_name(edge_type) or "data")
     index = table.get("edge_index")
     if index is None:
-        index = torch.empty(2, 0, dtype=torch.int64)
+        index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     return EdgeList.from_index(index, reverse=reverse)
 
 
@@ -159,7 +159,7 @@ def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def column(values: Any) -> torch.Tensor:
-    found: torch.Tensor = torch.as_tensor(values).detach().cpu()
+    found: torch.Tensor = torch.as_tensor(values, device="cpu").detach()
     # Values may be a column, shape (N, 1), too.
     return found.squeeze(1) if found.dim() == 2 and found.shape[1] == 1 else found
 
@@ -183,6 +183,8 @@ def fill_missing(
     # A graph has one tensor for all types, so they are of one dtype.
     dtype = next(iter(known.values())).dtype
     return {
-        of_type: known[of_type].to(dtype) if of_type in known else torch.full((length,), value, dtype=dtype)
+        of_type: known[of_type].to(dtype)
+        if of_type in known
+        else torch.full((length,), value, dtype=dtype, device="cpu")
         for of_type, length in lengths.items()
     }

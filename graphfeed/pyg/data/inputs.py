@@ -150,7 +150,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
 def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
     """Return the seeds of one type as items."""
     nodes, ids = given.nodes, given.ids
-    nodes = torch.arange(num_nodes) if nodes is None else as_tensor(name, nodes).cpu()
+    nodes = torch.arange(num_nodes, device="cpu") if nodes is None else as_tensor(name, nodes).cpu()
     if nodes.dtype == torch.bool:
         if nodes.shape != (num_nodes,):
             raise ValueError(f"{name} is a mask of shape {tuple(nodes.shape)}, but there are {num_nodes} nodes")
@@ -179,7 +179,7 @@ def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, A
     """Return seeds as items with an `input_id` and further members, except those that are None."""
     count = len(seeds)
     windows = None if window is None else as_windows(window, count)
-    input_id = torch.arange(count) if ids is None else ids
+    input_id = torch.arange(count, device="cpu") if ids is None else ids
     found = {}
     # By the name of each member, what users call it, for messages, and its values.
     for name, (argument, values) in {

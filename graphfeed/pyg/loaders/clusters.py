@@ -169,9 +169,11 @@ def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_forma
     """Return the partition for the cluster of each node; nodes and edges keep their order inside a cluster."""
     count = len(clusters)
     node_perm = torch.argsort(clusters, stable=True)
-    partptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(clusters, minlength=num_parts).cumsum(0)])
-    positions = torch.empty(count, dtype=torch.int64)
-    positions[node_perm] = torch.arange(count)
+    partptr = torch.cat(
+        [torch.zeros(1, dtype=torch.int64, device="cpu"), torch.bincount(clusters, minlength=num_parts).cumsum(0)]
+    )
+    positions = torch.empty(count, dtype=torch.int64, device="cpu")
+    positions[node_perm] = torch.arange(count, device="cpu")
     edges = edges_of(tables_of(data).edges[None], None, reverse=sparse_format == "csc")
     source, destination = (positions[ids] for ids in edges.ends())
     # A counting sort by the other end, and then one by this end that keeps that order.
@@ -210,7 +212,7 @@ def is_right(fields: dict[str, torch.Tensor]) -> bool:
     """Tell whether each node and each edge is there once, and offsets rise to their numbers."""
     nodes, edges = len(fields["node_perm"]), len(fields["edge_perm"])
     once = all(
-        torch.equal(fields[name].sort().values, torch.arange(size))
+        torch.equal(fields[name].sort().values, torch.arange(size, device="cpu"))
         for name, size in (("node_perm", nodes), ("edge_perm", edges))
     )
     rises = all(
@@ -267,6 +269,8 @@ def take_parts(bounds: tuple[int, ...], minibatch: MiniBatch) -> MiniBatch:
     """Give a mini-batch the nodes of the parts that its seeds number, part by part; `bounds` has each part's first."""
     parts: Any = minibatch.seeds
     result = copy.copy(minibatch)
-    result.input_nodes = torch.cat([torch.arange(bounds[part], bounds[part + 1]) for part in parts.tolist()])
+    result.input_nodes = torch.cat(
+        [torch.arange(bounds[part], bounds[part + 1], device="cpu") for part in parts.tolist()]
+    )
     result.seeds = None
     return result

@@ -90,7 +90,9 @@ class ZipLoader(PyGLoader):
 
     def __call__(self, index: Any) -> tuple[Any, ...]:
         """Return the mini-batches of the seeds at some positions; they are not of an epoch, so draws are random."""
-        positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        positions = (
+            index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64, device="cpu")
+        )
         return tuple(loader(positions) for loader in self.loaders)
 
 

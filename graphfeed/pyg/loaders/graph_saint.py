@@ -254,7 +254,7 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
             leading = graph.csc_indptr.diff()
             weights = torch.repeat_interleave(1 / leading.double(), leading)
             weights += (1 / torch.bincount(graph.indices, minlength=graph.total_num_nodes).double())[graph.indices]
-            whole = torch.tensor([0, graph.total_num_edges])
+            whole = torch.tensor([0, graph.total_num_edges], device="cpu")
             graph.add_edge_attribute(SUMS, cumulate_weights(whole, weights))
         return DrawEdgeEnds(pipe, graph, count, SUMS)
 

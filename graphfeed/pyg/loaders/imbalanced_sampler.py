@@ -60,8 +60,8 @@ class ImbalancedSampler(Sampler[int]):
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
-        classes = torch.randint(BITS, (self.num_samples,)) % len(self._sizes)
-        within = torch.randint(BITS, (self.num_samples,)) % self._sizes[classes]
+        classes = torch.randint(BITS, (self.num_samples,), device="cpu") % len(self._sizes)
+        within = torch.randint(BITS, (self.num_samples,), device="cpu") % self._sizes[classes]
         positions: list[int] = self._members[self._starts[classes] + within].tolist()
         return iter(positions)
 
@@ -72,13 +72,15 @@ def read_labels(dataset: Any) -> torch.Tensor:
     given = dataset if isinstance(dataset, torch.Tensor) else getattr(dataset, "y", None)
     if given is None and not of_nodes and hasattr(dataset, "__iter__"):
         parts = [getattr(data, "y", None) for data in dataset]
-        given = torch.cat([torch.as_tensor(part).view(-1) for part in parts]) if None not in parts else None
+        given = (
+            torch.cat([torch.as_tensor(part, device="cpu").view(-1) for part in parts]) if None not in parts else None
+        )
     if given is None:
         raise TypeError(
             f"dataset must be labels, a Data with y, or graphs with y, but is {brief(dataset)}; for a type of a "
             "HeteroData give its labels, data['paper'].y"
         )
-    labels = torch.as_tensor(given).detach().cpu().view(-1)
+    labels = torch.as_tensor(given, device="cpu").detach().view(-1)
     count = len(labels) if dataset is given else int(dataset.num_nodes if of_nodes else len(dataset))
     if len(labels) != count:
         what = "nodes" if of_nodes else "graphs"

@@ -141,7 +141,7 @@ class TorchOptions:
             worker = "thread" if self.multiprocessing_context is None else "process"
         seed = self.seed
         if seed is None and self.generator is not None:
-            seed = int(torch.randint(1 << 62, (), generator=self.generator))
+            seed = int(torch.randint(1 << 62, (), generator=self.generator, device=self.generator.device))
         return {
             "num_workers": self.num_workers,
             "persistent_workers": self.persistent_workers,
@@ -291,7 +291,9 @@ class PyGLoader(DataLoader[Any]):
     def __call__(self, index: Any) -> Any:
         """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""
         self._read_changes()
-        positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        positions = (
+            index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64, device="cpu")
+        )
         minibatch = self._source.minibatch_of(positions, 0)
         minibatch.key = None  # so that each stage draws a random one
         return call_stages(self.pipeline, minibatch)

@@ -46,7 +46,7 @@ class InduceTrees(Transform):
         trees, order = sort_here(hops.trees[None])
         nodes = hops.rows[None][order].long()
         # A seed comes before the nodes that were found around it, and the sort is stable: it stays first in its tree.
-        starts = torch.searchsorted(trees, torch.arange(int(trees[-1]) + 2 if len(trees) else 1))
+        starts = torch.searchsorted(trees, torch.arange(int(trees[-1]) + 2 if len(trees) else 1, device="cpu"))
         edges, ids = induce(self.graph, nodes, starts)
         result.output = module.SamplerOutput(nodes, edges.sources, edges.destinations, ids, trees)
         result.output.metadata = result.metadata
@@ -63,7 +63,7 @@ def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> t
     # Of another graph, the in-edges are asked for, whose columns are the nodes in their order.
     whole: Any = graph.in_subgraph(nodes)
     csc = whole.sampled_csc
-    found = induce_trees(csc.indptr, csc.indices, torch.arange(len(nodes)), nodes, starts)
+    found = induce_trees(csc.indptr, csc.indices, torch.arange(len(nodes), device="cpu"), nodes, starts)
     ids = whole.original_edge_ids
     return found, None if ids is None else ids[found.positions].long()
 

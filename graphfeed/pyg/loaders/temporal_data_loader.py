@@ -43,7 +43,9 @@ class ToTemporalData(Transform):
             with drawing(minibatch.key, self.number):
                 generator = torch.Generator().manual_seed(draw_key(0))
             lowest, highest = self.bounds
-            drawn = torch.randint(lowest, highest + 1, (round(self.ratio * len(events.dst)),), generator=generator)
+            drawn = torch.randint(
+                lowest, highest + 1, (round(self.ratio * len(events.dst)),), generator=generator, device="cpu"
+            )
             events.neg_dst = drawn.to(events.dst.dtype)
             ends.append(events.neg_dst)
         events.n_id = torch.unique(torch.cat(ends))

@@ -106,7 +106,7 @@ class FillData(Transform):
         """Fill in the features of the nodes of a type, and their ids."""
         ids = pick(minibatch.output.node, node_type)
         if ids is None:
-            ids = torch.empty(0, dtype=torch.int64)
+            ids = torch.empty(0, dtype=torch.int64, device="cpu")
         self.fill(table, "node", node_type, ids, minibatch.node_features or {})
         if "num_nodes" in table:
             table["num_nodes"] = len(ids)
@@ -118,7 +118,7 @@ class FillData(Transform):
         output = minibatch.output
         row, col, edge = pick(output.row, edge_type), pick(output.col, edge_type), pick(output.edge, edge_type)
         if row is None:
-            row = col = edge = torch.empty(0, dtype=torch.int64)
+            row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
         index = edge_index_of(row, col)
         if self.as_edge_index:
             ends = (pick(output.node, end) for end in end_types(edge_type))

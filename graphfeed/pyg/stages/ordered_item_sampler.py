@@ -93,15 +93,15 @@ class OrderedItemSampler(Datapipe):
         with seeded_globals(fold(seed, epoch, ORDER)):
             read = list(self.order)
         if self.size is None:
-            parts = [torch.as_tensor(part, dtype=torch.int64) for part in read]
-            positions = torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
-            ends = torch.tensor([len(part) for part in parts], dtype=torch.int64).cumsum(0)
+            parts = [torch.as_tensor(part, dtype=torch.int64, device="cpu") for part in read]
+            positions = torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device="cpu")
+            ends = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu").cumsum(0)
         else:
-            positions = torch.as_tensor(read, dtype=torch.int64)
+            positions = torch.as_tensor(read, dtype=torch.int64, device="cpu")
             kept = len(positions) - len(positions) % self.size if self.drop_last else len(positions)
             # The last mini-batch may have fewer.
-            ends = torch.arange(self.size, kept + self.size, self.size).clamp(max=kept)
-        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), ends])
+            ends = torch.arange(self.size, kept + self.size, self.size, device="cpu").clamp(max=kept)
+        bounds = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), ends])
         return self.changed(seed=seed, epoch=epoch, start=start, positions=positions, bounds=bounds)
 
     def digest_order(self) -> str:
@@ -117,4 +117,4 @@ class OrderedItemSampler(Datapipe):
         """Return the size of a mini-batch of the first items; None if the sampler says how many come together."""
         if self.size is None:
             return None
-        return measure(self.minibatch_of(torch.arange(min(self.size, len(self.item_set))), 0))
+        return measure(self.minibatch_of(torch.arange(min(self.size, len(self.item_set)), device="cpu"), 0))

@@ -213,7 +213,7 @@ def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch
     given = {name: value for name, value in values.items() if value is not None}
     fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
     # The seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
-    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))
+    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, (), device="cpu")), 0, 0))
 
 
 def random_links(inputs: Any) -> MiniBatch:

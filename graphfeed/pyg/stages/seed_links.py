@@ -49,7 +49,7 @@ class LinkSeeds(Transform):
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
         # Which positive each pair belongs to; where there are no negatives, each is one.
-        positives = torch.arange(len(pairs)) if indexes is None else indexes
+        positives = torch.arange(len(pairs), device="cpu") if indexes is None else indexes
         count = int(positives.max()) + 1 if len(positives) else 0
         # The sources of negatives are those of their positives in a triplet.
         ids = [pairs[: count if self.triplets else len(pairs), 0], pairs[:, 1]]
@@ -108,7 +108,10 @@ def merge_ends(
     if disjoint:
         # Where both ends are of one type, the destinations come behind the sources.
         first = counts[0] if same else 0
-        return by_end(ends, ids), [torch.arange(counts[0]), torch.arange(first, first + counts[1])]
+        return by_end(ends, ids), [
+            torch.arange(counts[0], device="cpu"),
+            torch.arange(first, first + counts[1], device="cpu"),
+        ]
     if same:
         nodes, positions = torch.unique(torch.cat(ids), return_inverse=True)
         return nodes if ends is None else {ends[0]: nodes}, list(positions.split(counts))
@@ -238,7 +241,7 @@ def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
     if excluded.times is not None and edge is not None:
         edge_times = excluded.times.read(edge).squeeze(1)
     gone = find(joined, trees, edge_times, seeds._replace(ids=seeds.ids.flip(0) if excluded.flipped else seeds.ids))
-    kept = torch.ones(len(row), dtype=torch.bool)
+    kept = torch.ones(len(row), dtype=torch.bool, device="cpu")
     kept[gone] = False
     index = edge_index_of(row, col)[:, kept]
     own = {"row": index[0], "col": index[1], "edge": None if edge is None else edge[kept]}
