@@ -130,7 +130,7 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     if not 0 <= part < book.num_parts:
         raise ValueError(f"part must lie in 0 .. {book.num_parts - 1}, but is {part}")
     nodes = book.ids_of(part)
-    counts = torch.zeros(graph.total_num_nodes + 1, dtype=torch.int64)
+    counts = torch.zeros(graph.total_num_nodes + 1, dtype=torch.int64, device="cpu")
     counts[nodes + 1] = graph.csc_indptr.diff()[nodes].long()
     starts = counts.cumsum(0)
     positions = ops.indptr_edge_ids(starts, offset=graph.csc_indptr[:-1].long())

@@ -32,10 +32,10 @@ class PartBook:
     @cached_property
     def offsets(self) -> torch.Tensor:
         """The offset of each id, made when they are first asked for."""
-        offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
+        offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32, device="cpu")
         for part in range(self.num_parts):
             ids = self.ids_of(part)
-            offsets[ids] = torch.arange(ids.numel(), dtype=offsets.dtype)
+            offsets[ids] = torch.arange(ids.numel(), dtype=offsets.dtype, device="cpu")
         return offsets
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
@@ -107,7 +107,7 @@ class PartBook:
 
 
 def checksum_of(owners: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(zlib.crc32(owners.numpy().data))
+    return torch.tensor(zlib.crc32(owners.numpy().data), device="cpu")
 
 
 def smallest_dtype(count: int) -> torch.dtype:
@@ -119,13 +119,13 @@ class RangeBook(PartBook):
     """A book of parts of consecutive ids, which keeps their bounds alone."""
 
     def __init__(self, bounds: list[int]) -> None:
-        self.bounds = torch.tensor(bounds)
+        self.bounds = torch.tensor(bounds, device="cpu")
         self.num_ids = bounds[-1]
         self.num_parts = len(bounds) - 1
 
     @cached_property
     def checksum(self) -> torch.Tensor:
-        parts = torch.arange(self.num_parts).to(smallest_dtype(self.num_parts))
+        parts = torch.arange(self.num_parts, device="cpu").to(smallest_dtype(self.num_parts))
         return checksum_of(parts.repeat_interleave(self.bounds.diff()))  # that of the same parts in a book of any parts
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
@@ -141,7 +141,7 @@ class RangeBook(PartBook):
 
     @checked
     def ids_of(self, part: int) -> torch.Tensor:
-        return torch.arange(int(self.bounds[part]), int(self.bounds[part + 1]))
+        return torch.arange(int(self.bounds[part]), int(self.bounds[part + 1]), device="cpu")
 
     def within(self, start: int, stop: int) -> PartBook:
         return RangeBook((self.bounds.clamp(start, stop) - start).tolist())

@@ -87,7 +87,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
             IndexError: An id below 0 or beyond the rows.
             RankLostError: Another rank ended or froze.
         """
-        return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
+        return self._begin(torch.arange(self.book.num_ids, device="cpu") if ids is None else ids)()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once, after the requests were sent to the owners; what is yielded waits for their answers."""
@@ -98,7 +98,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.peers.agreement.check_part(self._name)
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         if not in_memory:
-            return torch.arange(ids.numel()), lambda _: None
+            return torch.arange(ids.numel(), device="cpu"), lambda _: None
         here, rows = ids.cpu(), self.rows.read()
         is_remote = self.book.owners_of(here).numpy() != self.part
 
@@ -163,7 +163,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     @cached_property
     def _first_of_others(self) -> torch.Tensor:
         others = [part for part in range(self.book.num_parts) if part != self.part]
-        return torch.cat([torch.empty(0, dtype=torch.int64), *(self.book.ids_of(part)[:1] for part in others)])
+        return torch.cat(
+            [torch.empty(0, dtype=torch.int64, device="cpu"), *(self.book.ids_of(part)[:1] for part in others)]
+        )
 
     def is_constant(self) -> bool:
         """Tell whether this rank's rows stay what they are; all ranks should open theirs in the same way."""
@@ -234,7 +236,7 @@ def write_answers(answers: Iterable[tuple[torch.Tensor, Tensors]], out: torch.Te
     for asked, tensors in answers:
         rows = tensors["rows"]
         # The row of each question goes to the question's own position.
-        copy_rows(rows, torch.arange(len(rows)), out, take_rows(positions, asked), distinct=True)
+        copy_rows(rows, torch.arange(len(rows), device="cpu"), out, take_rows(positions, asked), distinct=True)
 
 
 def name_of(domain: str, type_name: str | None, name: str) -> str:

@@ -216,7 +216,7 @@ class PartitionedGraph(SamplingGraph):
             # What was sent is in the order of picks.
             if isinstance(seeds, dict):
                 arrays = EdgeArrays(own["sources"], own["types"], own["edge_ids"])
-                hop, _ = group_hop(columns, seeds, ops.Picks(starts, torch.arange(last - first)), arrays)
+                hop, _ = group_hop(columns, seeds, ops.Picks(starts, torch.arange(last - first, device="cpu")), arrays)
             else:
                 csc = CSCFormatBase.unchecked(starts.to(columns.csc_indptr.dtype), own["sources"])
                 # Ids outlive what was sent for all mini-batches.
@@ -290,7 +290,7 @@ def as_options(hop: Hop) -> dict[str, Any]:
 def from_options(options: Mapping[str, Any]) -> Hop:
     given, (keys, share) = options["request"], options["draws"]
     temporal = None if given["temporal"] is None else TemporalQuery(**given["temporal"])
-    fanouts = [torch.tensor(own) for own in given["fanouts"]]
+    fanouts = [torch.tensor(own, device="cpu") for own in given["fanouts"]]
     return Hop(SamplingRequest(**{**given, "fanouts": fanouts, "temporal": temporal}), (tuple(keys), share))
 
 
@@ -303,7 +303,7 @@ def sort_within_columns(
     # One sort of whole numbers: those of a column lie between those of the columns before and behind it.
     first = take_rows(indptr, ids).long()
     longest = int((take_rows(indptr, ids + 1).long() - first).max())
-    shift = torch.arange(ids.numel()) * longest - first
+    shift = torch.arange(ids.numel(), device="cpu") * longest - first
     shifts = shift.repeat_interleave(offsets.diff(), output_size=positions.numel())
     return torch.from_numpy(np.sort((positions + shifts).numpy())) - shifts
 

@@ -74,7 +74,7 @@ class RankGroup:
 
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
         # Any rank that holds a node may sample it, but all must name the same one.
-        holders, parts = self.world_size, torch.zeros(1, dtype=torch.int64)
+        holders, parts = self.world_size, torch.zeros(1, dtype=torch.int64, device="cpu")
         if isinstance(self.graph, PartitionedGraph):
             book = self.graph.part.book_of(node_type)
             holders, parts = self.world_size // book.num_parts, book.owners_of(ids).long()

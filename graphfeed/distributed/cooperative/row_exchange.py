@@ -80,7 +80,7 @@ def plan_exchange(
     """Tell the owners of some nodes that this rank needs them, and return what others need of it."""
     # `needed` may have duplicates; `owners_of` returns the rank that owns each id of a node type.
     given, sizes = check_needed(needed, num_nodes)
-    none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
+    none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64, device="cpu")
     ids = {node_type: given.get(node_type, none).cpu() for node_type in sizes}
     world_size = steps.peers.world_size
     parts: list[dict[str, torch.Tensor]] = [{} for _ in range(world_size)]

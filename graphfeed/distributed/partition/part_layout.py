@@ -170,7 +170,7 @@ def column_files(entries: Iterable[ArrayEntry]) -> list[str]:
 
 
 def file_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    return to_numpy(torch.empty(0, dtype=dtype)).dtype
+    return to_numpy(torch.empty(0, dtype=dtype, device="cpu")).dtype
 
 
 def to_numpy(values: torch.Tensor) -> NDArray[Any]:

@@ -127,7 +127,7 @@ def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, to
     columns = FusedCSCSamplingGraph(
         without_key["csc_indptr"],
         indices,
-        None if sizes is None else torch.tensor([0, *sizes.values()]).cumsum(0).to(indices.dtype),
+        None if sizes is None else torch.tensor([0, *sizes.values()], device="cpu").cumsum(0).to(indices.dtype),
         without_key.get("type_per_edge"),
         None if sizes is None else {node_type: number for number, node_type in enumerate(sizes)},
         metadata.edge_type_to_id,

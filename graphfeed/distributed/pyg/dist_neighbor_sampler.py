@@ -251,7 +251,9 @@ class DistNeighborSampler:
         def sample() -> Any:
             data, replace = self.connect(), self.replace
             # The hop samples no edges of other types.
-            fanouts = torch.tensor([one_hop_num if name in (None, own) else 0 for own in data.graph.edge_types or [""]])
+            fanouts = torch.tensor(
+                [one_hop_num if name in (None, own) else 0 for own in data.graph.edge_types or [""]], device="cpu"
+            )
             seeds: Any = from_type_dict({destination: srcs})
             if self.neighborhoods.in_time:
                 query = TemporalQuery(data.node_time, data.edge_time, inclusive=True)

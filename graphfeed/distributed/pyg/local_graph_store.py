@@ -140,7 +140,7 @@ class LocalGraphStore:
         for key, index in self._edge_index.items():
             name, all_ids = type_of(key[0]), self._edge_id.get(key)
             if all_ids is None:  # numbers that no other part has
-                all_ids = torch.arange(index.shape[1]) * self.num_partitions + self.partition_idx
+                all_ids = torch.arange(index.shape[1], device="cpu") * self.num_partitions + self.partition_idx
             order = self._order.get(key, all_ids).argsort(stable=True)
             # Only edges to nodes that the part owns, in the order of the whole graph.
             own = order[books[ends_of(name)[1]].owners_of(index[1][order]) == self.partition_idx]
@@ -164,7 +164,7 @@ class LocalGraphStore:
         # The parts of edges tell how many the whole graph has; without them, the part's own edges are counted.
         if self.edge_pb is not None:
             counts |= {type_of(edge_type): len(parts) for edge_type, parts in to_type_dict(self.edge_pb).items()}
-        owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
+        owners = torch.cat([book.owners_of(torch.arange(book.num_ids, device="cpu")) for book in books.values()])
         book = PartBook.from_assignment(owners, self.num_partitions)
         return GraphPart(graph, book, self.partition_idx, from_type_dict(counts))
 

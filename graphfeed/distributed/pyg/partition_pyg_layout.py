@@ -43,7 +43,9 @@ class PartEdges(NamedTuple):
         return keys.argsort(stable=True)
 
 
-NO_EDGES = PartEdges(torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), None, (0, 0))
+NO_EDGES = PartEdges(
+    torch.empty(2, 0, dtype=torch.int64, device="cpu"), torch.empty(0, dtype=torch.int64, device="cpu"), None, (0, 0)
+)
 
 
 class PyGLayout:

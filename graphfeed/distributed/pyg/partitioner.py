@@ -256,7 +256,7 @@ class LayoutWriter:
         file: dict[str, Any] = {"global_id": ids, "feats": {name: read(ids) for name, read in attributes.items()}}
         if self.typed:
             file["id"] = ids
-        return file if time is None else {**file, TIME: time(torch.arange(last - first))}
+        return file if time is None else {**file, TIME: time(torch.arange(last - first, device="cpu"))}
 
     def write_maps(self, num_parts: int) -> None:
         """Write the part of each node and edge, and the metadata."""
@@ -284,7 +284,7 @@ class LayoutWriter:
 
 
 def owners_of(ids: Sequence[torch.Tensor]) -> torch.Tensor:
-    owners = torch.zeros(1 + max(int(own.max()) if len(own) else -1 for own in ids), dtype=torch.int64)
+    owners = torch.zeros(1 + max(int(own.max()) if len(own) else -1 for own in ids), dtype=torch.int64, device="cpu")
     for part, own in enumerate(ids):
         owners[own] = part
     return owners

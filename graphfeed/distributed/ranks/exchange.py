@@ -23,7 +23,7 @@ def ask_owners(
 ) -> Iterator[tuple[torch.Tensor, Tensors]]:  # fmt: skip
     """Ask who holds the part of each id, all at once; return by part the positions of its ids, and its answer."""
     if book.num_parts == 1:
-        return iter([(torch.arange(ids.numel()), answer(options, questions))])
+        return iter([(torch.arange(ids.numel(), device="cpu"), answer(options, questions))])
     # NumPy sorts integers of up to two bytes by counting.
     owners = book.owners_of(ids).numpy().astype(np.uint8 if book.num_parts <= 1 << 8 else np.uint16, copy=False)
     order = torch.from_numpy(np.argsort(owners, kind="stable"))
