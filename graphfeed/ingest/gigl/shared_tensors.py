@@ -38,10 +38,10 @@ class SharedFile:
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         count = torch.Size(shape).numel()
         if count == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         # Torch takes this file for one that was sent, so that the tensor is in shared memory in its sense, too.
         storage = rebuild_storage_fd(torch.UntypedStorage, self, count * dtype.itemsize)  # type: ignore[no-untyped-call]
-        return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
 
     def detach(self) -> int:
         return os.dup(self.descriptor)  # its taker closes it

@@ -165,7 +165,7 @@ def rows_of(files: list[Path]) -> float:
 def estimate_rows(files: list[Path]) -> float:
     """Estimate how many records files have that are all compressed, or all plain."""
     sizes = [path.stat().st_size for path in files]
-    starts, lengths = torch.empty(2, SAMPLE_RECORDS, dtype=torch.int64)
+    starts, lengths = torch.empty(2, SAMPLE_RECORDS, dtype=torch.int64, device="cpu")
     for path, size in zip(files, sizes, strict=True):
         if size == 0:
             continue

@@ -145,7 +145,7 @@ def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> 
         return row.expand(*shape, len(text)).contiguous()
     wrong = f"features[{name!r}].default_value must be one number, or have shape {shape}, but is {brief(value)}"
     try:
-        given = torch.as_tensor(value)
+        given = torch.as_tensor(value, device="cpu")
         values = given.to(torch.int64 if kind == "int64" else torch.float32).expand(shape).contiguous()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(wrong) from error

@@ -54,7 +54,7 @@ class GrowingRows:
         """Return all rows: shape (rows, ...), or (lanes, rows, ...). Nothing can be appended after that."""
         shape = (self.rows, *self.shape) if self.lanes == 1 else (self.lanes, self.rows, *self.shape)
         if self.nbytes == 0:
-            return torch.empty(shape, dtype=self.dtype)
+            return torch.empty(shape, dtype=self.dtype, device="cpu")
         self._move_lanes(self.rows)
         self._resize(self.nbytes)
         return torch.from_numpy(self._view()[: self.nbytes]).view(self.dtype).view(shape)

@@ -35,7 +35,7 @@ def is_head(data: bytes) -> bool:
     """Return whether bytes are the length of a record and its checksum."""
     if len(data) < HEAD_BYTES:
         return False
-    nothing = torch.empty(1, dtype=torch.int64)
+    nothing = torch.empty(1, dtype=torch.int64, device="cpu")
     scanned = scan_records(
         torch.frombuffer(bytearray(data), dtype=torch.uint8), nothing, nothing.clone(), 0, verify=True
     )

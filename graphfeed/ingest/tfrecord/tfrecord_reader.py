@@ -89,7 +89,7 @@ def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], No
     if schema.columns is None:
         schema.settle_without_records()
     # Without records, there are tensors without rows.
-    empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8)
+    empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8, device="cpu")
     keep(shaped(empty, 0, schema))
 
 
@@ -104,7 +104,7 @@ def scan_stream(
     stream: RecordStream, schema: ExampleSchema, verify: bool = True
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield where records begin in the stream's buffer, and their sizes: first of one, then of some thousand more."""
-    starts, sizes = torch.empty(2, 1, dtype=torch.int64)
+    starts, sizes = torch.empty(2, 1, dtype=torch.int64, device="cpu")
     while True:
         scanned = scan_records(stream.data, starts, sizes, stream.begin, verify)
         if scanned.records:
@@ -116,7 +116,7 @@ def scan_stream(
         if scanned.records == len(starts):
             # The buffer may have more. At first there is room for one record, which settles the schema.
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(schema.layout.row_bytes, 1)))
-            starts, sizes = torch.empty(2, rows, dtype=torch.int64)
+            starts, sizes = torch.empty(2, rows, dtype=torch.int64, device="cpu")
         elif not stream.fill():
             break
     if stream.begin != stream.end:
@@ -132,7 +132,7 @@ def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -
 
 def parse(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor) -> Batch:
     layout = schema.layout
-    out = torch.empty(layout.buffer_bytes(len(starts)), dtype=torch.uint8)
+    out = torch.empty(layout.buffer_bytes(len(starts)), dtype=torch.uint8, device="cpu")
     problem = parse_examples(stream.data, starts, sizes, layout, out, schema.defaults)
     if problem is not None:
         stream.record += problem.record
