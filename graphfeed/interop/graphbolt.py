@@ -258,9 +258,9 @@ def append_negatives(
     negatives = [repeated[:, end] if given is None else given.reshape(-1) for end, given in enumerate(ends.values())]
     # The N pairs, then their N * k negatives, those of the first pair first.
     seeds = torch.cat([pairs, torch.stack(negatives, dim=1).to(pairs.dtype)])
-    labels = torch.zeros(len(seeds))
+    labels = torch.zeros(len(seeds), device="cpu")
     labels[:count] = 1
-    queries = torch.arange(count)
+    queries = torch.arange(count, device="cpu")
     # The indexes are the positions of the pairs that seeds belong to.
     return seeds, labels, torch.cat([queries, queries.repeat_interleave(ratio)])
 

@@ -110,7 +110,7 @@ def read_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str,
     for name in ("eids", "rows", "cols", "weights"):
         paths = [folder / f"{name}.pt" for folder in folders]
         if name != "weights" or (paths and all(path.is_file() for path in paths)):
-            tensors[name] = torch.cat([torch.empty(0, dtype=torch.int64), *map(read_tensor, paths)])
+            tensors[name] = torch.cat([torch.empty(0, dtype=torch.int64, device="cpu"), *map(read_tensor, paths)])
     order = order_of(tensors.pop("eids"), size, f"edges of {file_name!r}")
     return {name: values[order] for name, values in tensors.items()}
 
@@ -118,7 +118,7 @@ def read_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str,
 def order_of(ids: torch.Tensor, size: int, what: str) -> torch.Tensor:
     """Return the order in which ids ascend, or raise if they are not all below a size, once each."""
     order = ids.argsort()
-    if not torch.equal(ids[order], torch.arange(size)):
+    if not torch.equal(ids[order], torch.arange(size, device="cpu")):
         raise ValueError(f"the parts must have {size} {what}, each once; partition again")
     return order
 
@@ -160,7 +160,7 @@ def load_storage(content: bytes) -> Any:
 
 def rebuild_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
     # Without gradients and hooks. A tensor that is larger than its storage is an error.
-    return torch.empty(0, dtype=storage.dtype).set_(storage).as_strided(size, stride, offset)
+    return torch.empty(0, dtype=storage.dtype, device="cpu").set_(storage).as_strided(size, stride, offset)
 
 
 def read_chunks(path: Path) -> list[torch.Tensor]:

@@ -74,7 +74,7 @@ def as_pairs(columns: Columns, num_nodes: int) -> ItemSet:
     if wrong is None:
         return with_others({"seeds": edges}, columns)
     check_pairs("edge_neg", wrong, num_nodes)
-    labels = torch.zeros(len(edges) + len(wrong))
+    labels = torch.zeros(len(edges) + len(wrong), device="cpu")
     labels[: len(edges)] = 1
     return ItemSet((torch.cat([edges, wrong]), labels), names=("seeds", "labels"))
 
