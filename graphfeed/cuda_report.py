@@ -210,8 +210,8 @@ def check_memory(device: torch.device) -> Finding:
     """Page-lock memory where it lies, and let a kernel read it."""
     memory = np.asarray(SharedMemory.create(PINNED_BYTES))  # on pages of its own
     values = torch.from_numpy(memory).view(torch.int64).reshape(-1, 8)
-    torch.arange(values.numel(), out=values.view(-1))
-    index = torch.arange(0, len(values), 1001)
+    torch.arange(values.numel(), out=values.view(-1), device="cpu")
+    index = torch.arange(0, len(values), 1001, device="cpu")
 
     class Owner:
         """Holds the lock until the check is over."""

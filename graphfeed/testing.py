@@ -179,7 +179,7 @@ def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
 
 
 def edges(indptr: torch.Tensor, sources: torch.Tensor) -> list[tuple[int, ...]]:
-    columns = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff().cpu())
+    columns = torch.repeat_interleave(torch.arange(len(indptr) - 1, device="cpu"), indptr.diff().cpu())
     return list(zip(columns.tolist(), sources.tolist(), strict=True))
 
 
