@@ -204,6 +204,25 @@ def test_each_loop_of_a_kernel_says_when_it_ends() -> None:
     assert [name for name, node in loops if isinstance(node, ast.While) and isinstance(node.test, ast.Constant)] == []
 
 
+MAKERS = {
+    "arange", "as_tensor", "asarray", "empty", "empty_strided", "eye", "full", "linspace", "ones", "rand", "randint",
+    "randn", "randperm", "scalar_tensor", "sparse_coo_tensor", "sparse_csr_tensor", "tensor", "zeros",
+}  # fmt: skip
+"""The functions of torch that make a tensor on the device of `torch.set_default_device`, unless they are given one."""
+
+
+def test_each_tensor_is_made_on_a_named_device() -> None:
+    wrong = []
+    for path in MODULES:
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        named = {id(node.func) for node in calls if any(keyword.arg == "device" for keyword in node.keywords)}
+        makers = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in MAKERS]
+        makers = [node for node in makers if isinstance(node.value, ast.Name) and node.value.id == "torch"]
+        wrong += [f"{path.name}:{node.lineno}: torch.{node.attr}" for node in makers if id(node) not in named]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_a_file_has_at_most_400_lines() -> None:
     sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
     assert {place: size for place, size in sizes.items() if size > FILE_LINES} == {}, "split it by subject"

@@ -122,11 +122,30 @@ def test_every_public_callable_is_called(tmp_path: Path) -> None:
     assert callables - errors - called == set(" ".join(NOT_CALLED.values()).split())
 
 
-def test_valid_calls_of_public_names_work(tmp_path: Path) -> None:
+def test_valid_calls_of_public_names_work_whatever_the_default_device_is(tmp_path: Path) -> None:
     write_files(tmp_path)
     for make in every_call(tmp_path).values():
         call = make()
-        call.then(call.function(**call.arguments))
+        with torch.device("meta"):
+            made = call.function(**call.arguments)
+        call.then(made)
+
+
+def rows_from_lists(num_workers: int) -> list[Any]:
+    """Return what a loader fetches where everything is given as lists."""
+    ring = gf.from_coo([[0, 1, 2], [1, 2, 0]], 3, edge_attributes={"time": [3, 4, 5]})
+    items = gf.ItemSet(([0, 1, 2], np.array([9, 9, 9])), names=("seeds", "timestamp"))
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature([[0.5], [1.5], [2.5]])})
+    pipe = gf.ItemSampler(items, batch_size=2, shuffle=True)
+    pipe = pipe.temporal_sample_neighbor(ring, [2, 1], edge_timestamp_attr_name="time").fetch_feature(store, ["feat"])
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
+        return [minibatch.node_features["feat"].tolist() for minibatch in loader]
+
+
+def test_lists_become_tensors_on_the_cpu_whatever_the_default_device_is() -> None:
+    expected = rows_from_lists(0)
+    with torch.device("meta"):
+        assert rows_from_lists(0) == rows_from_lists(2) == expected
 
 
 @pytest.mark.slow
