@@ -83,6 +83,7 @@ OF_DATA: list[Refusal] = [
     (lambda: nodes(data(), time_attr="name"), ValueError, "time_attr is 'name', but neither"),
     (lambda: timed(typed(KIND, time=torch.arange(120)), "user"), ValueError, "there for nodes and for edges"),
     (lambda: timed(data(edge_time=EACH), time_attr="edge_time"), TypeError, "'edge_time' must be torch.int64"),
+    (lambda: timed(data(time=EACH.numpy().astype("M8[s]"))), TypeError, "^time_attr 'time' .* but holds datetime64"),
     (lambda: timed(typed(time=torch.ones(40)), "user"), TypeError, "'time' must be torch.int64, but is torch.float32"),
     (lambda: nodes(unsized(), "user"), ValueError, NO_SIZE),
     (lambda: pyg.RandomNodeLoader(unsized(), 2), ValueError, NO_SIZE),

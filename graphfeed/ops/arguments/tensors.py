@@ -83,8 +83,10 @@ def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; give .filled(...) of it")
     if array.dtype.kind not in "biufc":
+        # A whole number of dates counts their unit, which may differ between the arrays of a graph and its seeds.
+        unit = {"M": ".astype('datetime64[us]')", "m": ".astype('timedelta64[us]')"}.get(array.dtype.kind, "")
         raise TypeError(
-            f"{name} must hold numbers, but holds {array.dtype}; convert it, for example with .astype('int64')"
+            f"{name} must hold numbers, but holds {array.dtype}; convert it, for example with {unit}.astype('int64')"
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -29,9 +29,10 @@ class TimeOrder(NamedTuple):
 def as_times(name: str, times: object) -> torch.Tensor:
     """Return times as int64, 1-D; others than integers are a TypeError: a time must not be rounded up to another."""
     if isinstance(times, torch.Tensor) and times.is_floating_point():
+        rounded = "" if times.dtype == torch.float64 else ", which rounds large numbers: read the times as float64"
         raise TypeError(
-            f"{name} must be torch.int64, but is {times.dtype}; count whole units, for example microseconds: "
-            "(times * 1e6).to(torch.int64)"
+            f"{name} must be torch.int64, but is {times.dtype}{rounded}; count whole units, for example microseconds: "
+            "(times.double() * 1e6).round().long()"
         )
     check_vector(name, times, TIME_DTYPES)
     assert isinstance(times, torch.Tensor)

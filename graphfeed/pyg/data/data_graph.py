@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling import as_times
 from graphfeed.pyg.data.store_data import EdgeList, EdgeType, StoreTable
 from graphfeed.pyg.data.tables import check_edge_index, tables_of
@@ -53,7 +53,10 @@ def read_graph(
     node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}
     edge_values = {} if edge_time is None else {edge_time: times_of(edge_time, edges, lengths)}
     if weight_attr is not None:
-        weights = {edge_type: column(values) for edge_type, values in values_of(weight_attr, edges).items()}
+        weights = {
+            edge_type: column(f"weight_attr {weight_attr!r}", values)
+            for edge_type, values in values_of(weight_attr, edges).items()
+        }
         floats = {
             edge_type: values if values.is_floating_point() else values.double()
             for edge_type, values in weights.items()
@@ -158,15 +161,15 @@ def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
     return {of_type: table[name] for of_type, table in tables.items() if name in table}
 
 
-def column(values: Any) -> torch.Tensor:
-    found: torch.Tensor = torch.as_tensor(values, device="cpu").detach()
+def column(name: str, values: Any) -> torch.Tensor:
+    found = as_tensor(name, values).detach().cpu()
     # Values may be a column, shape (N, 1), too.
     return found.squeeze(1) if found.dim() == 2 and found.shape[1] == 1 else found
 
 
 def as_time_column(name: str, values: Any) -> torch.Tensor:
     """Return times as whole numbers, one per node or edge, or raise a TypeError."""
-    return as_times(f"time_attr {name!r}", column(values))
+    return as_times(f"time_attr {name!r}", column(f"time_attr {name!r}", values))
 
 
 def times_of(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
