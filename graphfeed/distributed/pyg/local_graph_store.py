@@ -15,7 +15,7 @@ from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import EdgeType, LocalEdgeAttr, Maps, group_of, read_info, type_of
 from graphfeed.ops.arguments import check_length, checked
-from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
+from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, check_index, fill_missing, make_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, ends_of, from_type_dict, to_type_dict
 
 Key = tuple[EdgeType | None, str]
@@ -76,8 +76,13 @@ class LocalGraphStore:
         return self._edge_id.pop(key_of(LocalEdgeAttr.cast(*args, **kwargs)), None) is not None
 
     def put_edge_index(self, edge_index: Any, *args: Any, **kwargs: Any) -> bool:
-        """Set the edges of an `edge_type` and a `layout`; `size` has the number of sources and of destinations."""
+        """Set the edges of an `edge_type` and a `layout`; `size` has the number of sources and of destinations.
+
+        Those in the layout "coo" are a tensor of shape (2, E), or a TypeError or ValueError.
+        """
         attr = LocalEdgeAttr.cast(*args, **kwargs)
+        if attr.layout.value == "coo":
+            check_index(edge_index, type_of(attr.edge_type) or "the graph")
         self._load()
         self._edge_index[key_of(attr)], self._edge_attr[key_of(attr)] = edge_index, attr
         return True
@@ -217,8 +222,6 @@ class LocalGraphStore:
             num_nodes: The number of nodes of the whole graph.
             is_sorted: Whether the edges are sorted by destination; otherwise they will be, and by source.
         """
-        if edge_id is not None:
-            check_length("edge_id", edge_id, edge_index.shape[-1], "edge")
         return cls._from_lists({None: edge_id}, {None: edge_index}, {None: num_nodes}, is_sorted)
 
     @classmethod
@@ -239,6 +242,9 @@ class LocalGraphStore:
         store.meta, store.is_sorted = {"is_hetero": None not in indexes}, True
         for edge_type, edge_index in indexes.items():
             attr = LocalEdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(type_of(edge_type))))
+            check_index(edge_index, type_of(edge_type) or "the graph")
+            if ids.get(edge_type) is not None:
+                check_length("edge_id", ids[edge_type], edge_index.shape[1], "edge")
             order: Any = slice(None)
             if not is_sorted:
                 order = torch.from_numpy(np.lexsort((edge_index[0].numpy(), edge_index[1].numpy())))

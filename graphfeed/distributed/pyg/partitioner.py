@@ -17,7 +17,7 @@ from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, EDGE_TIME, M
 from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import progress_bar
-from graphfeed.pyg.data import is_data, read_graph, tables_of
+from graphfeed.pyg.data import dim_of, domain_of, is_data, read_graph, tables_of
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
 from graphfeed.storage.graph import (
@@ -90,19 +90,18 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
 
 
 def source_of_pyg(data: Any) -> Source:
-    tables = tables_of(data)
-    nodes = {name: reads_of(table, table.is_node_attr, table.num_nodes) for name, table in tables.nodes.items()}
-    edges = {
-        type_name(name): reads_of(table, table.is_edge_attr, table.num_edges) for name, table in tables.edges.items()
-    }
+    tables, graph = tables_of(data), read_graph(data).graph
+    nodes = {name: reads_of(data, table, name, "node") for name, table in tables.nodes.items()}
+    edges = {type_name(name): reads_of(data, table, type_name(name), "edge") for name, table in tables.edges.items()}
     of_edges = {name: with_edge_time(reads) for name, reads in edges.items()}
-    return Source(read_graph(data).graph, nodes, of_edges, name_of_times(*edges.values()))
+    return Source(graph, nodes, of_edges, name_of_times(*edges.values()))
 
 
-def reads_of(table: Any, belongs: Callable[[str], bool], count: int) -> dict[str, Read]:
+def reads_of(data: Any, table: Any, owner: str | None, domain: str) -> dict[str, Read]:
+    tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor)}
+    own = {name: value for name, value in tensors.items() if domain_of(data, table, name, owner) == domain}
     # Others, such as an `edge_label_index`, may belong to nodes or edges by another dimension.
-    tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor) and name != "edge_index"}
-    return {name: own.cpu().__getitem__ for name, own in tensors.items() if belongs(name) and len(own) == count}
+    return {name: value.cpu().__getitem__ for name, value in own.items() if dim_of(data, table, name) == 0}
 
 
 def name_of_times(*attributes: Mapping[str, Any]) -> str:

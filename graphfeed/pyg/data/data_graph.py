@@ -1,5 +1,6 @@
 """The graph of PyG's data: the one way from its lists of edges, and from a pair of its stores, to a graph."""
 
+import warnings
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -44,12 +45,19 @@ def read_graph(
     """
     tables = tables_of(data)
     nodes, edges = tables.nodes, tables.edges
+    # First, because PyG counts nodes and edges by an `edge_index` of any shape.
+    lists = {edge_type: edges_of(table, edge_type, reverse=reverse) for edge_type, table in edges.items()}
+    sizes = {node_type: tables.count_nodes(node_type) for node_type in nodes}
+    lengths = {edge_type: len(edge_list) for edge_type, edge_list in lists.items()}
     node_time = edge_time = None
     if time_attr is not None:
         node_time, edge_time = find_times(nodes, edges, time_attr)
-    sizes = {node_type: tables.count_nodes(node_type) for node_type in nodes}
-    lists = {edge_type: edges_of(table, edge_type, reverse=reverse) for edge_type, table in edges.items()}
-    lengths = {edge_type: len(edge_list) for edge_type, edge_list in lists.items()}
+        if node_time is not None and "node" not in node_time and sizes.get(None) == lengths.get(None, -1):
+            warnings.warn(
+                f"time_attr {node_time!r} is read as times of nodes, but there are as many edges as nodes, "
+                f"{sizes[None]}; for times of edges put 'edge' in its name, for those of nodes 'node'",
+                stacklevel=2,
+            )
     node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}
     edge_values = {} if edge_time is None else {edge_time: times_of(edge_time, edges, lengths)}
     if weight_attr is not None:
@@ -131,7 +139,7 @@ def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -
         return table.edge_list(reverse=reverse)
     check_edge_index(table, type_name(edge_type) or "data")
     index = table.get("edge_index")
-    if index is None:
+    if index is None or not index.numel():  # whatever its dtype
         index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     return EdgeList.from_index(index, reverse=reverse)
 
@@ -150,7 +158,10 @@ def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) ->
     if of_nodes and of_edges:
         raise ValueError(f"time_attr {name!r} is there for nodes and for edges; rename one of them")
     if not of_nodes and not of_edges:
-        raise ValueError(f"time_attr is {brief(name)}, but neither nodes nor edges of data have that attribute")
+        raise ValueError(
+            f"time_attr is {brief(name)}, but neither nodes nor edges of data have an attribute of that name with a "
+            "row for each"
+        )
     return (name, None) if of_nodes else (None, name)
 
 

@@ -63,6 +63,21 @@ def is_edge_index(index: Any) -> bool:
     return hasattr(index, "get_indptr") and hasattr(index, "as_tensor")
 
 
+def check_index(index: Any, owner: str) -> None:
+    """Raise unless an `edge_index` is a tensor of ids, shape (2, E); `owner` is the edge type, or "data"."""
+    wanted = f"edge_index of {owner} must be a tensor of ids, shape (2, E)"
+    if not isinstance(index, torch.Tensor) or index.layout != torch.strided:
+        raise TypeError(f"{wanted}, but is {brief(index)}; give torch.stack([sources, destinations])")
+    if index.dim() != 2 or len(index) != 2:
+        raise ValueError(
+            f"{wanted}, but has shape {tuple(index.shape)}; if it has a row for each edge, transpose it with "
+            ".t().contiguous()"
+        )
+    # Without edges, the dtype may be any: that of torch.empty(2, 0) is float32.
+    if index.numel() and (index.is_floating_point() or index.is_complex() or index.dtype == torch.bool):
+        raise TypeError(f"{wanted}, but is {index.dtype}; convert it with .long()")
+
+
 class StoreFeature(Feature):
     """Reads rows of a PyG `FeatureStore` by its own `get_tensor`, so that only these are ever there."""
 
@@ -171,7 +186,7 @@ class StorePair:
         # Without types, nodes and edges may share a group: the name and the number of rows tell.
         if "edge" not in attr.attr_name or not self._sizes:
             return False
-        return feature.count() != self.count_nodes(None) and feature.count() == len(self.edge_list(None, reverse=False))
+        return feature.count() == len(self.edge_list(None, reverse=False))
 
     def names_of(self, domain: str, of_type: AnyType) -> list[str]:
         return [name for of, owner, name in self.features if (of, owner) == (domain, type_name(of_type))]
@@ -195,8 +210,11 @@ class StorePair:
     def edge_list(self, of_type: AnyType, *, reverse: bool) -> EdgeList:
         """Return the edges of a type; an edge's id is its position in the layout that is read (`LAYOUTS`)."""
         attr = self._edge_attrs[of_type]
-        row, column = (part.detach().cpu() for part in self._graph.get_edge_index(attr))
-        layout = attr.layout.value
+        index, layout = self._graph.get_edge_index(attr), attr.layout.value
+        # PyG's stores return a pair of tensors, of which one has pointers if the layout is not COO.
+        if not isinstance(index, (tuple, list)) or [isinstance(part, torch.Tensor) for part in index] != [True, True]:
+            check_index(index, type_name(of_type) or "the graph store")
+        row, column = (part.detach().cpu() for part in index)
         if layout == "coo":
             return EdgeList(column, row) if reverse else EdgeList(row, column)
         # Rows are the columns of the reversed edges.

@@ -5,7 +5,7 @@ from typing import Any
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import import_optional, install_hint
-from graphfeed.pyg.data.store_data import EdgeType, StorePair
+from graphfeed.pyg.data.store_data import EdgeType, StorePair, check_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +85,13 @@ def is_data(data: Any) -> bool:
 
 
 def check_edge_index(table: Any, owner: str) -> None:
+    """Raise unless the edges of a table, if it has any, are an `edge_index` of shape (2, E)."""
     # A `SparseTensor` of edges, which nothing here reads.
     for name in ("adj", "adj_t"):
         if name in table:
             raise ValueError(f"{owner} has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
+    if table.get("edge_index") is not None:
+        check_index(table["edge_index"], owner)
 
 
 def check_data(data: Any) -> None:

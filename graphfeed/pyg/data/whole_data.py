@@ -40,7 +40,7 @@ def from_pyg(
         (FusedCSCSamplingGraph(num_nodes=3, num_edges=2), [[5], [6], [7]])
     """
     check_data(data)
-    found = read_features(data)
+    found = read_features(data, of_edges=() if weight_attr is None else (weight_attr,))
     features: dict[Any, Any] = {}
     for key in found.store.keys():  # noqa: SIM118
         dim = found.dims.get(key[1:])

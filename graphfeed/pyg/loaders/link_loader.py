@@ -9,7 +9,7 @@ from graphfeed.ops.arguments import checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputEdges, NegativeSampling, read_input_edges
-from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options
+from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith
 from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusion
 
@@ -74,7 +74,8 @@ class LinkLoader(PyGLoader):
         self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
-        pipe = self._fill(pipe, read_features(data, custom_cls), more.as_edge_index)
+        features = read_features(data, custom_cls, weights_of(link_sampler))
+        pipe = self._fill(pipe, features, more.as_edge_index)
         super().__init__(pipe, options, data)
 
 

@@ -10,7 +10,7 @@ from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import tables_of
-from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options
+from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith
 
 
@@ -66,7 +66,8 @@ class NodeLoader(PyGLoader):
         self.node_sampler, self.transform = node_sampler, transform
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
-        pipe = self._fill(pipe, read_features(data, custom_cls), more.as_edge_index)
+        features = read_features(data, custom_cls, weights_of(node_sampler))
+        pipe = self._fill(pipe, features, more.as_edge_index)
         super().__init__(pipe, options, data)
 
 

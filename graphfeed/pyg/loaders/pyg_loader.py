@@ -161,6 +161,12 @@ def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]
     return TorchOptions.of(kwargs, loader)
 
 
+def weights_of(sampler: Any) -> tuple[str, ...]:
+    """Return the name of the weights that a sampler of this package draws edges by, if it has any."""
+    name = getattr(getattr(sampler, "neighborhoods", None), "weight", None)
+    return () if name is None else (name,)
+
+
 @dataclass(frozen=True, eq=False)
 class ExtraOptions:
     """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""
@@ -247,7 +253,8 @@ class PyGLoader(DataLoader[Any]):
 
     def _read_features(self) -> DataFeatures:
         filling: Any = next(iter(find(self.pipeline, FillData)))
-        return read_features(self.data, type(filling.features.template))  # the class counts only for a pair of stores
+        before = filling.features
+        return read_features(self.data, type(before.template), before.of_edges)  # the class is for a pair of stores
 
     @property
     def pipeline(self) -> Datapipe:
