@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
-from graphfeed.pyg.data.data_features import FLAT, DataFeatures, is_frame, read_features
+from graphfeed.pyg.data.data_features import FLAT, DataFeatures, domain_of, is_frame, read_features
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
@@ -104,13 +104,13 @@ class ClusterData(Dataset[Any]):
     def permuted(self, data: Any) -> Any:
         """Return the data with nodes and edges in the new order, but without the edges themselves."""
         out = copy.copy(data)
-        for name, value in data.items():
-            if name == "edge_index":
-                continue
-            if data.is_node_attr(name):
-                out[name] = select(data, name, value, self.partition.node_perm)
-            elif data.is_edge_attr(name):
-                out[name] = select(data, name, value, self.partition.edge_perm)
+        table = tables_of(data).nodes[None]
+        # Without the list of edges, PyG could not tell any more what belongs to nodes and edges.
+        self._domains = {name: domain_of(data, table, name, None) for name in table.keys()}  # noqa: SIM118
+        orders = {"node": self.partition.node_perm, "edge": self.partition.edge_perm}
+        for name, domain in self._domains.items():
+            if domain is not None:
+                out[name] = select(data, name, data[name], orders[domain])
         # Each cluster gets its own.
         out.edge_index = None
         return out
@@ -133,13 +133,12 @@ class ClusterData(Dataset[Any]):
             ends = [ends[0][inside], ends[1][inside] - low]
             kept = inside.nonzero().squeeze(1) + first
         out = copy.copy(self.data)
+        rows = {"node": slice(low, high), "edge": kept}
         for name, value in self.data.items():
             if name == "num_nodes":
                 out.num_nodes = high - low
-            elif self.data.is_node_attr(name):
-                out[name] = select(self.data, name, value, slice(low, high))
-            elif self.data.is_edge_attr(name):
-                out[name] = select(self.data, name, value, kept)
+            elif (domain := self._domains.get(name)) is not None:
+                out[name] = select(self.data, name, value, rows[domain])
         out.edge_index = torch.stack(ends if part.sparse_format == "csr" else ends[::-1])
         return out
 
@@ -187,7 +186,8 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
     found = read_tensors(path, [import_pyg("torch_geometric.loader.cluster", "ClusterData").Partition])
     # PyG's files hold an object of this class, this package's a dict.
     fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
-    count, num_edges = tables_of(data).count_nodes(), data.num_edges
+    num_edges = len(edges_of(tables_of(data).edges[None], None))
+    count = tables_of(data).count_nodes()
     sizes = {
         "indptr": count + 1,
         "index": num_edges,

@@ -283,6 +283,28 @@ def test_a_list_with_a_value_for_each_node_is_cut_too() -> None:
 
 
 @pytest.mark.since_torch("2.6")
+@pytest.mark.parametrize("num_nodes", [5, 6, 9])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_cluster_has_the_rows_of_its_own_edges_whatever_they_are_called(num_nodes: int, *, keep: bool) -> None:
+    index = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 0, 3, 2, 1, 4]])
+    data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, num_nodes=num_nodes)
+    # Of as many nodes as edges, PyG takes what has no "edge" in its name as that of nodes.
+    data.ids, data["weight" if num_nodes != 6 else "weight_of_edge"] = torch.arange(num_nodes), torch.arange(6) + 10.0
+    clusters = ClusterData(data, 2, keep_inter_cluster_edges=keep)
+    found: dict[float, tuple[int, int]] = {}
+    for item in map(clusters.__getitem__, range(len(clusters))):
+        order = clusters.partition.node_perm
+        ends = order if keep else item.ids
+        sources, destinations = item.ids[item.edge_index[0]], ends[item.edge_index[1]]
+        weights = item["weight" if num_nodes != 6 else "weight_of_edge"]
+        assert item.num_nodes == len(item.ids)
+        found |= dict(zip(weights.tolist(), zip(sources.tolist(), destinations.tolist(), strict=True), strict=True))
+    assert all(
+        found[10.0 + edge] == tuple(index[:, edge].tolist()) for edge in range(6) if keep or 10.0 + edge in found
+    )
+    assert len(found) == 6 or not keep
+
+
 def test_clusters_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = homogeneous()
     first = ClusterData(data, PARTS, save_dir=str(tmp_path))
