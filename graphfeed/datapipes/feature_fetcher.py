@@ -16,7 +16,7 @@ from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, nearest
 from graphfeed.storage import Feature, FeatureStore, SamplingGraph
 from graphfeed.storage.features import StoreKey
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, FusedCSCSamplingGraph, to_type_dict, type_name
+from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
@@ -119,17 +119,20 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes, or edges."""
         graphs: list[Any] = [getattr(stage, "graph", None) for stage in traverse(self.datapipe)]
         graph = next((graph for graph in reversed(graphs) if isinstance(graph, SamplingGraph)), None)
-        needed = {} if graph is None else {("node", kind): n for kind, n in to_type_dict(graph.num_nodes).items()}
-        # Other edges have ids of their own.
-        if isinstance(graph, FusedCSCSamplingGraph) and ORIGINAL_EDGE_ID not in graph.edge_attributes:
-            needed["edge", None] = graph.total_num_edges
-        for (domain, of_type, name), feature in self.features().items():
-            rows, there = feature.count(), needed.get((domain, of_type), 0)
-            if rows < there:
-                owner = f" of node type {brief(of_type)}" if of_type else ""
+        needed = {} if graph is None else to_type_dict(graph.num_nodes)
+        features = self.features()
+        # Seeds that are edges need not be edges of this graph.
+        for domain, key in [own for own in self.requests() if own[0] != "seed_edge" and own[1] in features]:
+            _, of_type, name = key
+            there = needed.get(of_type, 0) if domain == "node" else 0
+            if domain == "edge" and isinstance(graph, FusedCSCSamplingGraph):
+                there = count_edge_rows(graph, of_type)
+            if (rows := features[key].count()) < there:
+                owner = f" of {domain} type {brief(of_type)}" if of_type else ""
+                has = f"{there} nodes" if domain == "node" else f"{there} edges, by their ids"
                 raise ValueError(
-                    f"{domain}_feature_keys: feature {brief(name)}{owner} has {rows} rows, but the graph has {there} "
-                    f"{domain}s; give it a row for each {domain}"
+                    f"{domain}_feature_keys: feature {brief(name)}{owner} has {rows} rows, but the graph has {has}; "
+                    f"give it a row for each {domain}"
                 )
 
     @cached_property

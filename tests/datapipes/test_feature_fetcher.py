@@ -172,3 +172,39 @@ def test_edge_types_may_be_tuples() -> None:
         for layer in range(2):
             kind = ":".join(LIKED)
             assert_same(batch.edge_features[layer], {(kind, "row"): EDGES[batch.edge_ids(layer)[kind]]})
+
+
+def graph_with_ids(*ids: int, typed: bool) -> gf.FusedCSCSamplingGraph:
+    """Return a graph whose edges have ids; with types, those of "user:likes:item" do."""
+    ends = (torch.arange(len(ids)) % 3, torch.arange(len(ids)) % 2)
+    name, given = "_ORIGINAL_EDGE_ID", torch.tensor(ids)
+    if not typed:
+        return gf.from_coo(ends, 3, edge_attributes={name: given})
+    other = torch.arange(99)
+    edges = {"user:likes:item": ends, "item:liked_by:user": (other % 3, other % 3)}
+    attributes = {name: {"user:likes:item": given, "item:liked_by:user": other}}
+    return gf.from_coo(edges, {"user": 3, "item": 3}, edge_attributes=attributes)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize(("ids", "rows"), [((0, 1, 2, 3), 4), ((3, 3, 1, 1), 4), ((7, 2), 8), ((), 0)])
+def test_edge_features_have_a_row_for_each_id_of_their_type(ids: tuple[int, ...], rows: int, *, typed: bool) -> None:
+    kind = "user:likes:item" if typed else None
+    items = gf.ItemSet(2, names="seeds")
+    seeds = gf.ItemSampler(gf.HeteroItemSet({"user": items}) if typed else items, 1)
+    pipe, names = seeds.sample_neighbor(graph_with_ids(*ids, typed=typed), [2]), {kind: ["w"]} if typed else ["w"]
+
+    def fetch(count: int) -> None:
+        store = gf.BasicFeatureStore({("edge", kind, "w"): gf.TorchBasedFeature(torch.ones(count, 1))})
+        pipe.fetch_feature(store, None, names)  # type: ignore[arg-type]
+
+    fetch(rows)
+    if rows:
+        of = " of edge type 'user:likes:item'" if typed else ""
+        with pytest.raises(ValueError, match=f"'w'{of} has {rows - 1} rows, but the graph has {rows} edges, by their"):
+            fetch(rows - 1)
+
+
+def test_edges_that_are_seeds_need_not_be_edges_of_the_graph() -> None:
+    store = gf.BasicFeatureStore({("edge", None, "w"): gf.TorchBasedFeature(torch.ones(2, 1))})
+    linked(typed=False).sample_neighbor(GRAPH, [2]).fetch_feature(store, seed_edge_feature_keys=["w"])

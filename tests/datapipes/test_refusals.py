@@ -248,7 +248,7 @@ def test_features() -> None:
         (lambda: EMPTY.sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["feat"]), ValueError,
          "^node_feature_keys: feature 'feat' has 3 rows, but the graph has 50 nodes; give it a row for each"),
         (lambda: EMPTY.sample_neighbor(WITHOUT_IDS, [2]).fetch_feature(STORE, None, ["cost"]), ValueError,
-         "^edge_feature_keys: feature 'cost' has 599 rows, but the graph has 600 edges; give it a row for each edge"),
+         "^edge_feature_keys: feature 'cost' has 599 rows, but the graph has 600 edges, by their ids; give it"),
         (lambda: EMPTY.fetch_feature(STORE, ["feet"]), KeyError,
          "^node_feature_keys: feature 'feet' of nodes is not in the store; did you mean 'feat'"),
     ]  # fmt: skip

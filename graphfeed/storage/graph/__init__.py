@@ -14,7 +14,7 @@ from graphfeed.storage.graph.assign import (
     stacked_assignment,
 )
 from graphfeed.storage.graph.build import add_reverse_edges, edge_lists, from_coo, to_coo
-from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_shapes
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_shapes, count_edge_rows
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph, verify_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -70,7 +70,7 @@ __all__ = [
     "NodeType", "NodeWeights", "Picked", "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph",
     "SamplingRequest", "Strategy", "TemporalQuery", "Together", "add_reverse_edges", "assign_by_ldg", "assign_by_metis",
     "assign_nodes", "by_type", "by_type_name", "check_shapes", "columns_of", "compact_csc_format", "compact_hop",
-    "convert_to_hetero", "draws_of", "edge_lists", "edge_times_of", "ends_of", "etype_str_to_tuple",
+    "convert_to_hetero", "count_edge_rows", "draws_of", "edge_lists", "edge_times_of", "ends_of", "etype_str_to_tuple",
     "etype_tuple_to_str", "exclude_from_each", "first_ids", "from_coo", "from_type_dict", "fused_csc_sampling_graph",
     "group_hop", "group_times", "join_hops", "kernel_columns", "ldg_memory", "load_from_shared_memory", "load_graph",
     "match_types", "merge_sources", "one_draw", "open_seeds", "parse_seeds", "pick_edges", "revert_to_homo",

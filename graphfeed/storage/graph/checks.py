@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 """The edge attribute that holds each edge's row in its own type's edge list."""
+EDGES_AT_ONCE = 1 << 24
+"""How many ids of edges are looked at in one step, which bounds the memory that this takes."""
 
 
 def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -41,6 +43,33 @@ def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
     count = values.shape[0] if values.dim() else "no dimension"
     if count != rows:
         raise ValueError(f"{name} must have {rows} rows, one for each {name[:4]}, but has {count}")
+
+
+def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
+    """Return how many rows a feature of the edges of a type must have: one more than their highest id.
+
+    That takes a pass over the ids at the first call. The number is 0 for a type that the graph doesn't have, and for a
+    graph in files that memory may not hold, of which no pass is made.
+    """
+    ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
+    number = None if edge_type is None else (graph.edge_type_to_id or {}).get(edge_type)
+    if (number is None) != (types is None) or graph.files_read().reads is not None:
+        return 0
+    if ids is None and types is None:
+        return graph.total_num_edges
+
+    def find_highest() -> tuple[torch.Tensor]:
+        highest = -1
+        for start in range(0, graph.total_num_edges, EDGES_AT_ONCE):
+            part = slice(start, start + EDGES_AT_ONCE)
+            own = None if types is None else (types[part] == number).nonzero().squeeze(1)
+            # Without ids of their own, edges have their positions.
+            found = own + start if ids is None else ids[part] if own is None else ids[part][own]
+            highest = max(highest, int(found.max())) if len(found) else highest
+        return (torch.tensor([highest]),)
+
+    (highest,) = graph.cached(f"highest edge id of {edge_type}", (ids, types), find_highest, whole=False)
+    return int(highest) + 1
 
 
 def check_shapes(graph: "GraphArrays") -> None:
