@@ -44,7 +44,7 @@ def loaders(
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
 
     Raises:
-        ValueError: Items have times, which this would not heed.
+        ValueError: Items have times, which this would not heed, or some are nodes and others edges.
         KeyError: A type in `reverse_etypes` that neither the graph nor the items have.
 
     Example:
@@ -84,16 +84,27 @@ def sample_items(
             "temporal_sample_neighbor, so that nothing of a seed's future is sampled"
         )
     pipe: Datapipe = ItemSampler(items, batch_size, shuffle=shuffle)
-    one = items if isinstance(items, ItemSet) else next(iter(items.by_type.values()))
-    seeds = dict(zip(names, one.members, strict=False)).get("seeds")
-    if not isinstance(seeds, torch.Tensor) or seeds.shape[1:] != (2,):
+    sets = {None: items} if isinstance(items, ItemSet) else items.by_type
+    of_edges = [kind for kind, own in sets.items() if has_edges(own, names)]
+    if not of_edges:
         return pipe.sample_neighbor(graph, fanouts)
+    of_nodes = [kind for kind, own in sets.items() if len(own) and kind not in of_edges]
+    if of_nodes:
+        raise ValueError(
+            f"task has items of nodes, {brief(of_nodes)}, beside items of edges, {brief(of_edges)}; give loaders() a "
+            "task for the ones and another task for the others"
+        )
     if "labels" not in names:
         pipe = pipe.sample_uniform_negative(graph, negative_ratio)
     if isinstance(items, HeteroItemSet):
         check_types(reverse_etypes or {}, {*graph.edge_types, *items.by_type})
-    both_ways = reverse_etypes is not None or one is items
+    both_ways = reverse_etypes is not None or isinstance(items, ItemSet)
     return pipe.sample_neighbor(graph, fanouts).exclude_seed_edges(both_ways, reverse_etypes)
+
+
+def has_edges(items: ItemSet, names: Sequence[str | None]) -> bool:
+    seeds = dict(zip(names, items.members, strict=False)).get("seeds")
+    return isinstance(seeds, torch.Tensor) and seeds.shape[1:] == (2,)
 
 
 def check_types(reverse_etypes: Mapping[str, str], known: Set[str]) -> None:

@@ -23,6 +23,8 @@ NODE_SET = gf.ItemSet((torch.arange(40), torch.arange(40)), names=("seeds", "lab
 PAIRS = gf.ItemSet(EDGES["a:to:b"].T[:50], names="seeds")
 LABELLED = gf.ItemSet((EDGES["a:to:b"].T[50:80], torch.arange(30) % 2), names=("seeds", "labels"))
 TYPED_PAIRS = gf.HeteroItemSet({"a:to:b": PAIRS})
+NODES_AND_EDGES = gf.HeteroItemSet({"a": gf.ItemSet(9, names="seeds"), "a:to:b": PAIRS})
+EDGES_AND_NODES = gf.HeteroItemSet({"a:to:b": PAIRS, "a": gf.ItemSet(9, names="seeds")})
 BATCH_SIZE, FANOUTS = 16, [3, 2]
 LOADERS: Any = gf.loaders
 Fetch = Callable[[gf.Datapipe], gf.Datapipe]
@@ -98,6 +100,7 @@ def test_features_may_be_left_out() -> None:
 
 
 def test_what_is_wrong_is_named() -> None:
+    both = r"task has items of nodes, \['a'\], beside items of edges, \['a:to:b'\]; give loaders\(\) a task for"
     timed = gf.ItemSet((torch.arange(4), torch.arange(4)), names=("seeds", "timestamp"))
     nodes = task(NODE_SET)
 
@@ -109,6 +112,7 @@ def test_what_is_wrong_is_named() -> None:
         [
             (call(task=[nodes]), TypeError, r"task must be a Task, but is \[a OnDiskTask\]"),
             (call(task=task(NODE_SET, timed)), ValueError, "task has items with a timestamp, which"),
+            *((call(task=task(mixed), graph=TYPED), ValueError, both) for mixed in (NODES_AND_EDGES, EDGES_AND_NODES)),
             (call(graph=nodes), TypeError, "graph must be a SamplingGraph, but is a OnDiskTask"),
             (call(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
             (call(features={}), TypeError, "features must be a FeatureStore, but is {}"),
