@@ -59,9 +59,17 @@ class GraphArrays(Shareable):
     edge_type_to_id: dict[str, int] | Any = validated("edge_type_to_id")
     """The number of each edge type "source:relation:destination"."""
     node_attributes: Mapping[str, torch.Tensor] = validated("node_attributes", MappingProxyType)
-    """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one."""
+    """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one.
+
+    Both are noticed. An edit in place is not: call `check()` after it, because sampling goes on with what it computed
+    of the old values, such as the order of times, and compares it with the new ones.
+    """
     edge_attributes: Mapping[str, torch.Tensor] = validated("edge_attributes", MappingProxyType)
-    """Tensors with one row per edge, in the order of `indices`, by name; assigned as `node_attributes`."""
+    """Tensors with one row per edge, in the order of `indices`, by name; replaced as `node_attributes` are.
+
+    Call `check()` after an edit in place here as well: before that, sums of weights and the order of times are those of
+    the old values.
+    """
 
     @checked
     def __init__(
