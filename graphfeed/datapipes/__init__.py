@@ -33,6 +33,7 @@ from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import nodes_of_items
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.datapipes.sources.minibatcher import ItemNameWarning, minibatcher_default
+from graphfeed.datapipes.sources.seeds import spread
 from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
 
 # fmt: off
@@ -44,6 +45,6 @@ __all__ = [
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
     "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "check_amount", "check_graph",
     "describe_place", "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items",
-    "replace", "to_graph", "traverse", "with_negatives", "worker_name",
+    "replace", "spread", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on

@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.sources.items_by_owner import group_items
-from graphfeed.datapipes.sources.seeds import node_seeds, timed_node_seeds
+from graphfeed.datapipes.sources.seeds import node_seeds
 from graphfeed.distributed import PartBook
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -22,6 +22,7 @@ LIKES, LIKED = "user:likes:item", "item:liked_by:user"
 TYPED = gf.from_coo(
     {LIKES: pipelines.random_edges(20, 10, 100, 1), LIKED: pipelines.random_edges(10, 20, 100, 2)},
     {"user": 20, "item": 10},
+    edge_attributes={"time": {LIKES: torch.arange(100), LIKED: torch.arange(100)}},
 )
 NODES, EDGES, CUBE = torch.arange(3), torch.tensor([[4, 9], [9, 1], [3, 3]]), torch.zeros(2, 2, 2).long()
 ITEMS = gf.ItemSet(10, names="seeds")
@@ -338,18 +339,30 @@ def test_what_is_no_stage_or_no_pipeline() -> None:
     check_refused(rows)
 
 
+def timed(seeds: Any, times: Any, **fields: Any) -> Any:
+    graph = TYPED if isinstance(seeds, dict) else GRAPH
+    pipe = batches(seeds, timestamp=times, **fields)
+    return list(pipe.temporal_sample_neighbor(graph, [1], edge_timestamp_attr_name="time"))
+
+
 def test_seeds() -> None:
     edges, times = torch.zeros(3, 2, dtype=torch.int64), torch.tensor([1, 2])
+    of_negatives = partial(timed, edges, times)
     rows: list[Refusal] = [
         (lambda: node_seeds({"user": edges}), ValueError, "seeds of type 'user' have 2 columns; name an edge 'source:"),
         (lambda: node_seeds({"a:b:c:d": edges}), ValueError, "seeds of type 'a:b:c:d' have 2 columns; name an edge"),
-        (lambda: timed_node_seeds(edges, times), ValueError, "^seeds has 3 rows, but 2 timestamps; give one per seed"),
-        (lambda: timed_node_seeds(torch.arange(4), times), ValueError, "^seeds has 4 rows, but 2 timestamps"),
-        (lambda: timed_node_seeds({"a:r:b": edges}, {"a:r:b": times[:0]}), ValueError,
-         r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps"),
-        (lambda: timed_node_seeds(edges, {"a:r:b": times}), TypeError, "^timestamp is a dict, but seeds is a tensor"),
-        (lambda: timed_node_seeds({"a:r:b": edges}, {}), TypeError, "^timestamp must be a dict with the types of seed"),
-        (lambda: timed_node_seeds(torch.zeros(4, 2), torch.zeros(2, 3)), ValueError,
-         r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row"),
+        (lambda: timed(edges, times), ValueError, "^timestamp has 2 values, but there are 3 seeds; give one value"),
+        (lambda: timed(torch.arange(4), times), ValueError, "^timestamp has 2 values, but there are 4 seeds"),
+        (lambda: timed({LIKES: edges}, {LIKES: times[:0]}), ValueError,
+         r"^timestamp\['user:likes:item'\] has 0 values, but there are 3 seeds; .* or set indexes"),
+        (lambda: timed(edges, {LIKES: times}), TypeError, "^timestamp is a dict, but seeds is a tensor"),
+        (lambda: timed({LIKES: edges}, {}), TypeError, "^timestamp must be a dict with the types of seed"),
+        (lambda: timed(edges, torch.zeros(2, 3)), ValueError,
+         r"^timestamp has shape \(2, 3\), but the seeds \(3, 2\); give one value per row"),
+        (lambda: of_negatives(indexes=times), ValueError, "^timestamp has 2 values, but there are 3 seeds"),
+        (lambda: of_negatives(indexes=torch.tensor([0, 1, 2])), ValueError,
+         "^indexes of 3 seeds with 2 values of timestamp must lie in 0 .. 1, but holds 2"),
+        (lambda: of_negatives(indexes=torch.tensor([0, 1, -1])), ValueError, "^indexes of 3 .* but holds -1"),
+        (lambda: timed(edges, times.repeat(2)[:3], pre_time_window=times), ValueError, "^pre_time_window has 2 val"),
     ]  # fmt: skip
     check_refused(rows)

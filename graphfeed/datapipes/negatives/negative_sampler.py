@@ -3,13 +3,13 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.sources.seeds import given_seeds
+from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, spread_over_rows
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing
 from graphfeed.ops.arguments import brief, check_tensors, checked
@@ -23,8 +23,10 @@ LABEL_BYTES, INDEX_BYTES = 4, 8
 class NegativeSampler(Transform, name="sample_negative"):
     """The base class of stages that add negatives to edge seeds: write `_sample_with_etype`, called for each seed type.
 
-    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. A graph that the hook draws from
-    uses the mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
+    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. The rows may come in any order:
+    `indexes` are the positions of the edges that they belong to, from which negatives get their times. If the items have
+    labels, they stay the labels of the rows that the hook labels 1. A graph that the hook draws from uses the
+    mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
     that calls the hook.
 
     Raises:
@@ -63,27 +65,45 @@ class NegativeSampler(Transform, name="sample_negative"):
         return replace(before.plus(more), seeds=seeds, nodes=seeds, seed_rows=times * before.seed_rows)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        given_seeds(minibatch)  # what is no mini-batch has no subgraphs either
-        if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
-            raise ValueError(
-                f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
-                f"{type(self).__name__} before the sampler"
-            )
         return sample_each_type(self, minibatch, self._sample_with_etype)
 
 
 def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..., Sampled]) -> MiniBatch:
     """Return a mini-batch with what a function returns for the seeds of each type, which it gets if there are types."""
     seeds, result = given_seeds(minibatch), copy.copy(minibatch)
+    if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
+        raise ValueError(
+            f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
+            f"{type(stage).__name__} before the sampler"
+        )
+    for name in PER_ITEM:  # the new indexes are positions among all rows, also among negatives that are there already
+        setattr(result, name, spread_over_rows(minibatch, name))
+
+    def sample_one(labels: Any, part: torch.Tensor, *seed_type: str) -> Sampled:
+        made, count = sample(part, *seed_type), len(part)
+        if result.timestamp is not None and len(made[2]) == count and made[2].tolist() != list(range(count)):
+            raise ValueError(
+                f"{type(stage).__name__} returned the {count} edges in another order, but times stay in theirs; keep the "
+                "order, or add a negative to each edge"
+            )
+        return made if labels is None else keep_labels(labels, *made)
+
     with drawing(minibatch.key, stage.number):
         if isinstance(seeds, torch.Tensor):
-            result.seeds, result.labels, result.indexes = sample(seeds)
+            result.seeds, result.labels, result.indexes = sample_one(minibatch.labels, seeds)
             return result
-        parts = {seed_type: sample(part, seed_type) for seed_type, part in seeds.items()}
+        labels = minibatch.labels or {}
+        parts = {kind: sample_one(labels.get(kind), part, kind) for kind, part in seeds.items()}
     result.seeds, result.labels, result.indexes = (
         {seed_type: part[number] for seed_type, part in parts.items()} for number in range(3)
     )
     return result
+
+
+def keep_labels(given: torch.Tensor, seeds: torch.Tensor, labels: torch.Tensor, indexes: torch.Tensor) -> Sampled:
+    """Return sampled seeds with the labels that the items have for the rows that are labelled 1."""
+    one = (labels == 1).reshape(-1, *[1] * (given.dim() - 1))
+    return seeds, torch.where(one, given[indexes], labels.reshape(one.shape).to(given.dtype)), indexes
 
 
 @checked

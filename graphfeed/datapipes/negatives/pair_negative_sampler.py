@@ -10,6 +10,7 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_type
 from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
+from graphfeed.datapipes.sources.seeds import spread_over_rows
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief
@@ -31,7 +32,8 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
 
     Raises:
         ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, weights of another number of nodes,
-            or no negative is left for an edge.
+            no negative is left for an edge, a query with `time_name` where the items have no times, or a mini-batch
+            that is sampled already.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -60,11 +62,11 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
             raise TypeError(f"query must be a NegativeQuery, but is {brief(query)}")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        return sample_each_type(self, minibatch, partial(self.sample, minibatch.labels, minibatch.timestamp))
+        return sample_each_type(self, minibatch, partial(self.sample, spread_over_rows(minibatch, "timestamp")))
 
-    def sample(self, labels: Any, times: Any, seeds: torch.Tensor, seed_type: str | None = None) -> Sampled:
+    def sample(self, times: Any, seeds: torch.Tensor, seed_type: str | None = None) -> Sampled:
         """Return seeds, labels and indexes of one type."""
-        labels, times = (part.get(seed_type) if isinstance(part, dict) else part for part in (labels, times))
+        times = times[seed_type] if isinstance(times, dict) else times
         if seeds.dim() != 2 or seeds.shape[1] != 2:
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
@@ -76,10 +78,9 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
         pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
-        labels = torch.ones(count, device="cpu") if labels is None else labels
-        zeros = labels.new_zeros((number, *labels.shape[1:]))
-        indexes = torch.cat([torch.arange(count, device="cpu"), positives])
-        return torch.cat([seeds, pairs.to(seeds.dtype)]), torch.cat([labels, zeros]), indexes
+        labels = torch.cat([torch.ones(count), torch.zeros(number)])
+        indexes = torch.cat([torch.arange(count), positives])
+        return torch.cat([seeds, pairs.to(seeds.dtype)]), labels, indexes
 
 
 def check_amount(mode: Any, amount: float) -> None:

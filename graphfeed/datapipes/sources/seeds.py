@@ -5,9 +5,13 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops.arguments import as_ids
+from graphfeed.ops.arguments import as_ids, check_ids
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph import ByType, seed_type_str_to_ntypes
+
+
+PER_ITEM = ("timestamp", "pre_time_window")
+"""The fields that have a value for each item, and none for the negatives."""
 
 
 def given_seeds(minibatch: MiniBatch) -> ByType:
@@ -55,18 +59,19 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
 
 
 def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType | None, ByType]:
-    """As `node_seeds`, and the time of each node; a node at two times counts as two."""
+    """As `node_seeds`, and the time of each node, of times that `spread_over_rows` returned.
+
+    A node at two times counts as two.
+    """
     if isinstance(seeds, torch.Tensor):
-        if not isinstance(timestamps, torch.Tensor):
-            raise TypeError(f"timestamp is a {type(timestamps).__name__}, but seeds is a tensor; give a tensor")
-        times = times_of_rows("seeds", seeds, timestamps)
+        assert isinstance(timestamps, torch.Tensor)
+        times = times_of_nodes(seeds, timestamps)
         if seeds.dim() == 1:
             return seeds, None, times
         positions = torch.arange(seeds.numel(), dtype=seeds.dtype, device=seeds.device).reshape(seeds.shape)
         return seeds.reshape(-1), positions, times.reshape(-1)
-    if not isinstance(timestamps, dict) or set(timestamps) != set(seeds):
-        raise TypeError("timestamp must be a dict with the types of seeds; name the item set's members for each type")
-    times_of = {name: times_of_rows(f"seeds[{name!r}]", part, timestamps[name]) for name, part in seeds.items()}
+    assert isinstance(timestamps, dict)
+    times_of = {name: times_of_nodes(part, timestamps[name]) for name, part in seeds.items()}
     if not seeds or any(part.dim() == 1 for part in seeds.values()):
         return seeds, None, times_of
     nodes: dict[str, list[torch.Tensor]] = {}
@@ -86,19 +91,49 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
     return joined, compacted, {node_type: torch.cat(parts) for node_type, parts in node_times.items()}
 
 
-def times_of_rows(name: str, seeds: torch.Tensor, timestamps: torch.Tensor) -> torch.Tensor:
-    """Return the time of each seed, in the shape of the seeds: the given times, then each again per negative."""
-    given = len(timestamps)
-    if timestamps.dim() > 1 and timestamps.shape[1:] != seeds.shape[1:]:
+def times_of_nodes(seeds: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+    """Return the times of rows in the shape of the seeds: the ends of an edge share the time of its row."""
+    return times if times.dim() == seeds.dim() else times[:, None].expand(seeds.shape)
+
+
+def spread_over_rows(minibatch: MiniBatch, field: str) -> ByType | None:
+    """Return a field with one value per item, such as `timestamp`, as one value per row of the seeds; see `spread`."""
+    seeds, values, indexes = given_seeds(minibatch), getattr(minibatch, field), minibatch.indexes
+    if values is None:
+        return None
+    if isinstance(seeds, torch.Tensor):
+        if not isinstance(values, torch.Tensor):
+            raise TypeError(f"{field} is a {type(values).__name__}, but seeds is a tensor; give a tensor")
+        return spread(field, values, seeds, indexes)
+    if not isinstance(values, dict) or set(values) != set(seeds):
+        raise TypeError(f"{field} must be a dict with the types of seeds; name the item set's members for each type")
+    places = indexes if isinstance(indexes, dict) else {}
+    return {kind: spread(f"{field}[{kind!r}]", values[kind], part, places.get(kind)) for kind, part in seeds.items()}
+
+
+def spread(name: str, values: torch.Tensor, seeds: torch.Tensor, indexes: torch.Tensor | None) -> torch.Tensor:
+    """Return the values of items, one for each row of the seeds: a negative gets the value of its own edge.
+
+    Args:
+        name: What an error calls the values.
+        values: One per item, shape (items,), or one per node, in the shape of the seeds.
+        seeds: Nodes or edges. If there are as many rows as items, the values are returned as they are.
+        indexes: The position of the item that each row belongs to, as negative samplers set them.
+
+    Raises:
+        ValueError: The values have another shape, or it isn't known which item each row belongs to.
+    """
+    if values.dim() > 1 and values.shape[1:] != seeds.shape[1:]:
         raise ValueError(
-            f"{name} has shape {tuple(seeds.shape)}, but its timestamps {tuple(timestamps.shape)}; "
-            "give one per row, or one per node in the shape of the seeds"
+            f"{name} has shape {tuple(values.shape)}, but the seeds {tuple(seeds.shape)}; "
+            "give one value per row, or one per node in the shape of the seeds"
         )
-    if len(seeds) != given and (seeds.dim() == 1 or given == 0 or len(seeds) % given):
+    if len(values) == len(seeds):
+        return values
+    if indexes is None or len(indexes) != len(seeds):
         raise ValueError(
-            f"{name} has {len(seeds)} rows, but {given} timestamps; give one per seed, without the negatives"
+            f"{name} has {len(values)} values, but there are {len(seeds)} seeds; give one value per seed, or set indexes "
+            "to the position of the value that each seed has, as negative samplers do"
         )
-    if len(seeds) != given:
-        # Edges beyond the number of times are negatives, the same number for each time, in the order of the times.
-        timestamps = torch.cat([timestamps, timestamps.repeat_interleave(len(seeds) // given - 1, dim=0)])
-    return timestamps if timestamps.dim() == seeds.dim() else timestamps[:, None].expand(seeds.shape)
+    check_ids(f"indexes of {len(seeds)} seeds with {len(values)} values of {name}", indexes, len(values))
+    return values[indexes.to(values.device)]

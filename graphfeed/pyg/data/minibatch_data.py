@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import MiniBatch
+from graphfeed.datapipes import MiniBatch, spread
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.structure import join_columns, mark_first
 from graphfeed.pyg.data.data_features import join_frames
@@ -99,14 +99,12 @@ def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
     if minibatch.compacted_seeds is None:
         batch_size = None if seeds is None else len(seeds)
         return values | {"y": labels, "batch_size": batch_size, "seed_time": pick(minibatch.timestamp, name)}
-    pairs = pick(minibatch.compacted_seeds, name)
+    pairs, times = pick(minibatch.compacted_seeds, name), pick(minibatch.timestamp, name)
     # PyG's layout of edges: a row of sources and one of destinations.
     index = None if pairs is None else pairs.to(torch.int64).T.contiguous()
-    return values | {
-        "edge_label_index": index,
-        "edge_label": labels,
-        "edge_label_time": pick(minibatch.timestamp, name),
-    }
+    if pairs is not None and times is not None:
+        times = spread("timestamp", times, pairs, pick(minibatch.indexes, name))
+    return values | {"edge_label_index": index, "edge_label": labels, "edge_label_time": times}
 
 
 def edge_values(

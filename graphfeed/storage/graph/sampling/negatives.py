@@ -49,7 +49,9 @@ class NegativeQuery:
     strict: bool = False
     """Whether an edge of the graph is never a negative."""
     time_name: str | None = None
-    """The node attribute with times: both nodes exist at the time of the pair, or before."""
+    """The node attribute with times: both nodes exist at the time of the pair, or before. If each end of a pair has a
+    time, a destination that is drawn for a source exists at its own time, and of two random nodes, both exist at the
+    earlier time."""
 
 
 def sample_negative_pairs(
@@ -62,9 +64,9 @@ def sample_negative_pairs(
 ) -> torch.Tensor:
     """Return pairs that stand for missing edges; see `graphfeed.ops.sample_negative_pairs`.
 
-    `wanted` says how many, or has the source of each; `limits` has the time of each, if times matter. For `strict` and
-    for times, the graph's arrays must be in this process. A type or an attribute that the graph lacks is a KeyError; a
-    ValueError says that no pair is right.
+    `wanted` says how many, or has the source of each; `limits` has the time of each, or of each
+    end, if times matter. For `strict` and for times, the graph's arrays must be in this process. A type or an attribute
+    that the graph lacks is a KeyError; a ValueError says that no pair is right, or that the query needs times.
     """
     sizes, starts = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
     typed = None not in sizes
@@ -73,7 +75,12 @@ def sample_negative_pairs(
     ends = joined_types(str(edge_type), sizes) if typed else (None, None)
     if typed and query.strict and edge_type not in graph.edge_types:
         raise KeyError(f"edge_type is {brief(edge_type)}, but for strict=True the graph has {graph.edge_types}")
-    timed = limits is not None and query.time_name is not None
+    timed = query.time_name is not None
+    if timed and limits is None:
+        raise ValueError(
+            f"query has time_name={brief(query.time_name)}, but the mini-batch has no timestamp; name an item of the item "
+            "set 'timestamp', or leave out time_name"
+        )
     sources, destinations = (
         Population(
             sizes[end],
@@ -84,6 +91,8 @@ def sample_negative_pairs(
     )
     # Where the sources are given, destinations alone are drawn.
     fixed = wanted.to(torch.int64) if isinstance(wanted, torch.Tensor) else None
+    if limits is not None and limits.dim() == 2:
+        limits = limits.amin(1) if fixed is None else limits[:, 1]
     return ops.sample_negative_pairs(
         wanted if isinstance(wanted, int) else len(wanted),
         key,
