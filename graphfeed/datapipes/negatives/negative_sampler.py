@@ -24,10 +24,10 @@ class NegativeSampler(Transform, name="sample_negative"):
     """The base class of stages that add negatives to edge seeds: write `_sample_with_etype`, called for each seed type.
 
     The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. The rows may come in any order:
-    `indexes` are the positions of the edges that they belong to, from which negatives get their times. If the items have
-    labels, they stay the labels of the rows that the hook labels 1. A graph that the hook draws from uses the
-    mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
-    that calls the hook.
+    `indexes` are the positions of the edges that they belong to, from which negatives get their times. If the items
+    have labels, they stay the labels of the rows that the hook labels 1. A graph that the hook draws from uses the
+    mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread that calls
+    the hook.
 
     Raises:
         ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds, or one
@@ -83,8 +83,8 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
         made, count = sample(part, *seed_type), len(part)
         if result.timestamp is not None and len(made[2]) == count and made[2].tolist() != list(range(count)):
             raise ValueError(
-                f"{type(stage).__name__} returned the {count} edges in another order, but times stay in theirs; keep the "
-                "order, or add a negative to each edge"
+                f"{type(stage).__name__} returned the {count} edges in another order, but times stay in theirs; keep "
+                "the order, or add a negative to each edge"
             )
         return made if labels is None else keep_labels(labels, *made)
 

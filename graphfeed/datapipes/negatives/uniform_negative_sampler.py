@@ -16,8 +16,8 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
 
     A drawn pair may happen to be an edge of the graph; this is not checked. For N edges and ratio k, the seeds are
     these N, then k negatives of the first, k of the second, and so on. The labels are those of the items, or N ones in
-    float32, then zeros. The indexes say to which of the N each belongs. Each edge type is treated by itself, with indexes from 0. The draws
-    depend on the mini-batch's key, the edge type and the position in the mini-batch.
+    float32, then zeros. The indexes say to which of the N each belongs. Each edge type is treated by itself, with
+    indexes from 0. The draws depend on the mini-batch's key, the edge type and the position in the mini-batch.
 
     Raises:
         ValueError: A ratio that is not a whole number of 1 or more; when it runs: seeds that are not pairs, an id

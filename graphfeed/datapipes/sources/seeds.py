@@ -9,7 +9,6 @@ from graphfeed.ops.arguments import as_ids, check_ids
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph import ByType, seed_type_str_to_ntypes
 
-
 PER_ITEM = ("timestamp", "pre_time_window")
 """The fields that have a value for each item, and none for the negatives."""
 
@@ -132,8 +131,8 @@ def spread(name: str, values: torch.Tensor, seeds: torch.Tensor, indexes: torch.
         return values
     if indexes is None or len(indexes) != len(seeds):
         raise ValueError(
-            f"{name} has {len(values)} values, but there are {len(seeds)} seeds; give one value per seed, or set indexes "
-            "to the position of the value that each seed has, as negative samplers do"
+            f"{name} has {len(values)} values, but there are {len(seeds)} seeds; give one value per seed, or set "
+            "indexes to the position of the value that each seed has, as negative samplers do"
         )
     check_ids(f"indexes of {len(seeds)} seeds with {len(values)} values of {name}", indexes, len(values))
     return values[indexes.to(values.device)]

@@ -1,5 +1,6 @@
 """Negatives have the times of the edges that they belong to, whatever draws them and whatever samples around them."""
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -58,7 +59,7 @@ def twice(pipe: gf.Datapipe, graph: gf.SamplingGraph, ratio: float) -> gf.Datapi
     return binary(pipe, graph, ratio).sample_uniform_negative(graph, 2)
 
 
-def by_user(pipe: gf.Datapipe, graph: gf.SamplingGraph, ratio: float) -> gf.Datapipe:  # noqa: ARG001
+def by_user(pipe: gf.Datapipe, graph: gf.SamplingGraph, ratio: float) -> gf.Datapipe:
     return Interleaved(pipe, int(ratio))
 
 
@@ -71,7 +72,7 @@ NEGATIVES: dict[Any, type] = {
 }
 RATIOS = [(draw, ratio) for draw in NEGATIVES for ratio in (1, 3)] + [(draw, 0.4) for draw in (binary, twice)]
 RATIOS += [(binary, 1.5)]
-SAMPLERS = [(kind, {}) for kind in BUILDERS if issubclass(kind, gf.TemporalSampler)]
+SAMPLERS: list[tuple[Any, dict[str, Any]]] = [(kind, {}) for kind in BUILDERS if issubclass(kind, gf.TemporalSampler)]
 SAMPLERS += [(gf.TemporalNeighborSampler, options) for options in ({"strategy": "latest"}, {"disjoint": True})]
 
 
@@ -86,6 +87,10 @@ def items_of(kind: str, count: int, shape: str) -> gf.ItemSet:
         members.append(times % 3 * WINDOW // 2 + 1)
         names.append("pre_time_window")
     return gf.ItemSet(tuple(members), names=tuple(names))
+
+
+def of_type(kind: str | None, values: Any) -> Any:
+    return values if kind is None else values[kind]
 
 
 def by_rows(values: torch.Tensor, rows: torch.Tensor, indexes: torch.Tensor) -> list[list[int]]:
@@ -141,7 +146,7 @@ def test_no_row_sees_its_future_and_none_loses_its_past(sampler: Any, options: d
             pipe = draw(gf.ItemSampler(items, 4, shuffle=True), graph, ratio)
             for batch in sampler(pipe, graph, [-1], edge_timestamp_attr_name="time", **options):
                 for kind in [None] if graph is PLAIN else batch.seeds:
-                    pick = (lambda values: values) if kind is None else (lambda values, kind=kind: values[kind])
+                    pick = partial(of_type, kind)
                     assert sampled(batch, kind, pick) == expected(batch, kind, pick), (draw, ratio, kind)
 
 
@@ -168,7 +173,7 @@ def test_negatives_by_time_need_items_with_times() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(EDGES[KNOWS].T, names="seeds"), 9)
     for mode in ("binary", "triplet"):
         with pytest.raises(ValueError, match="time_name='born', but the mini-batch has no timestamp; name an item of"):
-            next(iter(pipe.sample_negative_pairs(PLAIN, mode, 1, gf.NegativeQuery(time_name="born"))))  # type: ignore[arg-type]
+            next(iter(pipe.sample_negative_pairs(PLAIN, mode, 1, gf.NegativeQuery(time_name="born"))))
 
 
 def test_pyg_data_has_the_time_of_each_negative() -> None:
@@ -177,16 +182,31 @@ def test_pyg_data_has_the_time_of_each_negative() -> None:
         items = items_of(kind or KNOWS, 7, "rows")
         source = gf.ItemSampler(items if kind is None else gf.HeteroItemSet({kind: items}), 4)
         for batch in draw(source, graph, 2).sample_neighbor(graph, [2]):
-            times, indexes = (own if kind is None else own[kind] for own in (batch.timestamp, batch.indexes))
+            times, indexes = (of_type(kind, own) for own in (batch.timestamp, batch.indexes))
             data = batch.to_pyg_data() if kind is None else batch.to_pyg_data()[tuple(kind.split(":"))]
             assert data.edge_label_time.tolist() == times[indexes].tolist()
             assert len(data.edge_label_time) == data.edge_label_index.shape[1]
 
 
+@pytest.mark.parametrize("kind", [None, LIKES])
+def test_labels_of_items_stay_and_negatives_get_zeros(kind: str | None) -> None:
+    given = torch.tensor([3, 0, 5, 4])
+    for draw, labels in product(NEGATIVES, (given, torch.stack([given, given + 1], dim=1), given / 2)):
+        items = gf.ItemSet((EDGES[kind or KNOWS].T[:4].contiguous(), labels), names=("seeds", "labels"))
+        source = gf.ItemSampler(items if kind is None else gf.HeteroItemSet({kind: items}), 4)
+        (batch,) = draw(source, PLAIN if kind is None else TYPED, 2)
+        found, seeds = of_type(kind, batch.labels), of_type(kind, batch.seeds)
+        rows = range(2, len(seeds), 3) if draw is by_user else range(4)
+        order = [3, 2, 1, 0] if draw is by_user else [0, 1, 2, 3]
+        assert found.dtype == labels.dtype
+        assert torch.equal(found[list(rows)], labels[order])
+        assert not found[[row for row in range(len(seeds)) if row not in rows]].any()
+
+
 class Turned(gf.NegativeSampler):
     """Returns as many rows as there were, in another order."""
 
-    def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Any:  # noqa: ARG002
+    def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Any:
         return seeds.flip(0), torch.zeros(len(seeds)), torch.arange(len(seeds)).flip(0)
 
 

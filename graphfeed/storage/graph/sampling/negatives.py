@@ -78,8 +78,8 @@ def sample_negative_pairs(
     timed = query.time_name is not None
     if timed and limits is None:
         raise ValueError(
-            f"query has time_name={brief(query.time_name)}, but the mini-batch has no timestamp; name an item of the item "
-            "set 'timestamp', or leave out time_name"
+            f"query has time_name={brief(query.time_name)}, but the mini-batch has no timestamp; name an item of the "
+            "item set 'timestamp', or leave out time_name"
         )
     sources, destinations = (
         Population(
