@@ -78,8 +78,8 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
         pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
-        labels = torch.cat([torch.ones(count), torch.zeros(number)])
-        indexes = torch.cat([torch.arange(count), positives])
+        labels = torch.cat([torch.ones(count, device="cpu"), torch.zeros(number, device="cpu")])
+        indexes = torch.cat([torch.arange(count, device="cpu"), positives])
         return torch.cat([seeds, pairs.to(seeds.dtype)]), labels, indexes
 
 

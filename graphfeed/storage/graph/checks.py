@@ -66,7 +66,7 @@ def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
             # Without ids of their own, edges have their positions.
             found = own + start if ids is None else ids[part] if own is None else ids[part][own]
             highest = max(highest, int(found.max())) if len(found) else highest
-        return (torch.tensor([highest]),)
+        return (torch.tensor([highest], device="cpu"),)
 
     (highest,) = graph.cached(f"highest edge id of {edge_type}", (ids, types), find_highest, whole=False)
     return int(highest) + 1
