@@ -23,7 +23,7 @@ from graphfeed.loader.options import (
     with_known_options,
     without_auto,
 )
-from graphfeed.loader.plan import make_plan
+from graphfeed.loader.plan import RULES, Rule, make_plan
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import (
     Progress,
@@ -95,6 +95,8 @@ class DataLoader(Generic[Batch]):
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
         progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.
+        rules: The rules that turn the pipeline into the plan, in order: `graphfeed.loader.RULES`, or the same with your
+            own rules added. Each takes a pipeline and the options, and returns a pipeline.
         servers: The addresses of sampling servers (`graphfeed.distributed.SamplingServer`), which take the place of
             workers and must have the same pipeline and data. Then `num_workers` says how many mini-batches are asked
             for at once, by default 4 for each server. A server that needs longer than `timeout` counts as lost, and
@@ -135,6 +137,7 @@ class DataLoader(Generic[Batch]):
         observer: Observer | None = None,
         profile: bool = False,
         progress: bool = False,
+        rules: Sequence[Rule] = RULES,
         servers: Sequence[str] = (),
         token: str | None = None,
         tls_root_certs: bytes | None = None,
@@ -155,7 +158,7 @@ class DataLoader(Generic[Batch]):
         self._options = LoaderOptions(
             num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, memory
         )
-        self.plan = make_plan(datapipe, self._options)
+        self.plan = make_plan(datapipe, self._options, rules)
         self.num_workers = num_workers
         self.worker = worker
         self.timeout = timeout

@@ -72,7 +72,8 @@ def as_pipeline(datapipe: object) -> Datapipe[Any]:
 def without_auto(num_workers: Any) -> int | None:
     """Return the number of workers, None for `"auto"` with a DeprecationWarning: 0.1.0 measured some mini-batches."""
     if not isinstance(num_workers, str) or num_workers != "auto":
-        return num_workers
+        given: int | None = num_workers
+        return given
     warnings.warn(
         "num_workers='auto' is deprecated and means None; print what loader.profile() measures to see how many workers "
         "are best",

@@ -60,10 +60,15 @@ def decides_itself(stage: Datapipe) -> bool:
     return asks and stage.runs_in is Placement.AUTO and device_of(stage) is None
 
 
-def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Any thread may read the features, so worker threads fetch them too; nothing is copied between processes."""
-    if options.num_workers == 0 or not options.in_threads:
+def fetch_in_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Workers can read the features, so they fetch them too."""
+    if options.num_workers == 0:
         return pipe
+    return fetch_in_threads(pipe, options) if options.in_threads else fetch_in_processes(pipe)
+
+
+def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Move each fetch that any thread can do in front of the cut."""
 
     def allow(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, ReadsFeatures) or not decides_itself(stage):
@@ -77,10 +82,8 @@ def fetches_in_windows(stage: Datapipe, options: LoaderOptions) -> bool:
     return options.window != 0 and isinstance(stage, FetchesKnownRows) and bool(slow_sources(stage, options.window))
 
 
-def fetch_in_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Worker processes run stages behind the fetch, so they fetch too; the features lie in memory that all share."""
-    if options.num_workers == 0 or options.in_threads:
-        return pipe
+def fetch_in_processes(pipe: Datapipe) -> Datapipe:
+    """Move a fetch in front of the cut where the features are in shared memory and a stage computes after the fetch."""
 
     # Where nothing follows the fetch, the threads of `fetch_beside_processes` do it, which saves a copy of the rows.
     @cache  # a stage is tried by pickling it

@@ -1,6 +1,6 @@
 """What happens to a pipeline, in order: the rules, and the plan they make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,7 @@ from graphfeed.loader.explain import describe_in_line, describe_plan, describe_r
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
-    fetch_in_processes,
-    fetch_in_threads,
+    fetch_in_workers,
     make_on_servers,
     pass_idle_copies,
     shard_items,
@@ -19,17 +18,17 @@ from graphfeed.loader.placement_rules import (
 from graphfeed.loader.profile import Summary
 from graphfeed.loader.rules import (
     LoaderOptions,
+    check_workers,
     cooperate,
     copy_on_stream,
     overlap_feature_fetch,
     overlap_graph_fetch,
     pin_before_copy,
-    prefetch_before_copy,
-    prefetch_main_stages,
     prefetch_on_stream,
-    refuse_idle_workers,
+    run_main_stages_ahead,
 )
 from graphfeed.loader.window_rules import fetch_in_windows, sample_together
+from graphfeed.ops.arguments import brief
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
@@ -37,11 +36,9 @@ Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 # which copies workers reach, and both decide where the cut falls; the cut decides what can run ahead of the copy. A
 # copy needs no stream of its own if fetching behind it has one. Pinned memory helps only a copy on a stream.
 RULES: tuple[Rule, ...] = (
-    refuse_idle_workers,
     cooperate,
     shard_items,
-    fetch_in_threads,
-    fetch_in_processes,
+    fetch_in_workers,
     pass_idle_copies,
     cut_at_main_stages,
     make_on_servers,
@@ -53,8 +50,7 @@ RULES: tuple[Rule, ...] = (
     prefetch_on_stream,
     copy_on_stream,
     pin_before_copy,
-    prefetch_before_copy,
-    prefetch_main_stages,
+    run_main_stages_ahead,
 )
 
 
@@ -86,10 +82,14 @@ class Plan:
         return describe_in_line(self.running)
 
 
-def make_plan(pipe: Datapipe[Any], options: LoaderOptions) -> Plan:
+def make_plan(pipe: Datapipe[Any], options: LoaderOptions, rules: Sequence[Rule] = RULES) -> Plan:
     """Apply the rules to a copy of a pipeline; starts nothing, touches no device."""
+    check_workers(pipe, options)
+    given: object = rules
+    if not isinstance(given, Sequence) or not all(map(callable, given)):
+        raise TypeError(f"rules must be a sequence of functions of a pipeline and options, but is {brief(rules)}")
     running, applied = assign_streams(pipe), []
-    for rule in RULES:
+    for rule in rules:
         result = rule(running, options)
         if result is not running:
             applied.append(rule)

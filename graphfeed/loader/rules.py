@@ -123,11 +123,11 @@ def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe
     return None
 
 
-def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Mini-batches that are sampled on a device are sampled in the main process, so workers are a ValueError."""
+def check_workers(pipe: Datapipe, options: LoaderOptions) -> None:
+    """Raise if there are workers, but mini-batches are sampled on a device and so in the main process."""
     sampled = sampled_on_device(pipe)
     if sampled is None or options.num_workers == 0:
-        return pipe
+        return
     device, stage = sampled
     raise ValueError(
         f"num_workers is {options.num_workers}, but copy_to({str(device)!r}) comes before {type(stage).__name__}: "
@@ -218,30 +218,23 @@ def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa
     )
 
 
-def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """The main-process stages before the copy run ahead in a thread."""
+def run_main_stages_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """The main-process stages run ahead of the copy, or of the loop, in a thread."""
     if options.num_workers == 0:
         return pipe
+
+    def is_ahead(stage: Datapipe) -> bool:
+        # Workers run ahead already; a thread in between would only pass mini-batches on.
+        return isinstance(stage, (InWorkers, InThreads))
+
+    def ahead(stage: Datapipe) -> Prefetch:
+        return Prefetch(stage, options.prefetch_factor, OUTER_WAIT_FACTOR * options.timeout_seconds)
 
     def prefetch(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not moves(stage) or device_of(stage) is not None:
             return stage
-        # Workers run ahead already; a thread in between would only pass mini-batches on.
-        if isinstance(stage.datapipe, (InWorkers, InThreads)):
-            return stage
-        return stage.changed(datapipe=ahead(stage.datapipe, options))
+        return stage if is_ahead(stage.datapipe) else stage.changed(datapipe=ahead(stage.datapipe))
 
-    return pipe.rewrite(prefetch)
-
-
-def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """The main-process stages run ahead of the loop in a thread, so that they overlap with the user's step."""
-    ready = isinstance(pipe, (InWorkers, InThreads)) or moves(pipe)
+    pipe = pipe.rewrite(prefetch)
     # On a device they would use the thread's stream rather than the caller's.
-    if options.num_workers == 0 or ready or device_of(pipe) is not None:
-        return pipe
-    return ahead(pipe, options)
-
-
-def ahead(pipe: Datapipe, options: LoaderOptions) -> Prefetch:
-    return Prefetch(pipe, options.prefetch_factor, OUTER_WAIT_FACTOR * options.timeout_seconds)
+    return pipe if is_ahead(pipe) or moves(pipe) or device_of(pipe) is not None else ahead(pipe)

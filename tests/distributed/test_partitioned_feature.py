@@ -266,7 +266,7 @@ def test_a_store_that_reads_in_its_own_way_is_left_to_threads() -> None:
         return gf.DataLoader(own, 2, window=4).explain()
 
     for text in in_threads(2, work):
-        assert "fetch_in_threads" in text
+        assert "fetch_in_workers" in text
         assert "fetch_in_windows" not in text
 
 

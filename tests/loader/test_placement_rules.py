@@ -10,7 +10,7 @@ import graphfeed as gf
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
-    fetch_in_processes,
+    fetch_in_workers,
     pass_idle_copies,
 )
 from graphfeed.loader.plan import make_plan
@@ -46,7 +46,7 @@ def fetched(**options: Any) -> gf.Datapipe:
 def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
     behind = Work(ReadsShared(Work(seeds()), answer=True))
     assert in_workers(behind, PROCESSES) == ["Work", "ReadsShared", "Work"]
-    assert "Worker processes run stages behind the fetch" in make_plan(behind, PROCESSES).explain()
+    assert "fetch_in_workers" in make_plan(behind, PROCESSES).explain()
     twice = Work(ReadsShared(behind, answer=True))
     assert in_workers(twice, PROCESSES) == ["Work", "ReadsShared", "Work", "ReadsShared", "Work"]
     assert in_workers(Work(fetched().copy_to("cpu")), PROCESSES) == ["Work", "ReadsShared", "CopyTo", "Work"]
@@ -69,7 +69,7 @@ ELSE = [
 
 def test_else_the_main_process_fetches_beside_processes() -> None:
     for pipe in ELSE:
-        assert fetch_in_processes(pipe, PROCESSES) is pipe
+        assert fetch_in_workers(pipe, PROCESSES) is pipe
         assert in_workers(pipe, PROCESSES) == ["Work"], pipe
 
 

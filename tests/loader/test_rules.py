@@ -60,7 +60,7 @@ def test_a_rule_says_what_it_does_in_one_line_and_leaves_the_user_s_pipeline_as_
 
 def test_applied_rules_are_those_that_changed_something_in_their_order() -> None:
     plan = make_plan(pipelines.homogeneous(), THREADS)
-    assert [rule.__name__ for rule in plan.applied] == ["shard_items", "fetch_in_threads", "cut_at_main_stages"]
+    assert [rule.__name__ for rule in plan.applied] == ["shard_items", "fetch_in_workers", "cut_at_main_stages"]
     assert [rule for rule in RULES if rule in plan.applied] == list(plan.applied)
     assert make_plan(pipelines.homogeneous(), LoaderOptions(num_workers=0)).applied == ()
 
