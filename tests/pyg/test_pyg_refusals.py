@@ -316,6 +316,7 @@ OF_SAMPLERS: list[Refusal] = [
     (lambda: list(gf.IterableSource([IDS]).to_pyg_data()), TypeError, r"to_pyg_data\(\) needs mini-batches, but a T"),
 ]
 draw: Any = pyg.ImbalancedSampler
+WEIGHTED = torch.utils.data.WeightedRandomSampler([1.0] * 9, 3)
 OF_LABELS: list[Refusal] = [
     (lambda: draw(ONES), TypeError, "whole numbers, one class each, but are torch.float32"),
     (lambda: draw(IDS - 1), ValueError, "a label is -1"),
@@ -324,6 +325,17 @@ OF_LABELS: list[Refusal] = [
     (lambda: draw(PYG.HeteroData()), TypeError, "give its labels"),
     (lambda: draw([PYG.Data(x=ONES)]), TypeError, "graphs with y"),
     (lambda: draw(IDS, num_samples=0), ValueError, "num_samples must be"),
+    (lambda: draw(IDS, EACH > 0), ValueError, "input_nodes of ImbalancedSampler must be ids, .* or a mask of 3 labels"),
+    (lambda: draw(IDS, ONES), ValueError, "input_nodes of ImbalancedSampler must be ids"),
+    (lambda: draw(IDS, IDS + 1), ValueError, "ImbalancedSampler must lie in 0 .. 2, as there are 3 labels, but hold"),
+    (lambda: draw(IDS, IDS - 1), ValueError, "but hold -1 .. 1"),
+    (lambda: nodes(data(), IDS, sampler=draw(IDS[:2])), ValueError, "is a ImbalancedSampler of 2 seeds, but .* has 3"),
+    (lambda: nodes(data(), IDS, sampler=draw(data().y, IDS + 1)), ValueError, "ImbalancedSampler of other seeds than"),
+    (
+        lambda: nodes(data(), IDS, sampler=WEIGHTED),
+        ValueError,
+        "a WeightedRandomSampler of 9 seeds, but the loader has",
+    ),
 ]
 
 

@@ -26,7 +26,8 @@ class ImbalancedSampler(Sampler[int]):
         num_samples: How many positions an epoch has; None: as many as there are labels.
 
     Raises:
-        ValueError: A label below 0, another number of labels than nodes, or none to draw from.
+        ValueError: A label below 0, another number of labels than nodes, none to draw from, or `input_nodes` that are
+            no mask or ids of these nodes.
 
     Example:
         >>> positions = list(ImbalancedSampler(torch.tensor([0, 0, 0, 0, 1]), num_samples=1000))
@@ -34,11 +35,15 @@ class ImbalancedSampler(Sampler[int]):
         True
     """
 
+    nodes: torch.Tensor | None = None
+    """The seeds, whose positions are drawn; None: all."""
+
     @checked
     def __init__(self, dataset: Any, input_nodes: Any = None, num_samples: int | None = None) -> None:
         labels = read_labels(dataset)
         if input_nodes is not None and (isinstance(dataset, torch.Tensor) or hasattr(dataset, "node_stores")):
-            labels = labels[as_tensor("input_nodes", input_nodes).cpu()]
+            self.nodes = read_nodes(input_nodes, len(labels))
+            labels = labels[self.nodes]
         if labels.dtype.is_floating_point or labels.dtype.is_complex:
             raise TypeError(
                 f"labels must be whole numbers, one class each, but are {labels.dtype}; convert with .long()"
@@ -51,7 +56,7 @@ class ImbalancedSampler(Sampler[int]):
         count = len(labels) if num_samples is None else num_samples
         if type(count) is not int or count < 1:
             raise ValueError(f"num_samples must be a whole number of 1 or more, but is {brief(num_samples)}")
-        self.num_samples = count
+        self.num_samples, self.num_labels = count, len(labels)
         self._members = torch.argsort(labels, stable=True)
         sizes = labels.bincount()  # a class without members is none to draw
         self._starts, self._sizes = (part[sizes > 0] for part in (sizes.cumsum(0) - sizes, sizes))
@@ -64,6 +69,24 @@ class ImbalancedSampler(Sampler[int]):
         within = torch.randint(BITS, (self.num_samples,), device="cpu") % self._sizes[classes]
         positions: list[int] = self._members[self._starts[classes] + within].tolist()
         return iter(positions)
+
+
+def read_nodes(given: Any, count: int) -> torch.Tensor:
+    """Return seeds as ids, or raise if they are not of so many nodes."""
+    nodes = as_tensor("input_nodes of ImbalancedSampler", given).cpu()
+    if nodes.dtype == torch.bool and nodes.shape == (count,):
+        return nodes.nonzero().squeeze(1)
+    if nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
+        raise ValueError(
+            f"input_nodes of ImbalancedSampler must be ids, shape (N,), or a mask of {count} labels, but is "
+            f"{brief(given)}; give those of the loader"
+        )
+    if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
+        raise ValueError(
+            f"input_nodes of ImbalancedSampler must lie in 0 .. {count - 1}, as there are {count} labels, but hold "
+            f"{int(nodes.min())} .. {int(nodes.max())}"
+        )
+    return nodes.long()
 
 
 def read_labels(dataset: Any) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 import torch
+from torch.utils.data import WeightedRandomSampler
 
 from graphfeed.datapipes import Datapipe, ItemSampler, Transform
 from graphfeed.datapipes.pipeline import Placement, find
@@ -126,6 +127,7 @@ class TorchOptions:
             pipe = ItemSampler(items, self.batch_size, drop_last=self.drop_last, shuffle=bool(self.shuffle))
         else:
             size = None if self.sampler is None else self.batch_size
+            check_sampler(self.sampler, items)
             order = self.batch_sampler if self.sampler is None else self.sampler
             pipe = OrderedItemSampler(items, self.batch_size, drop_last=self.drop_last, order=order, size=size)
         return pipe if self.worker_init_fn is None else InitWorker(pipe, self.worker_init_fn)
@@ -152,6 +154,22 @@ class TorchOptions:
             "prefetch_factor": 2 if self.prefetch_factor is None else self.prefetch_factor,
             "timeout": self.timeout or 600.0,
         }
+
+
+def check_sampler(sampler: Any, items: ItemSet | HeteroItemSet) -> None:
+    """Raise if a sampler draws by labels or weights, and these are not those of the seeds."""
+    # An `ImbalancedSampler`, here or PyG's, which is a `WeightedRandomSampler`.
+    known, nodes = getattr(sampler, "num_labels", None), getattr(sampler, "nodes", None)
+    known = len(sampler.weights) if isinstance(sampler, WeightedRandomSampler) else known
+    name = f"sampler is a {type(sampler).__name__}"
+    if known is not None and known != len(items):
+        raise ValueError(f"{name} of {known} seeds, but the loader has {len(items)}; give both the same input_nodes")
+    sets = [items] if isinstance(items, ItemSet) else list(items.by_type.values())
+    seeds = sets[0].members[0]
+    if nodes is not None and isinstance(seeds, torch.Tensor) and len(sets) == 1 and not torch.equal(seeds, nodes):
+        raise ValueError(
+            f"{name} of other seeds than the loader has; give both the same input_nodes, in the same order"
+        )
 
 
 def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]) -> TorchOptions:
