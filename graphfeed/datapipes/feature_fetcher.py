@@ -15,7 +15,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, nearest
 from graphfeed.storage import Feature, FeatureStore, SamplingGraph
-from graphfeed.storage.features import StoreKey
+from graphfeed.storage.features import PYG_DIM, StoreKey
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
@@ -153,10 +153,18 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         """Return the features to fetch that the store has, by their keys."""
         return {key: self.feature_store[key] for _, key in self.requests() if key in self.feature_store}
 
+    @cached_property
+    def dims(self) -> dict[StoreKey, int] | None:
+        """The dimensions that `MiniBatch.feature_dims` holds; None if no feature was made of PyG's data."""
+        features = [(key, feature) for key, feature in self.features().items() if isinstance(feature, Feature)]
+        return {key: feature.metadata()[PYG_DIM] for key, feature in features if PYG_DIM in feature.metadata()} or None
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if self.cooperative:
             check_alone(self)
         result = copy.copy(minibatch)
+        if self.dims:
+            result.feature_dims = {**(minibatch.feature_dims or {}), **self.dims}
         if "node" in self.wanted:
             result.node_features = self.read("node", nodes_of(minibatch))
         if "edge" in self.wanted:

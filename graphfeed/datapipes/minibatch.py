@@ -66,6 +66,8 @@ class MiniBatch:
     """The ids of seeds that are edges, by which their features are read. Negatives, behind them, have none."""
     seed_edge_features: dict[Any, torch.Tensor] | Any = field(default=None, kw_only=True)
     """A row for each of `seed_edge_ids`, by name or by (edge type, name)."""
+    feature_dims: dict[Any, int] | Any = field(default=None, kw_only=True)
+    """For `to_pyg_data`: the dimension that rows had in PyG's data, -1 if the only one, by (domain, type, name)."""
     key: Key | Any = field(default=None, kw_only=True)
     """Identifies the mini-batch; random stages draw from it."""
 
@@ -143,7 +145,7 @@ class MiniBatch:
           hops drew is there once; what one hop drew twice (`replace=True`), twice. None if nothing was sampled.
         - `n_id` has the ids of the nodes. `num_sampled_nodes` says how many are seeds, and how many each hop adds.
         - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several, and `y`, keep their
-          names.
+          names. Features of `from_pyg` keep the shape that they had in PyG's data, such as (N,) for `y`.
         - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time. Seeds
           that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
         - `input_id` is the member of the item set with that name: `torch.arange(len(ids))` tells which items these are.

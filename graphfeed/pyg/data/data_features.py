@@ -99,6 +99,9 @@ def read_features(data: Any, custom_cls: Any = None, of_edges: Collection[str] =
                         dims[owner, name] = dim
                     features[domain, owner, name] = TorchBasedFeature(rows)
                 (node_names if domain == "node" else edge_names)[owner].append(name)
+            # Of a `Batch`, where each graph begins among all nodes: a mini-batch has others.
+            if name == "ptr" and "batch" in table:
+                del empty[key][name]
             # A hole keeps the place of an attribute among the others.
             if domain is not None or name in NOT_FETCHED:
                 empty[key][name] = HOLE

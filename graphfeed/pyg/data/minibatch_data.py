@@ -9,7 +9,7 @@ import torch
 from graphfeed.datapipes import MiniBatch, spread
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.structure import join_columns, mark_first
-from graphfeed.pyg.data.data_features import join_frames
+from graphfeed.pyg.data.data_features import as_given, join_frames
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import columns_of
 
@@ -63,6 +63,15 @@ def pick(values: Any, name: Any) -> Any:
     return values.get(name) if isinstance(values, dict) else values
 
 
+def as_in_data(
+    minibatch: MiniBatch, domain: str, owner: str | None, features: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return features in the shape and under the names that PyG's data have."""
+    dims = minibatch.feature_dims or {}
+    shaped = {name: as_given(rows, dims.get((domain, owner, name), 0)) for name, rows in features.items()}
+    return rename_single(shaped, "x" if domain == "node" else "edge_attr")
+
+
 def features_of(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict[str, torch.Tensor]:
     keys = {key if isinstance(key, tuple) else (owner, key): rows for key, rows in features.items()}
     return {name: rows for (of_type, name), rows in keys.items() if of_type == owner}
@@ -89,7 +98,7 @@ def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any],
         # The rows of a hop begin with those of the one before, so what it adds is the difference.
         sizes = [0, *(len(ids) if (ids := pick(own, name)) is not None else 0 for own in (columns, *rows))]
         values["num_sampled_nodes"] = [outer - inner for inner, outer in pairwise(sizes)]
-    return rename_single(features_of(minibatch.node_features or {}, name), "x"), values
+    return as_in_data(minibatch, "node", name, features_of(minibatch.node_features or {}, name)), values
 
 
 def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
@@ -133,11 +142,13 @@ def edge_values(
     if by_hop:
         # How many edges of each hop an earlier one has.
         left_out = [len(part) and len(part) - int(part.count_nonzero()) for part in marks]
+        features = as_in_data(minibatch, "edge", edge_type, features)
         return features, {**values, "num_sampled_edges": [a - b for a, b in zip(counts, left_out, strict=True)]}
     # By source and destination, as GraphBolt has them.
     order = torch.sort(index[0] * max(map(len, indptrs)) + index[1], stable=True)[1]
     values = {"edge_index": index[:, order], "e_id": edges[order] if known else None}
-    return {name: own[order] for name, own in features.items()}, values
+    sorted_rows = {name: own[order] for name, own in features.items()}
+    return as_in_data(minibatch, "edge", edge_type, sorted_rows), values
 
 
 def join(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
@@ -165,4 +176,4 @@ def edge_features(
                 "edges; put fetch_feature behind the stages that change the edges"
             )
         features[name] = join(parts, marks)
-    return rename_single(features, "edge_attr")
+    return features

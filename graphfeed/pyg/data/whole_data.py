@@ -1,5 +1,6 @@
 """PyG's `Data` and `HeteroData` as a graph with features, and back."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -7,12 +8,10 @@ import torch
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_features
 from graphfeed.pyg.data.data_graph import read_graph
-from graphfeed.pyg.data.tables import check_data, import_pyg
+from graphfeed.pyg.data.tables import check_data, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
+from graphfeed.storage.features import PYG_DIM
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, to_coo, type_name
-
-DIM = "pyg_dim"
-"""What the metadata of a feature call the dimension that its rows were."""
 
 
 @checked
@@ -22,7 +21,8 @@ def from_pyg(
     """Return the graph of a PyG `Data` or `HeteroData`, and all that it has for its nodes and edges as features.
 
     The id of an edge is its position in `edge_index`. Features share the memory of the data, under PyG's names. Those
-    of one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
+    of one dimension, such as `y`, have shape (rows, 1), and their own shape again in `to_pyg_data()` and `to_pyg`. What
+    belongs to neither nodes nor edges is left out; where that is the `ptr` of a `Batch`, a warning says so.
 
     Args:
         time_attr: The name of times of nodes or of edges, which become an attribute of the graph as well.
@@ -40,11 +40,16 @@ def from_pyg(
         (FusedCSCSamplingGraph(num_nodes=3, num_edges=2), [[5], [6], [7]])
     """
     check_data(data)
+    if any("ptr" in table and "batch" in table for table in tables_of(data).nodes.values()):
+        warnings.warn(
+            "data is a Batch, whose ptr, num_graphs and rows of graphs are left out; the feature 'batch' has each node's graph",
+            stacklevel=2,
+        )
     found = read_features(data, of_edges=() if weight_attr is None else (weight_attr,))
     features: dict[Any, Any] = {}
     for key in found.store.keys():  # noqa: SIM118
         dim = found.dims.get(key[1:])
-        features[key] = found.store[key] if dim is None else TorchBasedFeature(found.store.read(*key), {DIM: dim})
+        features[key] = found.store[key] if dim is None else TorchBasedFeature(found.store.read(*key), {PYG_DIM: dim})
     return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
 
 
@@ -103,7 +108,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         rows = features.read(domain, owner, name)
         if len(rows) != counts.get(key):
             raise ValueError(f"the {domain} feature {name!r} of {owner!r} has {len(rows)} rows, not {counts.get(key)}")
-        stores[key][name] = as_given(rows, features.metadata(domain, owner, name).get(DIM, 0))
+        stores[key][name] = as_given(rows, features.metadata(domain, owner, name).get(PYG_DIM, 0))
     return data
 
 

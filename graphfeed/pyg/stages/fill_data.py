@@ -89,7 +89,9 @@ class FillData(Transform):
         # As in PyG's loaders, None removes what data without types hold under that name.
         replaces = not (typed or self.is_subgraph)
         for node_type, table in nodes.items():
-            put(table, "batch", pick(output.batch, node_type), replaces)
+            # The graph of each node of a `Batch` is an attribute like others.
+            is_own = "batch" in self.features.node_names.get(node_type, ())
+            put(table, "batch", pick(output.batch, node_type), replaces and not is_own)
             put(table, "num_sampled_nodes", pick(output.num_sampled_nodes, node_type), replaces)
         for edge_type, table in edges.items():
             put(table, "num_sampled_edges", pick(output.num_sampled_edges, edge_type), replaces)

@@ -4,12 +4,12 @@ A feature returns rows by id, wherever they lie. The policies of caches are in `
 fetches, `FeatureFetcher`, in `graphfeed.datapipes`.
 """
 
-from graphfeed.storage.features.feature import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
+from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory
 
 __all__ = [
-    "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows", "dtype_and_shape",
-    "row_type",
+    "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
+    "dtype_and_shape", "row_type",
 ]  # fmt: skip

@@ -16,6 +16,9 @@ from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
+PYG_DIM = "pyg_dim"
+"""What the metadata of a feature call the dimension of PyG's data that its rows were, -1 if it was the only one."""
+
 
 class DeferredRead:
     """Rows that are read when they are waited for, or that are on their way already.

@@ -10,9 +10,13 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import pyg
+from graphfeed.pyg import from_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph.layer_data import edge_index
 from tests import pipelines
 from tests.digests import assert_same, digests
+from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
 
 Edge = tuple[int, int, int]
 
@@ -275,3 +279,45 @@ def test_the_stage_gives_what_the_method_gives() -> None:
         expected = digests(batch.to_pyg_data(by_hop) for batch in pipelines.heterogeneous())
         with gf.DataLoader(pipelines.heterogeneous().to_pyg_data(by_hop=by_hop), seed=0) as loader:
             assert digests(loader) == expected, by_hop
+
+
+@pytest.mark.parametrize("by_hop", [False, True])
+@pytest.mark.parametrize("typed", [False, True])
+def test_attributes_of_from_pyg_have_their_shape_in_mini_batches(*, typed: bool, by_hop: bool) -> None:
+    data = heterogeneous() if typed else homogeneous()
+    store, kind = (data["user"], data["user", "knows", "user"]) if typed else (data, data)
+    kind.edge_time = torch.arange(kind.num_edges)
+    kind.wide = torch.arange(2 * kind.num_edges).view(-1, 2)
+    kind.some_index = torch.arange(2 * kind.num_edges).view(2, -1)
+    graph, features = from_pyg(data)
+    items = gf.ItemSet(torch.arange(9), names="seeds")
+    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": items}) if typed else items, 4).sample_neighbor(graph, [2, 2])
+    nodes, edges = ["x", "y", "time"], ["edge_time", "wide", "some_index"]
+    fetch: Any = ({"user": nodes}, {"user:knows:user": edges}) if typed else (nodes, edges)
+    pipe = pipe.fetch_feature(features, *fetch)
+    batches = list(gf.DataLoader(pipe, num_workers=2, worker="process", seed=0))
+    found = [batch.to_pyg_data(by_hop) for batch in batches]
+    assert list(map(values_of, pipe.to_pyg_data(by_hop))) == list(map(values_of, [b.to_pyg_data(by_hop) for b in pipe]))
+    for batch in found:
+        own, of_edges = (batch["user"], batch["user", "knows", "user"]) if typed else (batch, batch)
+        for name in nodes:
+            assert torch.equal(own[name], store[name][own.n_id])
+        for name in edges:
+            rows = kind[name][:, of_edges.e_id] if name == "some_index" else kind[name][of_edges.e_id]
+            assert torch.equal(of_edges[name], rows)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_of_a_batch_of_graphs_each_node_keeps_its_graph(*, typed: bool) -> None:
+    graphs = [heterogeneous() if typed else homogeneous() for _ in range(3)]
+    data = import_pyg("torch_geometric.data", "tests").Batch.from_data_list(graphs)
+    store = data["user"] if typed else data
+    for batch in pyg.NeighborLoader(data, [2, 2], "user" if typed else None, batch_size=50):
+        own = batch["user"] if typed else batch
+        assert torch.equal(own.batch, store.batch[own.n_id])
+        assert "ptr" not in own
+    disjoint = next(iter(pyg.NeighborLoader(data, [2], "user" if typed else None, batch_size=50, disjoint=True)))
+    assert (disjoint["user"] if typed else disjoint).batch[:50].tolist() == list(range(50))
+    with pytest.warns(UserWarning, match="data is a Batch, whose ptr, num_graphs and rows of graphs are left out; the"):
+        features = from_pyg(data)[1]
+    assert torch.equal(features.read("node", "user" if typed else None, "batch").squeeze(1), store.batch)
