@@ -156,8 +156,11 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     @cached_property
     def dims(self) -> dict[StoreKey, int] | None:
         """The dimensions that `MiniBatch.feature_dims` holds; None if no feature was made of PyG's data."""
-        features = [(key, feature) for key, feature in self.features().items() if isinstance(feature, Feature)]
-        return {key: feature.metadata()[PYG_DIM] for key, feature in features if PYG_DIM in feature.metadata()} or None
+        # A feature of another library may have none.
+        known: dict[StoreKey, dict[str, Any]] = {
+            key: getattr(feature, "metadata", dict)() for key, feature in self.features().items()
+        }
+        return {key: metadata[PYG_DIM] for key, metadata in known.items() if PYG_DIM in metadata} or None
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if self.cooperative:

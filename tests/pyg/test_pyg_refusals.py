@@ -208,6 +208,8 @@ def link_seeds(seeds: Any) -> Any:
     return list(pyg.LinkSeeds(gf.IterableSource([gf.MiniBatch(seeds=seeds)]), False, False))
 
 
+TWO: Any = {KIND: None, KNOWS: None}
+BACK = ("item", "liked_by", "user")
 TRIPLETS: dict[str, Any] = {"neg_sampling": "triplet", "edge_label": EACH}
 WEIGHTS = pyg.NegativeSampling("binary", 1, src_weight=torch.ones(5))
 Negatives: Any = pyg.NegativeSampling
@@ -231,7 +233,24 @@ OF_EDGES: list[Refusal] = [
     (lambda: Negatives("binary", 0), ValueError, "amount must be more than 0"),
     (lambda: Negatives("triplet", 1.5), ValueError, "whole number"),
     (lambda: link_seeds(IDS), ValueError, "must be edges, shape"),
-    (lambda: link_seeds({"a:b:c": PAIRS, "a:d:c": PAIRS}), ValueError, "must be edges of one type"),
+    (lambda: links(data(), {KIND: None}), ValueError, "is a dict by edge type, but data has no types"),
+    (lambda: links(typed(), {}), ValueError, "edge_label_index has no edge type"),
+    (lambda: links(typed(), {("a", "b", "c"): None}), ValueError, "has the edge type"),
+    (lambda: links(typed(), {KIND: None, ("user", "item"): None}), ValueError, "edge type 'user:likes:item' twice"),
+    (lambda: links(typed(), TWO, edge_label=EACH), ValueError, "edge_label must be a dict with the edge types of edge"),
+    (
+        lambda: links(typed(), TWO, edge_label_time={KIND: IDS}, time_attr="time"),
+        ValueError,
+        "edge_label_time must be a",
+    ),
+    (lambda: links(typed(), TWO, input_id={KIND: IDS, KNOWS: IDS}), ValueError, "input_id must have 120 values"),
+    (lambda: links(typed(), TWO, exclude_seed_edges=BACK), ValueError, "but seeds have several types; give a dict by"),
+    (
+        lambda: links(typed(), TWO, exclude_seed_edges={KIND: BACK}),
+        ValueError,
+        "a dict with the edge types of the seed",
+    ),
+    (lambda: pyg.LinkLoader(typed(), Drawn(), TWO), TypeError, "link_sampler is a Drawn, which samples around edges"),
     (lambda: links(typed(), KIND, exclude_seed_edges="reverse"), ValueError, "must be True, .*, or, as the seeds are"),
     (lambda: links(typed(), KIND, exclude_seed_edges=KIND), ValueError, "is no edge type from 'item' to 'user'"),
     (lambda: links(typed(), KIND, exclude_seed_edges=7), ValueError, "must be True, 'reverse' or False"),

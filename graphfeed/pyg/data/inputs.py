@@ -14,7 +14,7 @@ from graphfeed.pyg.data.data_graph import edges_of
 from graphfeed.pyg.data.store_data import EdgeType, end_types, plain_index
 from graphfeed.pyg.data.tables import Tables, tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
-from graphfeed.storage.graph import NegativeQuery, NodeWeights, type_name
+from graphfeed.storage.graph import NegativeQuery, NodeWeights, etype_str_to_tuple, type_name
 
 
 @checked
@@ -108,6 +108,12 @@ class Seeds(NamedTuple):
     items: ItemSet | HeteroItemSet
     input_type: Any
     """The node type or the edge type; None if there are no types, or seeds of several."""
+
+    @property
+    def edge_types(self) -> tuple[Any, ...]:
+        """The edge types of seeds that are edges; None alone if there are no types."""
+        by_type = self.items.by_type if isinstance(self.items, HeteroItemSet) else ()
+        return tuple(map(etype_str_to_tuple, by_type)) or (None,)
 
 
 def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
@@ -209,11 +215,11 @@ class InputEdges(NamedTuple):
     """The seed edges that a user gives to a loader, with their labels, times and ids."""
 
     index: Any = None
-    """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these); without, the type may be
-    None."""
-    labels: torch.Tensor | None = None
-    times: torch.Tensor | None = None
-    ids: torch.Tensor | None = None
+    """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these), or a dict of these by
+    edge type; without, the type may be None. What follows is by edge type where this is a dict."""
+    labels: Any = None
+    times: Any = None
+    ids: Any = None
     """What is reported of each seed in place of its position."""
     window: Any = None
     """How far back from its time each seed may look."""
@@ -226,6 +232,8 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     none. Seeds must have a type for data with types.
     """
     data = tables_of(data)
+    if isinstance(given.index, Mapping):
+        return read_edges_by_type(data, given, negatives)
     edge_type, index, labels = None, given.index, given.labels
     if data.typed:
         edge_type, index = split_edge_type(data, index)
@@ -257,6 +265,47 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     members = {"labels": ("edge_label", labels), "timestamp": ("edge_label_time", given.times)}
     items = seed_items(seeds, given.ids, members, given.window)
     return Seeds(items if edge_type is None else HeteroItemSet({type_name(edge_type): items}), edge_type)
+
+
+def read_edges_by_type(data: Tables, given: InputEdges, negatives: NegativeSampling | None) -> Seeds:
+    if not data.typed or not given.index:
+        has = "has no edge type" if data.typed else "is a dict by edge type, but data has no types"
+        raise ValueError(f"edge_label_index {has}; give at least one edge, shape (2, N)")
+    values = given._asdict()
+    for field, argument in (("labels", "edge_label"), ("times", "edge_label_time"), ("ids", "input_id")):
+        check_by_type(argument, values[field], given.index)
+    if isinstance(given.window, Mapping):
+        check_by_type("time_window", given.window, given.index)
+    by_field = {field: by_name(own) if isinstance(own, Mapping) else {} for field, own in values.items()}
+    labels = {name: as_tensor("edge_label", own) for name, own in by_field["labels"].items()}
+    if negatives is not None and any(own.numel() and bool(own.min() == 0) for own in labels.values()):
+        # Those of all types or of none are raised, so that a label means the same in each.
+        by_field["labels"] = {name: own + 1 for name, own in labels.items()}
+    items: dict[str, ItemSet] = {}
+    for name, index in by_field["index"].items():
+        own = InputEdges(
+            (tuple(name.split(":")), index), *(by_field[field].get(name) for field in ("labels", "times", "ids"))
+        )
+        window = by_field["window"].get(name, None if isinstance(given.window, Mapping) else given.window)
+        read: Any = read_input_edges(data, own._replace(window=window), negatives)
+        if (found := type_name(read.input_type)) in items:
+            raise ValueError(f"edge_label_index has the edge type {found!r} twice; give its edges in one tensor")
+        items |= read.items.by_type
+    return Seeds(HeteroItemSet(items), read.input_type if len(items) == 1 else None)
+
+
+def by_name(values: Mapping[Any, Any]) -> dict[str, Any]:
+    # As a tuple, an edge type may be given in part.
+    return {of if isinstance(of, str) else ":".join(map(str, of)): value for of, value in values.items()}
+
+
+def check_by_type(argument: str, values: Any, index: Mapping[Any, Any]) -> None:
+    """Raise unless a value is given for each edge type of the seeds, or for none."""
+    names = list(by_name(index))
+    if values is not None and (not isinstance(values, Mapping) or set(by_name(values)) != set(names)):
+        raise ValueError(
+            f"{argument} must be a dict with the edge types of edge_label_index, {brief(names)}, but is {brief(values)}"
+        )
 
 
 def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:

@@ -42,7 +42,8 @@ def from_pyg(
     check_data(data)
     if any("ptr" in table and "batch" in table for table in tables_of(data).nodes.values()):
         warnings.warn(
-            "data is a Batch, whose ptr, num_graphs and rows of graphs are left out; the feature 'batch' has each node's graph",
+            "data is a Batch, whose ptr, num_graphs and rows of graphs are left out; the feature 'batch' has the graph "
+            "of each node",
             stacklevel=2,
         )
     found = read_features(data, of_edges=() if weight_attr is None else (weight_attr,))

@@ -1,6 +1,6 @@
 """PyG's loaders of edges: mini-batches around their ends, by any sampler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputEdges, NegativeSampling, read_input_edges
 from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith
-from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusion
+from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusions
 
 
 class LinkLoader(PyGLoader):
@@ -27,14 +27,16 @@ class LinkLoader(PyGLoader):
 
     Args:
         edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
-            either of these; without, the tuple's type is None.
+            either of these, or, unlike in PyG, a dict of these by edge type; without, the tuple's type is None. With a
+            dict, what else is given for each seed is one as well, a mini-batch has seeds of all types in turn, and what
+            it says of them, triplets included, is in the store of their edge type.
         edge_label: The label of each seed. With binary negatives, labels whose least is 0 are raised by one.
         edge_label_time: The time of each seed.
         neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
         neg_sampling_ratio: The amount of binary negatives.
         kwargs: See `NodeLoader`, as for the arguments that are not listed here. Also `exclude_seed_edges`: True removes
             sampled edges that join the two ends of a seed of the mini-batch, "reverse" or an edge type those of the
-            other direction too (`ExtraOptions`).
+            other direction too (`ExtraOptions`); or a dict of these by edge type.
     """
 
     @checked
@@ -43,15 +45,15 @@ class LinkLoader(PyGLoader):
         data: Any,
         link_sampler: Any,
         edge_label_index: Any = None,
-        edge_label: torch.Tensor | None = None,
-        edge_label_time: torch.Tensor | None = None,
+        edge_label: torch.Tensor | Mapping[Any, torch.Tensor] | None = None,
+        edge_label_time: torch.Tensor | Mapping[Any, torch.Tensor] | None = None,
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         filter_per_worker: bool | None = None,
         custom_cls: Any = None,
-        input_id: torch.Tensor | None = None,
+        input_id: torch.Tensor | Mapping[Any, torch.Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
         more = ExtraOptions.take(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
@@ -63,14 +65,20 @@ class LinkLoader(PyGLoader):
         edges = read_input_edges(data, given, negatives)
         pipe = options.source(edges.items)
         neighborhoods = getattr(link_sampler, "neighborhoods", None)
+        several = edges.edge_types if len(edges.edge_types) > 1 else ()
+        if neighborhoods is None and several:
+            raise TypeError(
+                f"link_sampler is a {type(link_sampler).__name__}, which samples around edges of one type, but "
+                f"edge_label_index has {len(several)}; give one, or a NeighborSampler of graphfeed.pyg"
+            )
         if neighborhoods is None:
             pipe = SampleWith(pipe, link_sampler, edges.input_type, of_edges=True, negatives=negatives)
         else:
-            pipe = neighborhoods.append_links_to(pipe, negatives)
+            pipe = neighborhoods.append_links_to(pipe, negatives, several)
         time_name = None if neighborhoods is None else neighborhoods.edge_time
-        excluded = read_exclusion(more.exclude_seed_edges, data, edges.input_type, time_name)
+        excluded = read_exclusions(more.exclude_seed_edges, data, edges.edge_types, time_name)
         if excluded:
-            pipe = exclude_after(pipe, edges.input_type, excluded)
+            pipe = exclude_after(pipe, excluded)
         self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
@@ -100,8 +108,8 @@ class LinkNeighborLoader(LinkLoader):
         data: Any,
         num_neighbors: Any,
         edge_label_index: Any = None,
-        edge_label: torch.Tensor | None = None,
-        edge_label_time: torch.Tensor | None = None,
+        edge_label: torch.Tensor | Mapping[Any, torch.Tensor] | None = None,
+        edge_label_time: torch.Tensor | Mapping[Any, torch.Tensor] | None = None,
         replace: bool = False,
         subgraph_type: Any = "directional",
         disjoint: bool = False,

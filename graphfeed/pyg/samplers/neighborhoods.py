@@ -8,6 +8,7 @@ from graphfeed.datapipes import Datapipe
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.inputs import NegativeSampling
+from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampler_output import JoinedNeighborSampler, JoinedTemporalSampler, ToSamplerOutput
 from graphfeed.pyg.stages.seed_links import LinkSeeds
@@ -120,14 +121,22 @@ class Neighborhoods:
         has_hops = self.given.num_hops > 0
         return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward, has_hops)
 
-    def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
-        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+    def append_links_to(
+        self, pipe: Datapipe, negatives: NegativeSampling | None, edge_types: tuple[EdgeType, ...] = ()
+    ) -> Datapipe:
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample.
+
+        Args:
+            pipe: Gives mini-batches whose seeds are edges.
+            negatives: Which negatives are drawn; None: none.
+            edge_types: The types of the seeds, where they are several.
+        """
         if negatives is not None:
             self.check_negatives(negatives)
             query = negatives.query(self.node_time)
             pipe = pipe.sample_negative_pairs(self.graph, negatives.mode, negatives.amount, query)
         triplets = negatives is not None and negatives.is_triplet()
-        return self.append_to(LinkSeeds(pipe, self.is_disjoint, triplets))
+        return self.append_to(LinkSeeds(pipe, self.is_disjoint, triplets, edge_types))
 
     def check_negatives(self, negatives: NegativeSampling) -> None:
         """Raise if negatives depend on the direction of edges, and the graph has them the other way around."""

@@ -1,6 +1,7 @@
 """Seeds that are edges: what is sampled around their ends, and the edges that would tell of them."""
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,63 +21,125 @@ from graphfeed.pyg.stages.sampler_output import (
     to_bidirectional,
 )
 from graphfeed.storage import Feature, TorchBasedFeature
-from graphfeed.storage.graph import etype_str_to_tuple
+from graphfeed.storage.graph import by_type_name, etype_str_to_tuple, from_type_dict, to_type_dict, type_name
 
 
 class LinkSeeds(Transform):
     """Turns edges, with the negatives behind them, into the nodes that they join.
 
     The nodes are taken once each and sorted, as in PyG. Where each seed has nodes of its own, they stay as they are:
-    all sources, then all destinations; a positive and its negatives have one tree. `indexes` say to which positive each
-    pair belongs; without them, all pairs are positives.
+    all sources, then all destinations, one edge type after the other; a positive and its negatives have one tree.
+    `indexes` say to which positive each pair belongs; without them, all pairs are positives.
 
     Raises:
-        ValueError: When it runs: seeds that are not pairs, or of several types.
+        ValueError: When it runs: seeds that are not pairs.
     """
 
     disjoint: bool = False
     """Whether each seed has nodes of its own."""
     triplets: bool = False
     """Whether the data hold a source, a destination and negatives, rather than pairs and labels."""
+    edge_types: tuple[EdgeType, ...] = ()
+    """The edge types of the seeds, of which a mini-batch may lack some. By default, those that the mini-batch has."""
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         given: Any = minibatch.seeds
-        if isinstance(given, dict) and len(given) != 1:
-            raise ValueError(f"seeds must be edges of one type, but are of {list(given)}")
-        edge_type = etype_str_to_tuple(next(iter(given))) if isinstance(given, dict) else None
-        fields = (given, minibatch.indexes, minibatch.labels, minibatch.timestamp, minibatch.pre_time_window)
-        pairs, indexes, labels, times, windows = map(only_type, fields)
-        if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
-            raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
-        # Which positive each pair belongs to; where there are no negatives, each is one.
-        positives = torch.arange(len(pairs), device="cpu") if indexes is None else indexes
-        count = int(positives.max()) + 1 if len(positives) else 0
-        # The sources of negatives are those of their positives in a triplet.
-        ids = [pairs[: count if self.triplets else len(pairs), 0], pairs[:, 1]]
-        of_ends = [positives[: len(part)] for part in ids]
-        ends = None if edge_type is None else (edge_type[0], edge_type[2])
-        seeds, local = merge_ends(ends, ids, disjoint=self.disjoint)
-        metadata: tuple[Any, ...]
-        if self.triplets:
-            # A row for each positive; where it has one negative, no second dimension, as in PyG.
-            negatives = local[1][count:].view(-1, count).t().squeeze(1)
-            metadata = (local[0], local[1][:count], negatives, times)
-        else:
-            metadata = (torch.stack(local), labels, None if times is None else times[positives])
-        metadata = (only_type(getattr(minibatch, "input_id", None)), *metadata)
+        types = self.edge_types or (tuple(map(etype_str_to_tuple, given)) if isinstance(given, dict) else (None,))
+        ends: list[str | None] = []
+        ids: list[torch.Tensor] = []
+        trees: list[torch.Tensor] = []
+        links: dict[EdgeType | None, LinksOfType] = {}
+        first = 0
+        for edge_type in types:
+            links[edge_type] = link = LinksOfType.of(minibatch, edge_type, self.triplets)
+            ends += end_types(edge_type)
+            ids += link.ends
+            trees += [link.positives[: len(part)] + first for part in link.ends]
+            first += link.num_positives
+        seeds, positions = merge_ends(ends, ids, disjoint=self.disjoint)
+        metadata, of_seeds = {}, {}
+        for edge_type, *local in zip(links, positions[::2], positions[1::2], strict=True):
+            metadata[edge_type] = links[edge_type].metadata(local, triplets=self.triplets)
+            fields = link_fields(metadata[edge_type], edge_type, triplets=self.triplets, alone=len(types) == 1)
+            of_seeds.update(fields)
+
+        def spread(name: str) -> Any:
+            """Return a value of each seed for both of its ends."""
+            found = {edge_type: getattr(link, name) for edge_type, link in links.items()}
+            if any(values is None for values in found.values()):
+                return None
+            of_ends = [
+                values[links[own].positives[: len(part)]] for own, values in found.items() for part in links[own].ends
+            ]
+            return by_end(ends, of_ends)
+
         return SampledMiniBatch(
             seeds=seeds,
-            timestamp=None if times is None else by_end(ends, [times[part] for part in of_ends]),
-            pre_time_window=None if windows is None else by_end(ends, [windows[part] for part in of_ends]),
-            trees=by_end(ends, of_ends) if self.disjoint else None,
-            of_seeds=link_fields(metadata, edge_type, triplets=self.triplets),
-            metadata=metadata,
+            timestamp=spread("times"),
+            pre_time_window=spread("windows"),
+            trees=by_end(ends, trees) if self.disjoint else None,
+            of_seeds=of_seeds,
+            metadata=only_type(metadata),
             key=minibatch.key,
         )
 
 
-def link_fields(metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triplets: bool) -> dict[Any, dict[str, Any]]:
-    """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold."""
+class LinksOfType(NamedTuple):
+    """The seeds of one edge type, negatives too."""
+
+    ends: list[torch.Tensor]
+    """The sources and the destinations. In a triplet, the sources of negatives are those of their positives."""
+    positives: torch.Tensor
+    """Which positive each pair belongs to; where there are no negatives, each is one."""
+    num_positives: int
+    """How many there are."""
+    ids: torch.Tensor | None
+    labels: torch.Tensor | None
+    times: torch.Tensor | None
+    windows: torch.Tensor | None
+
+    @classmethod
+    def of(cls, minibatch: MiniBatch, edge_type: EdgeType | None, triplets: bool) -> "LinksOfType":
+        """Return the seeds of a mini-batch of a type; none, if it has only other types."""
+        name = type_name(edge_type)
+        pairs, indexes, labels, times, windows, ids = (
+            rows_of_type(getattr(minibatch, of, None), name) for of in MEMBERS
+        )
+        if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
+            raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
+        positives = torch.arange(len(pairs)) if indexes is None else indexes
+        count = int(positives.max()) + 1 if len(positives) else 0
+        ends = [pairs[: count if triplets else len(pairs), 0], pairs[:, 1]]
+        return cls(ends, positives, count, ids, labels, times, windows)
+
+    def metadata(self, local: list[torch.Tensor], *, triplets: bool) -> tuple[Any, ...]:
+        """Return what PyG's samplers say of seeds, in PyG's order, from the positions of both ends."""
+        if not triplets:
+            return self.ids, torch.stack(local), self.labels, None if self.times is None else self.times[self.positives]
+        # A row for each positive; where it has one negative, no second dimension, as in PyG.
+        count = self.num_positives
+        negatives = local[1][count:].view(-1, count).t().squeeze(1) if count else local[1]
+        return self.ids, local[0], local[1][:count], negatives, self.times
+
+
+MEMBERS = ("seeds", "indexes", "labels", "timestamp", "pre_time_window", "input_id")
+
+
+def rows_of_type(values: Any, name: str | None) -> Any:
+    """Return the rows of a type; no rows of one that is not there, but others are."""
+    if not isinstance(values, dict):
+        return values
+    found = values.get(name)
+    return next(iter(values.values()))[:0] if found is None and values else found
+
+
+def link_fields(
+    metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triplets: bool, alone: bool = True
+) -> dict[Any, dict[str, Any]]:
+    """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold.
+
+    Beside seeds of other edge types, all that is said of triplets is with the edge type: several may share a node type.
+    """
     # What a sampler of PyG's says of such seeds, in PyG's order.
     ids, *rest = metadata
     if not triplets:
@@ -87,36 +150,34 @@ def link_fields(metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triple
     fields: dict[Any, dict[str, Any]] = {
         edge_type: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}
     }
-    ends = end_types(edge_type)
+    ends = end_types(edge_type) if alone else (edge_type, edge_type)
     fields.setdefault(ends[0], {}).update(src_index=source, seed_time=times)
     fields.setdefault(ends[1], {}).update(dst_pos_index=positive, dst_neg_index=negative, seed_time=times)
     return fields
 
 
-def by_end(ends: tuple[str, str] | None, values: list[torch.Tensor]) -> Any:
-    """Return values of sources and of destinations by node type, the sources' first; without types, all of them."""
-    if ends is None:
-        return torch.cat(values)
-    return {ends[0]: torch.cat(values)} if ends[0] == ends[1] else dict(zip(ends, values, strict=True))
+def by_end(ends: Sequence[str | None], values: Sequence[torch.Tensor]) -> Any:
+    """Return values of sources and of destinations by node type, in their order; without types, all of them."""
+    parts: dict[str | None, list[torch.Tensor]] = {}
+    for end, part in zip(ends, values, strict=True):
+        parts.setdefault(end, []).append(part)
+    return from_type_dict({end: torch.cat(own) for end, own in parts.items()})
 
 
 def merge_ends(
-    ends: tuple[str, str] | None, ids: list[torch.Tensor], *, disjoint: bool
+    ends: Sequence[str | None], ids: Sequence[torch.Tensor], *, disjoint: bool
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Return the nodes to sample around, by type if there are types, and both ends as positions in them."""
-    counts, same = [len(part) for part in ids], ends is None or ends[0] == ends[1]
-    if disjoint:
-        # Where both ends are of one type, the destinations come behind the sources.
-        first = counts[0] if same else 0
-        return by_end(ends, ids), [
-            torch.arange(counts[0], device="cpu"),
-            torch.arange(first, first + counts[1], device="cpu"),
-        ]
-    if same:
-        nodes, positions = torch.unique(torch.cat(ids), return_inverse=True)
-        return nodes if ends is None else {ends[0]: nodes}, list(positions.split(counts))
-    merged = [torch.unique(part, return_inverse=True) for part in ids]
-    return by_end(ends, [nodes for nodes, _ in merged]), [positions for _, positions in merged]
+    """Return the nodes to sample around, by type if there are types, and each of the ends as positions in them."""
+    nodes = to_type_dict(by_end(ends, ids))
+    places = {end: torch.arange(len(part)) for end, part in nodes.items()}
+    if not disjoint:
+        for end, part in nodes.items():
+            nodes[end], places[end] = torch.unique(part, return_inverse=True)
+    starts, positions = dict.fromkeys(nodes, 0), []
+    for end, part in zip(ends, ids, strict=True):
+        positions.append(places[end][starts[end] : starts[end] + len(part)])
+        starts[end] += len(part)
+    return from_type_dict(nodes), positions
 
 
 class Excluded(NamedTuple):
@@ -128,6 +189,8 @@ class Excluded(NamedTuple):
     """Whether they lead from the second end of a seed to the first."""
     times: Feature | None = None
     """The time of each edge, if edges have times."""
+    of_seeds: EdgeType | None = None
+    """The type of the seeds."""
 
 
 class ExcludeSeedLinks(Transform):
@@ -138,8 +201,6 @@ class ExcludeSeedLinks(Transform):
     stay: they are known by then. The nodes stay, and `num_sampled_edges` counts the edges that are left.
     """
 
-    edge_type: EdgeType | None
-    """The type of the seeds; None if there are no types."""
     excluded: tuple[Excluded, ...]
     bidirectional: bool = False
     """Whether the reverse of each edge that is left is added, and those among them that join the ends are removed."""
@@ -155,10 +216,33 @@ class ExcludeSeedLinks(Transform):
 
     def removed(self, output: Any) -> Any:
         """Return a sampler's output without those edges."""
-        seeds = Pairs.of(output, self.edge_type)
         for excluded in self.excluded:
-            output = exclude(output, seeds, excluded)
+            output = exclude(output, Pairs.of(output, excluded.of_seeds), excluded)
         return output
+
+
+def read_exclusions(
+    given: Any, data: Any, edge_types: Sequence[EdgeType | None], time_name: str | None
+) -> tuple[Excluded, ...]:
+    """Return which edges are removed for seeds of some types, by `exclude_seed_edges`: one for all, or a dict."""
+    if isinstance(given, Mapping):
+        by_type, names = by_type_name(given), [type_name(edge_type) for edge_type in edge_types]
+        if set(by_type) != set(names):
+            raise ValueError(
+                f"exclude_seed_edges must be a dict with the edge types of the seeds, {brief(names)}, but has "
+                f"{brief(list(by_type))}; give each True, the type of its reverse edges, or False"
+            )
+    elif len(edge_types) > 1 and isinstance(given, (tuple, list)):
+        raise ValueError(
+            f"exclude_seed_edges is {brief(given)}, but seeds have several types; give a dict by edge type"
+        )
+    else:
+        by_type = dict.fromkeys(map(type_name, edge_types), given)
+    return tuple(
+        excluded
+        for edge_type in edge_types
+        for excluded in read_exclusion(by_type[type_name(edge_type)], data, edge_type, time_name)
+    )
 
 
 def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name: str | None) -> tuple[Excluded, ...]:
@@ -167,7 +251,7 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
     if given is None or given is False:
         return ()
     # Edges to predict may be of a type that the data have none of.
-    wanted = [Excluded(edge_type)] if edge_type in tables.edges else []
+    wanted = [Excluded(edge_type, of_seeds=edge_type)] if edge_type in tables.edges else []
     if isinstance(given, str) and given == "reverse" and (edge_type is None or edge_type[0] == edge_type[2]):
         wanted += [own._replace(flipped=True) for own in wanted]
     elif edge_type is not None and isinstance(given, (tuple, list)):
@@ -177,7 +261,7 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
                 f"exclude_seed_edges is {brief(given)}, which is no edge type from {edge_type[2]!r} to "
                 f"{edge_type[0]!r}; data has {list(tables.edges)}"
             )
-        wanted.append(Excluded(reverse, flipped=True))
+        wanted.append(Excluded(reverse, flipped=True, of_seeds=edge_type))
     elif given is not True:
         hint = "" if edge_type is None else f" or, as the seeds are {edge_type}, the type of their reverse edges"
         raise ValueError(f"exclude_seed_edges must be True, 'reverse' or False,{hint} but is {brief(given)}")
@@ -191,11 +275,11 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
     return tuple(wanted)
 
 
-def exclude_after(pipe: Datapipe, edge_type: EdgeType | None, excluded: tuple[Excluded, ...]) -> Datapipe:
+def exclude_after(pipe: Datapipe, excluded: tuple[Excluded, ...]) -> Datapipe:
     """Return a pipeline of a sampler's outputs with a stage behind it that removes edges."""
     # In a bidirectional subgraph, the reverse of a removed edge would tell of it, so edges are removed before that.
     both = isinstance(pipe, ToSamplerOutput) and pipe.subgraph_type == "bidirectional"
-    return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, edge_type, excluded, both)
+    return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, excluded, both)
 
 
 class Pairs(NamedTuple):
@@ -209,12 +293,13 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, output: Any, edge_type: EdgeType | None) -> "Pairs":
-        """Return what a sampler's output says of seeds that are edges."""
-        if len(output.metadata) == 4:
+        """Return what a sampler's output says of seeds that are edges of a type."""
+        metadata = output.metadata[edge_type] if isinstance(output.metadata, dict) else output.metadata
+        if len(metadata) == 4:
             # Pairs, the negatives behind the positives.
-            _, (sources, destinations), _, times = output.metadata
+            _, (sources, destinations), _, times = metadata
         else:
-            _, source, positive, negative, times = output.metadata
+            _, source, positive, negative, times = metadata
             # Triplets: each source with its positive, and then with each of its negatives.
             blocks = [positive, *negative.reshape(len(source), -1).T]
             destinations, sources = torch.cat(blocks), source.repeat(len(blocks))

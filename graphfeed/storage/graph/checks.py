@@ -62,11 +62,14 @@ def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
         highest = -1
         for start in range(0, graph.total_num_edges, EDGES_AT_ONCE):
             part = slice(start, start + EDGES_AT_ONCE)
-            own = None if types is None else (types[part] == number).nonzero().squeeze(1)
-            # Without ids of their own, edges have their positions.
-            found = own + start if ids is None else ids[part] if own is None else ids[part][own]
-            highest = max(highest, int(found.max())) if len(found) else highest
-        return (torch.tensor([highest], device="cpu"),)
+            found = None if ids is None else ids[part]
+            if types is not None and number is not None:
+                own = torch.eq(types[part], number).nonzero().squeeze(1)
+                # Without ids of their own, edges have their positions.
+                found = own + start if found is None else found[own]
+            if found is not None and len(found):
+                highest = max(highest, int(found.max()))
+        return (torch.tensor([highest]),)
 
     (highest,) = graph.cached(f"highest edge id of {edge_type}", (ids, types), find_highest, whole=False)
     return int(highest) + 1

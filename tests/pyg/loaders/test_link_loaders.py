@@ -9,7 +9,7 @@ from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, Neig
 from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import NUM_EDGES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
-KIND = ("user", "likes", "item")
+KIND, KNOWS, BACK = ("user", "likes", "item"), ("user", "knows", "user"), ("item", "liked_by", "user")
 
 
 def first(data: Any, numbers: Any = (2, 2), **options: Any) -> Any:
@@ -249,3 +249,99 @@ def test_with_types_and_in_time_strict_negatives_exist_and_are_no_edges(mode: st
         assert len(sources) == 2 * len(batch[kind].input_id)
         count += len(sources)
     assert count == 240
+
+
+SEVERAL: Any = {KIND: torch.arange(30), KNOWS: torch.arange(40) + 5, BACK: torch.arange(20) * 2}
+"""Which edges of each type are seeds."""
+
+
+def seeded(data: Any, **options: Any) -> Any:
+    """Return a loader around seeds of several edge types, each with its edge as `input_id`."""
+    index = {kind: data[kind].edge_index[:, ids] for kind, ids in SEVERAL.items()}
+    more = {"batch_size": 16, "seed": 0, "shuffle": True, "input_id": SEVERAL, **options}
+    return LinkNeighborLoader(data, [-1, -1], index, **more)
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
+def test_seeds_of_several_edge_types_come_with_their_types(mode: Any, *, disjoint: bool) -> None:
+    data, seen = heterogeneous(), {kind: [] for kind in SEVERAL}  # type: ignore[var-annotated]
+    data[KIND].edge_label_index = torch.zeros(2, 3, dtype=torch.int64)  # of others, which must not stay
+    negatives = NegativeSampling(mode, 2, strict=True) if mode else None
+    batches = list(seeded(data, neg_sampling=negatives, disjoint=disjoint, batch_size=5))
+    for batch in batches:
+        trees = []
+        for kind in SEVERAL:
+            store, count = batch[kind], len(batch[kind].input_id)
+            ends = [batch[kind[0]], batch[kind[2]]]
+            seen[kind] += store.input_id.tolist()
+            if mode == "triplet":
+                assert "edge_label_index" not in store
+                rows = torch.stack([store.src_index, store.dst_pos_index])
+                wrong = torch.stack([store.src_index.repeat_interleave(2), store.dst_neg_index.reshape(-1)])
+            else:
+                rows, wrong = store.edge_label_index[:, :count], store.edge_label_index[:, count:]
+                assert mode is None or store.edge_label.tolist() == [1] * count + [0] * 2 * count
+            assert wrong.shape[1] == (2 * count if mode else 0)
+            found = torch.stack([end.n_id[row] for end, row in zip(ends, rows, strict=True)])
+            assert torch.equal(found, data[kind].edge_index[:, store.input_id])
+            drawn = zip(ends[0].n_id[wrong[0]].tolist(), ends[1].n_id[wrong[1]].tolist(), strict=True)
+            assert set(drawn).isdisjoint(pairs(data[kind]))
+            if disjoint:
+                assert torch.equal(ends[0].batch[rows[0]], ends[1].batch[rows[1]])
+                trees += ends[0].batch[rows[0]].tolist()
+        assert not disjoint or sorted(trees) == list(range(5))
+        assert_true(data, batch)
+    assert {kind: sorted(ids) for kind, ids in seen.items()} == {kind: ids.tolist() for kind, ids in SEVERAL.items()}
+    assert len({sum(len(batch[kind].input_id) > 0 for kind in SEVERAL) for batch in batches}) > 1
+
+
+def test_one_edge_type_in_a_dict_is_as_without_it() -> None:
+    data = heterogeneous()
+    for options in ({}, {"neg_sampling": "triplet", "disjoint": True}, {"exclude_seed_edges": BACK}):
+        assert values_of(first(data, edge_label_index={KIND: None}, **options)) == values_of(
+            first(data, edge_label_index=KIND, **options)
+        )
+    both = {"edge_label_index": {"user:knows:user": None}, "exclude_seed_edges": {KNOWS: "reverse"}}
+    alone = {"edge_label_index": KNOWS, "exclude_seed_edges": "reverse"}
+    assert values_of(first(data, **both)) == values_of(first(data, **alone))
+
+
+def test_around_seeds_of_several_edge_types_all_is_sampled_but_what_is_excluded() -> None:
+    data = heterogeneous()
+    for batch in seeded(data, exclude_seed_edges={KIND: BACK, KNOWS: "reverse", BACK: True}):
+        ends = {kind: [batch[end].n_id[row] for end, row in zip(kind[::2], batch[kind].edge_label_index, strict=True)]
+                for kind in SEVERAL}  # fmt: skip
+        gone: dict[Any, set[tuple[int, ...]]] = {kind: joined(*of_kind) for kind, of_kind in ends.items()}
+        gone[BACK] |= {pair[::-1] for pair in gone[KIND]}
+        gone[KNOWS] |= {pair[::-1] for pair in gone[KNOWS]}
+        nodes: dict[str, list[torch.Tensor]] = {"user": [], "item": []}
+        for kind, (sources, destinations) in ends.items():
+            nodes[kind[0]].append(sources)
+            nodes[kind[2]].append(destinations)
+        whole = around(data, {kind: sorted(set(torch.cat(parts).tolist())) for kind, parts in nodes.items()}, 2)
+        for kind, edges in whole.edges.items():
+            kept = [edge for _, _, edge in edges if tuple(data[kind].edge_index[:, edge].tolist()) not in gone[kind]]
+            assert batch[kind].e_id.tolist() == kept
+
+
+def test_labels_and_times_of_several_edge_types_are_those_of_their_seeds() -> None:
+    data = heterogeneous()
+    labels = {kind: ids % 3 + (kind == KNOWS) for kind, ids in SEVERAL.items()}
+    times = {kind: 20 + ids % 7 for kind, ids in SEVERAL.items()}
+    loader = seeded(
+        data, edge_label=labels, edge_label_time=times, time_attr="time", neg_sampling="binary",
+        time_window={KIND: 9, KNOWS: 100, BACK: 5},
+    )  # fmt: skip
+    for batch in loader:
+        for kind in SEVERAL:
+            store, count = batch[kind], len(batch[kind].input_id)
+            # A label of 0 means a negative, so those of all types are raised.
+            assert torch.equal(store.edge_label[:count], store.input_id % 3 + (kind == KNOWS) + 1)
+            assert torch.equal(store.edge_label_time, (20 + store.input_id % 7).repeat(2))
+            trees = batch[kind[0]].batch[store.edge_label_index[0]]
+            limits = dict(zip(trees.tolist(), store.edge_label_time.tolist(), strict=True))
+            for node_type in ("user", "item"):
+                table, seeds = batch[node_type], batch[node_type].num_sampled_nodes[0]
+                for tree, time in zip(table.batch[seeds:].tolist(), table.time[seeds:].tolist(), strict=True):
+                    assert time <= limits.get(tree, time)
