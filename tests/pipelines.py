@@ -103,7 +103,7 @@ def typed_negatives() -> gf.Datapipe:
     items = gf.HeteroItemSet({kind: gf.ItemSet(pairs.T[:150], names="seeds") for kind, pairs in edges.items()})
     pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=40, shuffle=True)
     pipe = pipe.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2], deduplicate=False)
-    return pipe.exclude_seed_edges(True, {"user:knows:user": "user:knows:user"})
+    return pipe.exclude_seed_edges(True, {"user:knows:user": "user:knows:user", "user:likes:item": None})
 
 
 def hyperlinks() -> gf.Datapipe:

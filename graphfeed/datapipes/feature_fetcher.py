@@ -9,12 +9,12 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
-from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.datapipes.pipeline.traverse import graphs_before, seed_types_before
 from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
-from graphfeed.ops.arguments import UnknownName, brief, nearest
-from graphfeed.storage import Feature, FeatureStore, SamplingGraph
+from graphfeed.ops.arguments import UnknownName, brief, check_known, nearest
+from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.features import PYG_DIM, StoreKey
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
@@ -73,8 +73,9 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     which saves one copy of the rows. Set `runs_in` to say where (see `Placement`).
 
     Raises:
-        KeyError: The store does not have a feature. If it has none at all of that type, the error comes with the first
-            mini-batch that has nodes or edges of the type.
+        KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs that the stages
+            before sample. If the store has no feature of a type of the graph, the error comes with the first mini-batch
+            that has nodes or edges of the type.
         RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
     """
 
@@ -101,6 +102,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 "make one with BasicFeatureStore"
             )
         known = list(self.feature_store.keys())
+        self.check_types(known)
         for argument, key in self.requests():
             # A store that has nothing of a type lacks it only once a mini-batch has nodes or edges of that type.
             of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
@@ -115,10 +117,24 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 )
         self.check_rows()
 
+    def check_types(self, known: list[StoreKey]) -> None:
+        """Raise for a type that the store lacks, and the graphs that the stages before sample, and the items."""
+        graphs = graphs_before(self)
+        edge_types = {kind for graph in graphs for kind in graph.edge_types or [None]}
+        there: dict[str, set[str | None]] = {
+            "node": {kind for graph in graphs for kind in to_type_dict(graph.num_nodes)},
+            "edge": edge_types,
+            "seed_edge": edge_types | (seed_types_before(self) or set()),
+        }
+        for argument, key in self.requests():
+            # Without a graph, nothing is known of its types.
+            if there[argument] and key[1] is not None and key not in self.feature_store:
+                types = there[argument] | {type_name(own[1]) for own in known if own[0] == key[0]}
+                check_known(f"{argument}_feature_keys", [key[1]], types - {None}, f"{key[0]} type")
+
     def check_rows(self) -> None:
         """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes, or edges."""
-        graphs: list[Any] = [getattr(stage, "graph", None) for stage in traverse(self.datapipe)]
-        graph = next((graph for graph in reversed(graphs) if isinstance(graph, SamplingGraph)), None)
+        graph = next(reversed(graphs_before(self)), None)
         needed = {} if graph is None else to_type_dict(graph.num_nodes)
         features = self.features()
         # Seeds that are edges need not be edges of this graph.

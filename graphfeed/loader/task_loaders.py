@@ -1,6 +1,6 @@
 """The three loaders of a task: what most programs write by hand."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,9 +8,8 @@ import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.dataloader import DataLoader
-from graphfeed.ops.arguments import UnknownName, brief, checked, nearest
+from graphfeed.ops.arguments import checked
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph, Task
-from graphfeed.storage.graph import by_type_name
 
 
 @checked
@@ -21,7 +20,7 @@ def loaders(
     batch_size: int,
     features: FeatureStore | None = None,
     negative_ratio: int = 1,
-    reverse_etypes: Mapping[str, str] | None = None,
+    reverse_etypes: Mapping[str, str | None] | None = None,
     **options: Any,
 ) -> tuple[DataLoader | Any, DataLoader | Any, DataLoader | Any]:
     """Return the loaders that train, validate and test on a task; None in the place of items that it hasn't.
@@ -40,11 +39,13 @@ def loaders(
         batch_size: The number of items in a mini-batch.
         features: A store, such as `dataset.feature`, all of whose features of nodes and edges are fetched.
         negative_ratio: How many negatives each edge without a label gets.
-        reverse_etypes: The reverse of each edge type whose edges back are left out too.
+        reverse_etypes: The reverse of each edge type that is asked about, whose edges back are left out too; None for
+            a type without one.
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
 
     Raises:
-        ValueError: Items have times, which this would not heed, or some are nodes and others edges.
+        ValueError: Items have times, which this would not heed; some are nodes and others edges; or a type of theirs is
+            not in `reverse_etypes`.
         KeyError: A type in `reverse_etypes` that neither the graph nor the items have.
 
     Example:
@@ -72,7 +73,7 @@ def sample_items(
     fanouts: Sequence[Any],
     batch_size: int,
     negative_ratio: int,
-    reverse_etypes: Mapping[str, str] | None,
+    reverse_etypes: Mapping[str, str | None] | None,
     items: ItemSet | HeteroItemSet,
     shuffle: bool,
 ) -> Datapipe:
@@ -96,8 +97,6 @@ def sample_items(
         )
     if "labels" not in names:
         pipe = pipe.sample_uniform_negative(graph, negative_ratio)
-    if isinstance(items, HeteroItemSet):
-        check_types(reverse_etypes or {}, {*graph.edge_types, *items.by_type})
     both_ways = reverse_etypes is not None or isinstance(items, ItemSet)
     return pipe.sample_neighbor(graph, fanouts).exclude_seed_edges(both_ways, reverse_etypes)
 
@@ -105,14 +104,6 @@ def sample_items(
 def has_edges(items: ItemSet, names: Sequence[str | None]) -> bool:
     seeds = dict(zip(names, items.members, strict=False)).get("seeds")
     return isinstance(seeds, torch.Tensor) and seeds.shape[1:] == (2,)
-
-
-def check_types(reverse_etypes: Mapping[str, str], known: Set[str]) -> None:
-    # Under a wrong name, the edges back would stay, and give away what is to be predicted.
-    for name in by_type_name(dict.fromkeys([*reverse_etypes, *reverse_etypes.values()])):
-        if name not in known:
-            types = f"the edge types are {brief(sorted(known))}"
-            raise UnknownName(f"reverse_etypes has {brief(name)}, but {types}{nearest(name, known)}")
 
 
 def names_in(features: FeatureStore, domain: str) -> Any:

@@ -9,6 +9,7 @@ import graphfeed as gf
 from tests import pipelines
 from tests.digests import assert_same, digests
 from tests.ops.emulated_cuda import Cuda
+from tests.refusals import Refusal, check_refused
 
 NODES = torch.arange(40)[:, None] * 10
 EDGES = torch.arange(200)[:, None]
@@ -158,6 +159,43 @@ def test_a_type_without_features_is_an_error_when_a_mini_batch_has_it(num_worker
     ):
         list(loader)
     assert "in FeatureFetcher" in caught.value.__notes__[0]
+
+
+def test_a_type_that_neither_graph_nor_store_has_is_refused_when_the_stage_is_made() -> None:
+    seen: Any = gf.IterableSource([]).sample_neighbor(TYPED, [2])
+    links, alone = linked(typed=True).sample_neighbor(TYPED, [2]), linked(typed=True)
+    users = users_only()
+
+    def fetch(pipe: Any, store: gf.FeatureStore, **keys: Any) -> Any:
+        return lambda: pipe.fetch_feature(store, **keys)
+
+    tuples = {("item", "liked_by", "usr"): ["row"]}
+    hint = "did you mean 'user:likes:item'"
+    rows: list[Refusal] = [
+        (fetch(seen, STORE, node_feature_keys={"usr": ["feat"]}), KeyError,
+         r"^node_feature_keys has 'usr', but the node types are \['item', 'user'\]; did you mean 'user'"),
+        (fetch(typed(), users, node_feature_keys={"user": ["feat"], "itme": ["feat"]}), KeyError, "mean 'item'"),
+        (fetch(links, STORE, edge_feature_keys={"user:liks:item": ["row"]}), KeyError, f"^edge_feature_keys .*{hint}"),
+        (fetch(links, STORE, edge_feature_keys=tuples), KeyError, "did you mean 'item:liked_by:user'"),
+        (fetch(links, users, seed_edge_feature_keys={"user:liks:item": ["row"]}), KeyError,
+         f"^seed_edge_feature_keys .*{hint}"),
+        (fetch(alone, users, seed_edge_feature_keys={"user:liks:item": ["row"]}), KeyError, hint),
+        (fetch(homogeneous(), gf.BasicFeatureStore({}), node_feature_keys={"user": ["feat"]}), KeyError,
+         "has 'user', but there are no node types"),
+        (fetch(homogeneous(), gf.BasicFeatureStore({}), edge_feature_keys={"a:b:c": ["feat"]}), KeyError,
+         "has 'a:b:c', but there are no edge types"),
+    ]  # fmt: skip
+    check_refused(rows)
+
+
+def test_types_of_the_store_or_of_the_items_may_be_no_types_of_the_graph() -> None:
+    other, buys = gf.TorchBasedFeature(EDGES), "user:buys:item"
+    store = gf.BasicFeatureStore({("node", "shop", "feat"): other, ("edge", ("user", "buys", "item"), "row"): other})
+    pipe: Any = typed().fetch_feature(store, {"shop": ["feat"]}, {buys: ["row"]})
+    assert all(batch.node_features == {} for batch in pipe)
+    items = gf.HeteroItemSet({buys: gf.ItemSet((EDGES[:9].expand(9, 2), EDGES[:9, 0]), ("seeds", "seed_edge_ids"))})
+    pipe = gf.ItemSampler(items, 3).sample_neighbor(TYPED, [2])
+    assert pipe.fetch_feature(users_only(), seed_edge_feature_keys={buys: ["row"]}) is not None
 
 
 def test_a_type_without_nodes_in_the_mini_batch_needs_no_feature() -> None:

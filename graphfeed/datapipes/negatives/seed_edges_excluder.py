@@ -1,24 +1,39 @@
 """Remove the edges that are to be predicted from the subgraphs sampled around them."""
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.traverse import graphs_before, seed_types_before
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import brief, checked
-from graphfeed.storage import add_reverse_edges
-from graphfeed.storage.graph import ByType, exclude_from_each
+from graphfeed.ops.arguments import brief, check_known, checked
+from graphfeed.storage.graph import (
+    ByType,
+    EdgeType,
+    exclude_from_each,
+    from_type_dict,
+    seed_type_str_to_ntypes,
+    to_type_dict,
+    type_name,
+)
+
+Reverses: TypeAlias = Mapping[str, str | None]
+MAPPING = "reverse_etypes_mapping"
 
 
 @checked
 def exclude_seed_edges(
     minibatch: MiniBatch,
     include_reverse_edges: bool = False,
-    reverse_etypes_mapping: Mapping[str, str] | None = None,
+    reverse_etypes_mapping: Reverses | None = None,
     async_op: bool = False,
+    *,
+    by_id: bool = False,
 ) -> MiniBatch:
     """Return the mini-batch without the sampled edges that join the two ends of one of its seeds.
 
@@ -29,12 +44,16 @@ def exclude_seed_edges(
     Args:
         minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; is not changed.
         include_reverse_edges: Whether edges from the second end to the first are removed too.
-        reverse_etypes_mapping: For edges by type: the reverse of each edge type whose reverse is removed too.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type among the seeds, or None if it has no
+            reverse. An entry counts in both directions.
         async_op: Whether `sampled_subgraphs` holds futures whose `wait()` returns the subgraph, computed at once.
+        by_id: Whether only the edges that `seed_edge_ids` name are removed, so that other edges between the same ends
+            stay, such as earlier purchases. Reverse edges have other ids: all of them between the ends are removed.
 
     Raises:
-        ValueError: No subgraphs, edge features, seeds that are not pairs, or typed seeds with `include_reverse_edges`
-            and no mapping.
+        KeyError: The mapping names an edge type that neither the seeds nor the subgraphs have.
+        ValueError: No subgraphs, edge features, seeds that are not pairs, seeds of a type without a reverse, a mapping
+            without `include_reverse_edges`, or `by_id` without ids.
 
     Example:
         >>> import torch, graphfeed as gf
@@ -43,22 +62,50 @@ def exclude_seed_edges(
         >>> exclude_seed_edges(batch, include_reverse_edges=True).sampled_subgraphs[0].sampled_csc.indices
         tensor([2])
     """
-    if minibatch.sampled_subgraphs is None:
+    check_mapping(reverse_etypes_mapping, include=include_reverse_edges)
+    result = exclude(minibatch, reverse_etypes_mapping, include=include_reverse_edges, by_id=by_id)
+    if async_op:
+        result.sampled_subgraphs = list(map(CompletedFuture, result.sampled_subgraphs))
+    return result
+
+
+def check_mapping(mapping: object, *, include: bool) -> None:
+    """Raise unless a mapping is a dict, and reverse edges are removed at all."""
+    if mapping is None:
+        return
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"{MAPPING} must be a dict of edge types, but is {brief(mapping)}")
+    if mapping and not include:
+        raise ValueError(
+            f"{MAPPING} is {brief(mapping)}, but include_reverse_edges is False, so no reverse edge would be removed; "
+            "set include_reverse_edges=True, or leave out the mapping"
+        )
+
+
+def exclude(
+    minibatch: MiniBatch, mapping: Reverses | None, *, include: bool, by_id: bool, known: Collection[Any] = ()
+) -> MiniBatch:
+    """Do `exclude_seed_edges`; `known` are edge types that may be named, beside those of the mini-batch."""
+    subgraphs = minibatch.sampled_subgraphs
+    if subgraphs is None:
         raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before exclude_seed_edges")
     if minibatch.edge_features is not None:
         raise ValueError("the mini-batch has edge_features already, a row an edge; put fetch_feature after")
-    edges = given_seeds(minibatch)
-    check_pairs(edges)
-    if include_reverse_edges:
-        if isinstance(edges, dict) and reverse_etypes_mapping is None:
-            raise ValueError(
-                f"include_reverse_edges needs reverse_etypes_mapping, as the seeds have types {list(edges)}; "
-                "give the reverse of each"
-            )
-        edges = add_reverse_edges(edges, reverse_etypes_mapping)
+    seeds, ids = given_seeds(minibatch), minibatch.seed_edge_ids if by_id else None
+    check_pairs(seeds)
+    if by_id and (ids is None or not to_type_dict(seeds).keys() <= to_type_dict(ids).keys()):
+        raise ValueError(
+            "by_id needs the ids of the seeds' edges, but the mini-batch has no seed_edge_ids of each type; give the "
+            "item set a member of that name"
+        )
+    pairs = {kind: part[:0] if by_id else part for kind, part in to_type_dict(seeds).items()}
+    if include:
+        sampled = {kind for layer in subgraphs for kind in to_type_dict(layer.sampled_csc)}
+        for kind, reverse in reverses_of(to_type_dict(seeds), mapping, {*pairs, *sampled, *known} - {None}):
+            swapped = to_type_dict(seeds)[kind].flip(1)
+            pairs[reverse] = torch.cat([pairs[reverse], swapped]) if reverse in pairs else swapped
     result = copy.copy(minibatch)
-    layers: list[Any] = exclude_from_each(minibatch.sampled_subgraphs, edges)
-    result.sampled_subgraphs = list(map(CompletedFuture, layers)) if async_op else layers
+    result.sampled_subgraphs = exclude_from_each(subgraphs, from_type_dict(pairs), ids)
     return result
 
 
@@ -69,10 +116,54 @@ def check_pairs(seeds: ByType) -> None:
             raise ValueError(f"seeds{of_type} must be edges, shape (N, 2), to be excluded, but have {list(part.shape)}")
 
 
+def reverses_of(
+    seed_types: Collection[Any], mapping: Reverses | None, known: Collection[Any]
+) -> list[tuple[EdgeType, EdgeType]]:
+    """Return the edge types of the seeds, each with its reverse, or with each of several; [(None, None)] without types.
+
+    Raises:
+        KeyError: A reverse is not among the known types, or a type lacks its reverse and the mapping has such a name.
+        ValueError: The mapping has no reverse of a type, or one between other node types.
+    """
+    if None in seed_types:
+        if mapping:
+            raise TypeError(f"{MAPPING} is for edges by type, but the seeds have no types; leave it out")
+        return [(None, None)]
+    if mapping is None:
+        raise ValueError(
+            f"include_reverse_edges needs {MAPPING}, as the seeds have types {list(seed_types)}; "
+            "give the reverse of each"
+        )
+    pairs, found = names_of(mapping), list[tuple[EdgeType, EdgeType]]()
+    for kind in seed_types:
+        own = [(reverse if name == kind else name) for name, reverse in pairs if kind in (name, reverse)]
+        if not own:
+            check_known(MAPPING, [name for pair in pairs for name in pair if name is not None], known, "edge type")
+            raise ValueError(
+                f"{MAPPING} has no reverse of the edge type {kind!r} of the seeds; add it, or {{{kind!r}: None}} if "
+                "there is none"
+            )
+        found += [(kind, name) for name in dict.fromkeys(own) if name is not None]
+    check_known(MAPPING, [str(name) for _, name in found], known, "edge type")
+    for name, reverse in found:
+        ends = [seed_type_str_to_ntypes(str(kind), 2) for kind in (name, reverse)]
+        if ends[0] != ends[1][::-1]:
+            raise ValueError(
+                f"{MAPPING} has {brief(reverse)} as the reverse of {brief(name)}, but it does not lead from "
+                f"{ends[0][1]!r} to {ends[0][0]!r}"
+            )
+    return found
+
+
+def names_of(mapping: Mapping[Any, Any]) -> list[tuple[str, EdgeType]]:
+    return [(type_name(name), type_name(reverse)) for name, reverse in mapping.items()]
+
+
 class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
-    It calls `exclude_seed_edges` for each mini-batch. It comes after the sampler and before `fetch_feature`.
+    It calls `exclude_seed_edges` for each mini-batch. It comes after the sampler and before `fetch_feature`. The names
+    in the mapping are compared with the edge types of the graph and of the items when the stage is made.
 
     Example:
         >>> import torch, graphfeed as gf
@@ -85,18 +176,33 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
 
     include_reverse_edges: bool = False
     """Whether edges from the second end to the first are removed too."""
-    reverse_etypes_mapping: Mapping[str, str] | None = None
-    """For edges by type: the reverse of each edge type whose reverse is removed too."""
+    reverse_etypes_mapping: Reverses | None = None
+    """For edges by type: the reverse of each edge type among the seeds, or None if it has no reverse. An entry counts
+    in both directions."""
     asynchronous: bool = False
     """Has no effect: the loader's workers overlap mini-batches already."""
+    by_id: bool = False
+    """Whether only the edges that `seed_edge_ids` name are removed, and other edges between the same ends stay."""
 
     same_size = True  # few edges are removed
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mapping: object = self.reverse_etypes_mapping
-        if mapping is not None and not isinstance(mapping, Mapping):
-            raise TypeError(f"reverse_etypes_mapping must be a dict of edge types, but is {brief(mapping)}")
+        mapping, graphs, seed_types = self.reverse_etypes_mapping, graphs_before(self), seed_types_before(self)
+        check_mapping(mapping, include=self.include_reverse_edges)
+        known = {kind for graph in graphs for kind in graph.edge_types} | (seed_types or set())
+        self.__dict__["known"] = known
+        if not graphs or not self.include_reverse_edges:
+            return
+        # Where the types of the seeds are not known yet, a name may be one of these, but not the name of a reverse.
+        named = names_of(mapping or {})
+        names = [name for pair in named for name in pair] if seed_types is not None else [name for _, name in named]
+        check_known(MAPPING, [name for name in names if name is not None], known, "edge type")
+        if seed_edges := [kind for kind in sorted(seed_types or ()) if ":" in kind]:
+            reverses_of(seed_edges, mapping, known)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)
+        return exclude(
+            minibatch, self.reverse_etypes_mapping, include=self.include_reverse_edges, by_id=self.by_id,
+            known=self.__dict__.get("known", ()),
+        )  # fmt: skip

@@ -11,12 +11,19 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import seeded_globals
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure
 from graphfeed.datapipes.pipeline.streams import assign_streams, keep_streams
-from graphfeed.datapipes.pipeline.traverse import check_source, find, replace, traverse
+from graphfeed.datapipes.pipeline.traverse import (
+    check_source,
+    find,
+    graphs_before,
+    replace,
+    seed_types_before,
+    traverse,
+)
 
 # fmt: off
 __all__ = [
     "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "check_source",
-    "describe_stage", "distinct", "find", "keep_streams", "measure", "register", "replace", "seeded_globals",
-    "torch_shard", "traverse",
+    "describe_stage", "distinct", "find", "graphs_before", "keep_streams", "measure", "register", "replace",
+    "seed_types_before", "seeded_globals", "torch_shard", "traverse",
 ]
 # fmt: on

@@ -35,8 +35,9 @@ class Fluent:
     def exclude_seed_edges(
         self,
         include_reverse_edges: bool = False,
-        reverse_etypes_mapping: Mapping[str, str] | None = None,
+        reverse_etypes_mapping: Mapping[str, str | None] | None = None,
         asynchronous: bool = False,
+        by_id: bool = False,
     ) -> Datapipe: ...
     def fetch_feature(
         self,

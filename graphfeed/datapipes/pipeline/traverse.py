@@ -6,6 +6,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
 from graphfeed.ops.arguments import brief
+from graphfeed.storage import HeteroItemSet, SamplingGraph
 
 if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
@@ -88,6 +89,27 @@ def traverse(pipe: "Datapipe") -> "list[Datapipe]":
 
     visit(pipe)
     return list(found.values())
+
+
+def graphs_before(stage: Any) -> list[SamplingGraph]:
+    """Return the graphs that the stages before a stage read, sources first."""
+    graphs = [getattr(source, "graph", None) for source in traverse(stage)[:-1]]
+    return [graph for graph in graphs if isinstance(graph, SamplingGraph)]
+
+
+def seed_types_before(stage: Any) -> set[str] | None:
+    """Return the types of the seeds that a stage may get; None if a stage or a function of a user decides."""
+    types: set[str] = set()
+    for source in traverse(stage)[:-1]:
+        items, make = getattr(source, "item_set", None), getattr(source, "minibatcher", None)
+        if source.foreign or not (source.inputs or (items is not None and is_own(make))):
+            return None
+        types.update(items.by_type if isinstance(items, HeteroItemSet) else ())
+    return types
+
+
+def is_own(function: Any) -> bool:
+    return getattr(function, "__module__", "").startswith("graphfeed.")
 
 
 def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":

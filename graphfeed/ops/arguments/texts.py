@@ -44,6 +44,20 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def check_known(argument: str, names: Iterable[str], known: Collection[str], kind: str) -> None:
+    """Raise for a name in an argument that isn't among the known ones of a kind, such as "edge type".
+
+    Example:
+        >>> check_known("labels", ["a:t:b"], ["a:to:b"], "edge type")
+        Traceback (most recent call last):
+        UnknownName: labels has 'a:t:b', but the edge types are ['a:to:b']; did you mean 'a:to:b'?
+    """
+    for name in names:
+        if name not in known:
+            there = f"the {kind}s are {brief(sorted(known))}" if known else f"there are no {kind}s"
+            raise UnknownName(f"{argument} has {brief(name)}, but {there}{nearest(str(name), known)}")
+
+
 def brief(value: object) -> str:
     """Return a short text of any value for an error message.
 

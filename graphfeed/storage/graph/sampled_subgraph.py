@@ -9,7 +9,7 @@ import torch
 from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import as_ids, brief, checked, mark_below, mark_valid
 from graphfeed.ops.rows import delete_from_columns, delete_rows
-from graphfeed.ops.structure import PairedEdges, match_pairs_of_each
+from graphfeed.ops.structure import PairedEdges, isin, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
 from graphfeed.storage.graph.type_names import by_type_name, ends_of, from_type_dict, to_type_dict
 from graphfeed.storage.memory.tensor_repr import tensor_repr
@@ -152,6 +152,17 @@ class SampledSubgraph(Movable):
             paired[edge_type] = PairedEdges(csc.indptr, csc.indices, ids, own, rows.get(source))
         return paired
 
+    def _with_ids(self, ids: ByType, places: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+        """Return some positions of edges, by type, with those of the edges that have some ids."""
+        joined, wanted, sampled = dict(places), to_type_dict(ids), to_type_dict(self.original_edge_ids)
+        for edge_type in [own for own in to_type_dict(self.sampled_csc) if own in wanted]:
+            own = sampled.get(edge_type)
+            if own is None:
+                raise ValueError("edges are removed by their ids, but the subgraph has no original_edge_ids")
+            found = isin(own, as_ids("the ids of edges", wanted[edge_type]).to(own)).nonzero().squeeze(1)
+            joined[edge_type] = torch.unique(torch.cat([joined.get(edge_type, found[:0]), found]))
+        return joined
+
     def _without(self, gone: Mapping[Any, torch.Tensor]) -> Self:
         """Return the subgraph without the edges at some positions, by type."""
         parts, ids = to_type_dict(self.sampled_csc), to_type_dict(self.original_edge_ids)
@@ -199,12 +210,18 @@ def count_text(values: ByType) -> str:
     return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
 
 
-def exclude_from_each(layers: Sequence[Layer], edges: ByType) -> list[Layer]:
-    """Return what `exclude_edges` does for each of several subgraphs; a GPU is waited for once."""
+def exclude_from_each(layers: Sequence[Layer], edges: ByType, ids: ByType | None = None) -> list[Layer]:
+    """Return what `exclude_edges` does for each of several subgraphs, and remove the edges with some ids, too.
+
+    A GPU is waited for once if there are no ids.
+    """
     paired = [layer._paired(edges) for layer in layers]
     # One call for all of them, in which a GPU is waited for once.
     gone = iter(match_pairs_of_each([own for parts in paired for own in parts.values()]))
-    return [layer._without(dict(zip(own, gone, strict=False))) for layer, own in zip(layers, paired, strict=True)]
+    found = [dict(zip(own, gone, strict=False)) for own in paired]
+    if ids is not None:
+        found = [layer._with_ids(ids, own) for layer, own in zip(layers, found, strict=True)]
+    return [layer._without(own) for layer, own in zip(layers, found, strict=True)]
 
 
 def mark_sampled(
