@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, spread_over_rows
+from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, spread_over_rows, usual_indexes
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing
 from graphfeed.ops.arguments import brief, check_tensors, checked
@@ -119,6 +119,4 @@ def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
     check_tensors(seeds=seeds)
     labels = torch.zeros(len(seeds), dtype=torch.float32, device=seeds.device)
     labels[:num_positives] = 1
-    own = torch.arange(num_positives, device=seeds.device)
-    ratio = len(seeds) // max(num_positives, 1) - 1
-    return seeds, labels, torch.cat([own, own.repeat_interleave(max(ratio, 0))])
+    return seeds, labels, usual_indexes(num_positives, len(seeds), seeds.device)

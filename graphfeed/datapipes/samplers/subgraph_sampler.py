@@ -5,7 +5,7 @@ from inspect import signature
 from typing import Any, ClassVar
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, node_seeds, spread_over_rows, timed_node_seeds
+from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing, minibatch_key
 from graphfeed.ops.sampling import JoinedHops
@@ -79,8 +79,8 @@ def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, ByType, list[ByType | N
     if minibatch.timestamp is None:
         nodes, result.compacted_seeds = node_seeds(seeds)
         return result, nodes, [None]
-    given = [spread_over_rows(minibatch, name) for name in PER_ITEM]
-    timed = [timed_node_seeds(seeds, values) for values in given if values is not None]
+    given = [(getattr(minibatch, name), minibatch.indexes, name) for name in PER_ITEM]
+    timed = [timed_node_seeds(seeds, *values) for values in given if values[0] is not None]
     nodes, result.compacted_seeds, _ = timed[0]
     return result, nodes, [own for _, _, own in timed]
 

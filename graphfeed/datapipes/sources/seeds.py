@@ -57,20 +57,18 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
     return nodes_of, compacted
 
 
-def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType | None, ByType]:
-    """As `node_seeds`, and the time of each node, of times that `spread_over_rows` returned.
-
-    A node at two times counts as two.
-    """
+def timed_node_seeds(
+    seeds: ByType, timestamps: ByType, indexes: Any = None, field: str = "timestamp"
+) -> tuple[ByType, ByType | None, ByType]:
+    """As `node_seeds`, and the time of each node; a node at two times counts as two. `spread` has the arguments."""
+    times_of: Any = spread_by_type(seeds, timestamps, indexes, field)
     if isinstance(seeds, torch.Tensor):
-        assert isinstance(timestamps, torch.Tensor)
-        times = times_of_nodes(seeds, timestamps)
+        times = times_of_nodes(seeds, times_of)
         if seeds.dim() == 1:
             return seeds, None, times
         positions = torch.arange(seeds.numel(), dtype=seeds.dtype, device=seeds.device).reshape(seeds.shape)
         return seeds.reshape(-1), positions, times.reshape(-1)
-    assert isinstance(timestamps, dict)
-    times_of = {name: times_of_nodes(part, timestamps[name]) for name, part in seeds.items()}
+    times_of = {name: times_of_nodes(part, times_of[name]) for name, part in seeds.items()}
     if not seeds or any(part.dim() == 1 for part in seeds.values()):
         return seeds, None, times_of
     nodes: dict[str, list[torch.Tensor]] = {}
@@ -96,43 +94,61 @@ def times_of_nodes(seeds: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
 
 
 def spread_over_rows(minibatch: MiniBatch, field: str) -> ByType | None:
-    """Return a field with one value per item, such as `timestamp`, as one value per row of the seeds; see `spread`."""
-    seeds, values, indexes = given_seeds(minibatch), getattr(minibatch, field), minibatch.indexes
-    if values is None:
-        return None
+    """Return a field that has a value for each item, such as `timestamp`, with a value for each row of the seeds."""
+    values = getattr(minibatch, field)
+    return None if values is None else spread_by_type(given_seeds(minibatch), values, minibatch.indexes, field)
+
+
+def spread_by_type(seeds: ByType, values: Any, indexes: Any, field: str) -> ByType:
     if isinstance(seeds, torch.Tensor):
         if not isinstance(values, torch.Tensor):
             raise TypeError(f"{field} is a {type(values).__name__}, but seeds is a tensor; give a tensor")
-        return spread(field, values, seeds, indexes)
+        return spread("seeds", seeds, values, indexes, field)
     if not isinstance(values, dict) or set(values) != set(seeds):
         raise TypeError(f"{field} must be a dict with the types of seeds; name the item set's members for each type")
-    places = indexes if isinstance(indexes, dict) else {}
-    return {kind: spread(f"{field}[{kind!r}]", values[kind], part, places.get(kind)) for kind, part in seeds.items()}
+    known = indexes if isinstance(indexes, dict) else {}
+    return {
+        kind: spread(f"seeds[{kind!r}]", part, values[kind], known.get(kind), field) for kind, part in seeds.items()
+    }
 
 
-def spread(name: str, values: torch.Tensor, seeds: torch.Tensor, indexes: torch.Tensor | None) -> torch.Tensor:
-    """Return the values of items, one for each row of the seeds: a negative gets the value of its own edge.
+def spread(
+    name: str, seeds: torch.Tensor, values: torch.Tensor, indexes: torch.Tensor | None, field: str = "timestamp"
+) -> torch.Tensor:
+    """Return values of items, one for each row of the seeds: a negative gets the value of the edge that it belongs to.
 
     Args:
-        name: What an error calls the values.
+        name: What an error calls the seeds.
+        seeds: Nodes or edges. If there are as many as values, these are returned as they are.
         values: One per item, shape (items,), or one per node, in the shape of the seeds.
-        seeds: Nodes or edges. If there are as many rows as items, the values are returned as they are.
-        indexes: The position of the item that each row belongs to, as negative samplers set them.
+        indexes: The position of the item that each row belongs to. None: each item has as many negatives, which follow
+            all items in their order, as `with_negatives` puts them.
+        field: What an error calls the values.
 
     Raises:
-        ValueError: The values have another shape, or it isn't known which item each row belongs to.
+        ValueError: The values have another shape, or no item can be found for each row.
     """
+    given, count = len(values), len(seeds)
     if values.dim() > 1 and values.shape[1:] != seeds.shape[1:]:
         raise ValueError(
-            f"{name} has shape {tuple(values.shape)}, but the seeds {tuple(seeds.shape)}; "
-            "give one value per row, or one per node in the shape of the seeds"
+            f"{name} has shape {tuple(seeds.shape)}, but its {field}s {tuple(values.shape)}; "
+            "give one per row, or one per node in the shape of the seeds"
         )
-    if len(values) == len(seeds):
+    if given == count:
         return values
-    if indexes is None or len(indexes) != len(seeds):
+    if indexes is None and seeds.dim() > 1 and given and count % given == 0:
+        indexes = usual_indexes(given, count, values.device)
+    if indexes is None or len(indexes) != count:
         raise ValueError(
-            f"{name} has {len(values)} values, but there are {len(seeds)} seeds; give one value per seed, or set "
-            "indexes to the position of the value that each seed has, as negative samplers do"
+            f"{name} has {count} rows, but {given} {field}s; give one per seed, or set indexes to the position "
+            "of the one that each row has, as negative samplers do"
         )
-    check_ids(f"indexes of {len(seeds)} seeds with {len(values)} values of {name}", indexes, len(values))
+    check_ids(f"indexes of {name} with {given} {field}s", indexes, given)
     return values[indexes.to(values.device)]
+
+
+def usual_indexes(num_positives: int, num_rows: int, device: torch.device) -> torch.Tensor:
+    """Return the edge that each row belongs to where the edges come first, then all negatives of each in turn."""
+    own = torch.arange(num_positives, device=device)
+    ratio = num_rows // max(num_positives, 1) - 1
+    return torch.cat([own, own.repeat_interleave(max(ratio, 0))])

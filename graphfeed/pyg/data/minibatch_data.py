@@ -112,7 +112,7 @@ def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
     # PyG's layout of edges: a row of sources and one of destinations.
     index = None if pairs is None else pairs.to(torch.int64).T.contiguous()
     if pairs is not None and times is not None:
-        times = spread("timestamp", times, pairs, pick(minibatch.indexes, name))
+        times = spread("compacted_seeds", pairs, times, pick(minibatch.indexes, name))
     return values | {"edge_label_index": index, "edge_label": labels, "edge_label_time": times}
 
 

@@ -195,7 +195,7 @@ def test_a_wrong_mapping_is_refused_when_the_stage_is_made() -> None:
 
     rows: list[Refusal] = [
         (stage(both, True, {FORTH: "item:likd_by:user"}), KeyError,
-         "^reverse_etypes_mapping has 'item:likd_by:user', but the edge types are .*; did you mean 'item:liked_by:user"),
+         "^reverse_etypes_mapping has 'item:likd_by:user', but the edge types are .*; did you mean 'item:liked_by"),
         (stage(both, True, {"user:liks:item": BACKWARDS}), KeyError, "'user:liks:item', .*; did you mean 'user:likes"),
         (stage(both, True, {"item:liked_by:usr": FORTH}), KeyError, "did you mean 'item:liked_by:user'"),
         (stage(both, True, {FORTH: BACKWARDS, TO_PREDICT: BACKWARDS, "a:b:c": "c:b:a"}), KeyError, "has 'a:b:c', but"),
