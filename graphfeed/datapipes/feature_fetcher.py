@@ -120,8 +120,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     def check_types(self, known: list[StoreKey]) -> None:
         """Raise for a type that the store lacks, and the graphs that the stages before sample, and the items."""
         graphs = graphs_before(self)
-        edge_types = {kind for graph in graphs for kind in graph.edge_types or [None]}
-        there: dict[str, set[str | None]] = {
+        edge_types: set[Any] = {kind for graph in graphs for kind in graph.edge_types or (None,)}
+        there: dict[str, set[Any]] = {
             "node": {kind for graph in graphs for kind in to_type_dict(graph.num_nodes)},
             "edge": edge_types,
             "seed_edge": edge_types | (seed_types_before(self) or set()),

@@ -363,6 +363,6 @@ def test_seeds() -> None:
         (lambda: of_negatives(indexes=torch.tensor([0, 1, 2])), ValueError,
          "^indexes of seeds with 2 timestamps must lie in 0 .. 1, but holds 2"),
         (lambda: of_negatives(indexes=torch.tensor([0, 1, -1])), ValueError, "^indexes of seeds .* but holds -1"),
-        (lambda: timed(edges, times.repeat(2)[:3], pre_time_window=times), ValueError, "^seeds has 3 rows, but 2 pre_time_windows"),
+        (lambda: timed(edges, times.repeat(2)[:3], pre_time_window=times), ValueError, "^seeds has 3 rows, but 2 pre_"),
     ]  # fmt: skip
     check_refused(rows)

@@ -216,7 +216,10 @@ def test_a_wrong_mapping_is_refused_with_a_mini_batch_where_no_graph_was_known()
     batch = sample(BOTH_WAYS, {FORTH: PAIRS[FORTH][:5]})
 
     def run(*given: Any) -> Any:
-        return lambda: [gf.exclude_seed_edges(batch, *given), list(gf.SeedEdgesExcluder([batch], *given))]
+        return lambda: [
+            gf.exclude_seed_edges(batch, *given),
+            list(gf.SeedEdgesExcluder(gf.IterableSource([batch]), *given)),
+        ]
 
     rows: list[Refusal] = [
         (
