@@ -317,7 +317,7 @@ def test_an_executor_that_was_passed_in_is_refused() -> None:
 
 
 def test_a_loader_that_was_starting_its_workers_works() -> None:
-    with gf.DataLoader(pipelines.shuffled(), num_workers=1) as loader, held_elsewhere(loader._workers.starting):
+    with gf.DataLoader(pipelines.shuffled(), num_workers=1) as loader, held_elsewhere(loader._workers.starting.lock):
         assert in_child(lambda: len(list(loader))) == "9"
 
 

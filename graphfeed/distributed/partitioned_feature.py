@@ -17,6 +17,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import in_one_step, result_of
 from graphfeed.ops.rows import copy_rows, take_rows
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
@@ -145,12 +146,12 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         """Let threads ask the owners for many rows, as `ReadsAhead.begin_reading` says."""
         rows = max(1, BYTES_AHEAD // max(1, self.row_bytes))
         parts = zip(torch.split(ids, rows), torch.split(positions, rows), strict=True)
-        return [self._readers.submit(self._read_into, out, *part) for part in parts]
+        return [in_one_step(self._readers.submit, partial(self._read_into, out, *part)) for part in parts]
 
     def join(self, futures: Sequence[Future[Any]]) -> None:
         """Wait until parts are read; each question has a time limit of its own, and raises as `read` does."""
         for future in futures:
-            future.result()
+            result_of(future)
 
     def check_unchanged(self) -> None:
         """Read a row of each other owner of constant rows, who refuses that if it has updated them."""

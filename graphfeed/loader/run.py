@@ -7,9 +7,9 @@ the run: waits end, what has not begun is dropped, and a stage at work ends with
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateError, wait
-from contextlib import suppress
+from concurrent.futures import Executor, Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary, WeakSet
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import OBSERVER, Observer, Side
 from graphfeed.loader.profile import EpochRecord
-from graphfeed.loader.transport.thread_channel import STEPS
+from graphfeed.loader.transport.thread_channel import wait_in_steps
+from graphfeed.ops.process import Changes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class LeavesRun(Protocol):
         """Tell them; called once, at the end of the run, however it ends."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RunContext:
     """The context that the parts of one run share: executor, observer and cancellation."""
 
@@ -43,12 +44,15 @@ class RunContext:
     observer: Observer | None = None
     record: EpochRecord | None = None
     """What is measured, if somebody wants to know; its recorder is the observer."""
-    cancelled: "Future[None]" = field(default_factory=Future)
-    """Done once nobody reads any more."""
-    parts: "WeakSet[RunContext]" = field(default_factory=WeakSet)
-    """Those that run ahead in threads."""
     process: int = field(default_factory=os.getpid)
     """The process whose threads run it."""
+    cancelled: bool = field(default=False, init=False)
+    """Whether nobody reads any more."""
+    changes: Changes = field(default_factory=Changes, init=False)
+    """Wakes those who wait in this run."""
+    parts: "WeakSet[RunContext]" = field(default_factory=WeakSet, init=False)
+    """Those that run ahead in threads."""
+    last_calls: deque[Callable[[], Any]] = field(default_factory=deque, init=False)
 
     @property
     def is_here(self) -> bool:
@@ -59,20 +63,24 @@ class RunContext:
         """Let those who wait in this run stop."""
         if not self.is_here:
             return  # A forked process lacks those who wait, and the threads that may have held their locks.
-        with suppress(InvalidStateError):
-            self.cancelled.set_result(None)
+        self.cancelled = True
+        self.changes.notify_all()
+        while self.last_calls:
+            self.last_calls.popleft()()
         for part in list(self.parts):
             part.cancel()
 
     def when_cancelled(self, function: Callable[[], Any]) -> None:
         """Call a function once nobody reads any more."""
-        self.cancelled.add_done_callback(lambda _: function())
+        self.last_calls.append(function)
+        if self.cancelled:
+            self.cancel()
 
     def nested(self) -> "RunContext":
         """Return the context of a part that runs ahead in a thread: cancelled with this one, or by itself."""
-        part = replace(self, cancelled=Future(), parts=WeakSet())
+        part = replace(self)
         self.parts.add(part)
-        if self.cancelled.done():
+        if self.cancelled:
             part.cancel()
         return part
 
@@ -110,16 +118,44 @@ class RunContext:
         finally:
             self.observer.wait_end(cut, side)
 
+
+class Arrivals:
+    """Knows which futures of a run are done, and waits for them.
+
+    Asking a future would take its lock, which Ctrl-C may leave held: then the worker that completes it would hang.
+
+    Example:
+        >>> future, arrivals = Future(), Arrivals(RunContext())
+        >>> future.add_done_callback(arrivals.note)
+        >>> future.set_result(1)
+        >>> future in arrivals, arrivals.wait_for(future, 1)
+        (True, True)
+    """
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        # The ids of futures, because a future refers to its callbacks: results are freed without the garbage collector.
+        self._done: set[int] = set()
+        self._awaited = 0
+
+    def note(self, future: "Future[Any]") -> None:
+        """Note that a future is done. Make it a callback before others have the future, or within `uninterrupted`."""
+        self._done.add(id(future))
+        if self._awaited == id(future):
+            self._run.changes.notify_all()
+
+    def __contains__(self, future: "Future[Any]") -> bool:
+        return id(future) in self._done
+
+    def forget(self, *futures: "Future[Any]") -> None:
+        """Drop what is known of futures that nobody needs any more: others may get their ids."""
+        self._done.difference_update(map(id, futures))
+
     def wait_for(self, future: "Future[Any]", timeout_seconds: float) -> bool:
         """Wait until a future is done, or the time has passed; return False, sooner, if the run is cancelled."""
-        # wait() is not told of a future that is cancelled before it runs; a callback is.
-        ended: Future[None] = Future()
-        future.add_done_callback(lambda _: ended.set_result(None))
-        for _ in range(STEPS):
-            if ended.done() or self.cancelled.done():
-                break
-            wait((ended, self.cancelled), timeout_seconds / STEPS, FIRST_COMPLETED)
-        return not self.cancelled.done()
+        run, self._awaited = self._run, id(future)
+        wait_in_steps(run.changes, lambda: future in self or run.cancelled, timeout_seconds)
+        return not run.cancelled
 
 
 RUN: ContextVar[RunContext | None] = ContextVar("graphfeed_run", default=None)

@@ -60,7 +60,7 @@ class Workers:
         if not self.persistent:
             return self._start()
         # Two threads may start an epoch at the same time.
-        with self.starting:
+        with self.starting.lock:
             if self.pool is None:
                 self.pool = self._start()
                 self._release = weakref.finalize(self, KEPT.release, self.pool, wait=False)

@@ -204,15 +204,15 @@ def test_functions_and_objects_that_live_are_renewed_in_a_forked_process_and_onl
 
 
 def test_a_lock_that_another_thread_held_is_free() -> None:
-    lock = ForkLock()
-    with held_elsewhere(lock):
-        assert in_child(lambda: lock.acquire(timeout=5)) == "True"
-        assert not lock.acquire(blocking=False)
-    assert lock.acquire(timeout=5)
+    shared = ForkLock()
+    with held_elsewhere(shared.lock):
+        assert in_child(lambda: shared.lock.acquire(timeout=5)) == "True"
+        assert not shared.lock.acquire(blocking=False)
+    assert shared.lock.acquire(timeout=5)
 
 
 def test_a_lock_that_the_forking_thread_holds_stays_its_own() -> None:
-    lock = ForkLock()
+    lock = ForkLock().lock
 
     def is_held() -> bool:
         found: list[bool] = []

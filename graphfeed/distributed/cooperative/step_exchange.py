@@ -1,6 +1,5 @@
 """All-to-all between ranks, matched by step number, in whichever order each rank comes to its steps."""
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ import torch
 
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.ops.process import Changes
 
 Tag: TypeAlias = tuple[int, int, int]
 """Names a step: the run of the loader, the mini-batch, and the step of that mini-batch."""
@@ -29,7 +29,7 @@ class StepExchange:
         self.peers = peers
         self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
         self._runs = [0] * peers.world_size  # the first one that each rank has not left, as far as this one knows
-        self._changed = threading.Condition()
+        self._changes = Changes()
         self._name = peers.serve(name, self._receive)
 
     def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
@@ -40,12 +40,17 @@ class StepExchange:
         answers = self.peers.ask(self._name, {"tag": list(tag), "rank": own, "draws": draws}, given)
         limit = self.peers.start_timeout + self.peers.timeout
         give_up = time.monotonic() + limit
-        with self._changed:
+        with self._changes.lock:
             self._note(own, tag, draws, parts[own])
-            while missing := [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]:
+
+        def take() -> dict[int, tuple[str, Tensors]] | None:
+            missing = [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]
+            if missing:
                 self._check(missing, tag, give_up, limit)
-                self._changed.wait(CHECK_SECONDS)
-            given_by = self._given.pop(tag)
+            return None if missing else self._given.pop(tag)
+
+        while (given_by := self._changes.wait_for(take, CHECK_SECONDS)) is None:
+            pass  # it looks again whether a rank was lost
         for rank, answer in answers.items():
             self.peers.wait(rank, answer)  # what is sent later, such as that this rank leaves, may not come before
         for rank, (said, _) in given_by.items():
@@ -83,19 +88,20 @@ class StepExchange:
             self._given.setdefault(tag, {})[rank] = draws, part
 
     def _begin(self, rank: int, run: int) -> None:
-        with self._changed:
+        with self._changes.lock:
             if run > self._runs[rank]:
                 self._runs[rank] = run
                 # Nobody comes to the steps of runs that all have left.
                 oldest = min(self._runs)
                 self._given = {tag: parts for tag, parts in self._given.items() if tag[0] >= oldest}
-            self._changed.notify_all()
+        self._changes.notify_all()
 
     def _receive(self, options: Mapping[str, Any], part: Mapping[str, torch.Tensor]) -> Tensors:
-        with self._changed:
+        with self._changes.lock:
             if "left" in options:
                 self._begin(options["rank"], options["left"] + 1)
             else:
                 run, index, step = options["tag"]
                 self._note(options["rank"], (run, index, step), options["draws"], part)
+        self._changes.notify_all()
         return {}

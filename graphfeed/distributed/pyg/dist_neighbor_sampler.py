@@ -17,6 +17,7 @@ from graphfeed.distributed.pyg.store_attributes import EDGES, type_of
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count, checked
+from graphfeed.ops.process import in_one_step, result_of
 from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages, random_links, transform_output
@@ -40,7 +41,7 @@ class ConcurrentEventLoop:
         self._threads.shutdown()  # which waits for what runs
 
     def run_task(self, coro: Coroutine[Any, Any, Result]) -> Result:
-        return self._threads.submit(asyncio.run, coro).result()
+        return result_of(in_one_step(self._threads.submit, asyncio.run, coro))
 
     def add_task(self, coro: Coroutine[Any, Any, Result], callback: Callable[[Result], object] | None = None) -> None:
         def run() -> None:

@@ -18,6 +18,7 @@ from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.distributed.ranks.heartbeat import LostError
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.loader import Progress, find_difference, take_fingerprint
+from graphfeed.ops.process import Changes
 
 if TYPE_CHECKING:
     from graphfeed.distributed.ranks.peers import Peers
@@ -39,7 +40,7 @@ class Agreement:
     # begin none. So each rank tells all others as it first runs a pipeline, and the later word is compared.
     def __init__(self, peers: "Peers") -> None:
         self.peers = peers
-        self._changed = threading.Condition()
+        self._changes = Changes()
         self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
         """What this rank says of each part, and the name by which others ask for that."""
         self._agreed: set[str] = set()
@@ -84,13 +85,15 @@ class Agreement:
                 self._tell({"pipeline": pipeline, "seed": seed})
         # Only the first run of all waits, so that ranks that begin together raise before their first mini-batch.
         give_up = time.monotonic() + BEGIN_SECONDS
-        with self._changed:
+
+        def is_known() -> bool:
             self.peers.check()
-            while first and time.monotonic() < give_up:
-                if {rank for rank, own in enumerate(self._begun) if pipeline not in own}.issubset(self.peers.leaving):
-                    break
-                self._changed.wait(CHECK_SECONDS)
-                self.peers.check()
+            silent = {rank for rank, own in enumerate(self._begun) if pipeline not in own}
+            return not first or silent.issubset(self.peers.leaving)
+
+        while not self._changes.wait_for(is_known, CHECK_SECONDS) and time.monotonic() < give_up:
+            pass
+        with self._changes.lock:
             different = self._find_other_pipeline(pipeline) if first else ""
         if different:
             self._tell({"failed": different})
@@ -131,14 +134,14 @@ class Agreement:
     def _receive(self, options: Mapping[str, Any], _: Mapping[str, torch.Tensor]) -> Tensors:
         """Keep what a rank says."""
         rank = options["rank"]
-        with self._changed:
+        with self._changes.lock:
             if "ended" in options:
                 self._ended[rank] = tuple(options["ended"])
             elif "failed" in options:
                 self.peers.refuse(ValueError(options["failed"]))
             else:
                 self._note_begun(rank, options["pipeline"], options["seed"])
-            self._changed.notify_all()
+        self._changes.notify_all()
         return {}
 
     def _note_begun(self, rank: int, pipeline: str, seed: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed.distributed.ranks.messages import Message, Tensors, receive, send
+from graphfeed.ops.process import Changes
 
 TIME_LIMIT = struct.Struct("ll")
 """A `struct timeval`: seconds, and microseconds."""
@@ -21,6 +22,9 @@ INTERFACE_ADDRESS = 0x8915
 """SIOCGIFADDR of Linux, which returns the IPv4 address of an interface."""
 INTERFACES_6, LINK_LOCAL = Path("/proc/net/if_inet6"), 0x20
 """Where Linux lists the IPv6 addresses of interfaces, and the scope of those that no other network reaches."""
+
+NEW = object()
+"""Says that a connection may be opened."""
 
 
 class Connections:
@@ -35,7 +39,7 @@ class Connections:
         self._unread: deque[Answer] = deque()
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
-        self._changed = threading.Condition()
+        self._changes = Changes()
 
     def ask(self, head: Mapping[str, Any], tensors: Tensors) -> tuple["Answer", int]:
         """Send a question; return what reads the answer, and the size of the question in bytes."""
@@ -46,56 +50,56 @@ class Connections:
             self.drop(connection)
             raise
         answer = Answer(self, connection)
-        with self._changed:
+        with self._changes.lock:
             self._unread.append(answer)
-            self._changed.notify()
+        self._changes.notify_all()
         return answer, size
 
     def _take(self) -> socket.socket:
         """Return a connection without a question, for the caller alone."""
-        while True:
-            with self._changed:
-                if self._idle:
-                    return self._idle.pop()
-                if self._free:
-                    self._free -= 1
-                    break
-                if not self._unread:
-                    self._changed.wait()
-                    continue
-                # All connections have a question; reading the oldest answer frees one.
-                oldest = self._unread[0]
+        while (found := self._changes.wait_for(self._choose)) is not NEW:
+            if isinstance(found, socket.socket):
+                return found
             with suppress(Exception):  # which its own thread gets
-                oldest.read()
+                found.read()
         try:
             connection = self._connect()
         except BaseException:
             self.drop(None)
             raise
-        with self._changed:
+        with self._changes.lock:
             if not self._closed:  # else it was closed while this one was opened
                 self._open.add(connection)
                 return connection
         connection.close()
         raise ConnectionError("the peers have ended")
 
+    def _choose(self) -> Any:
+        if self._idle:
+            return self._idle.pop()
+        if self._free:
+            self._free -= 1
+            return NEW
+        # All connections have a question; reading the oldest answer frees one.
+        return self._unread[0] if self._unread else None
+
     def give_back(self, answer: "Answer", connection: socket.socket) -> None:
-        with self._changed:
+        with self._changes.lock:
             self._unread.remove(answer)
             self._idle.append(connection)
-            self._changed.notify()
+        self._changes.notify_all()
 
     def drop(self, connection: socket.socket | None, answer: "Answer | None" = None) -> None:
         if connection is not None:
             connection.close()
-        with self._changed:
+        with self._changes.lock:
             if answer is not None:
                 self._unread.remove(answer)
             self._free += 1  # another one may be opened in its place
-            self._changed.notify()
+        self._changes.notify_all()
 
     def has_all(self) -> bool:
-        with self._changed:
+        with self._changes.lock:
             unread = list(self._unread)
         # Those that have come are read, also where nobody waits for them.
         for answer in unread:
@@ -106,7 +110,7 @@ class Connections:
 
     def close(self) -> None:
         """Let all who wait for an answer fail."""
-        with self._changed:
+        with self._changes.lock:
             self._closed = True
             for connection in self._open:
                 with suppress(OSError):

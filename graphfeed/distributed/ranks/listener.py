@@ -15,6 +15,7 @@ import torch
 
 from graphfeed.distributed.ranks.connections import own_address
 from graphfeed.distributed.ranks.messages import SIZE, Tensors, Traffic, fill, frame_of, receive, send_frame
+from graphfeed.ops.process import Changes, uninterrupted
 from graphfeed.storage.memory import Frame
 
 Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
@@ -44,7 +45,7 @@ class Listener:
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._traffic, self._take_pulse, self._context = traffic, on_heartbeat, context
         self._responds: dict[str, Respond] = {}
-        self._changed = threading.Condition()
+        self._changes = Changes()
         self._ending = self._closed = False
         self._socket: socket.socket | None = None
         self._open: set[socket.socket] = set()
@@ -54,8 +55,9 @@ class Listener:
             for _ in range(num_threads):
                 # Not daemons: at the end of a program, Python waits until the other ranks need its part no more.
                 thread = threading.Thread(target=self._run, name="graphfeed-answers", daemon=False)
-                thread.start()
-                self._threads.append(thread)
+                with uninterrupted():
+                    thread.start()
+                    self._threads.append(thread)
         except BaseException:
             self.close()
             raise
@@ -64,35 +66,34 @@ class Listener:
         """Listen at this rank's address; return it, what connections must greet by, and whether they need TLS."""
         address = own_address(toward)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with self._changed:
+        with self._changes.lock:
             try:
                 self._socket = socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN)
             except OSError as error:
                 raise OSError(f"port {port} of {address} can't be listened at: {error}; choose another port") from error
             self._socket.settimeout(ACCEPT_SECONDS)
             self._open.add(self._socket)
-            self._changed.notify_all()
+            self._changes.notify_all()
             return (address, int(self._socket.getsockname()[1])), self.token.hex(), self._context is not None
 
     def serve(self, subject: str, respond: Respond) -> str:
-        with self._changed:
+        with self._changes.lock:
             # Ranks make their things in the same order, so that the n-th of a subject is the same on all.
             name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self._responds)}"
             self._responds[name] = respond
-            self._changed.notify_all()
+        self._changes.notify_all()
         return name
 
     def end(self) -> None:
-        with self._changed:
-            # Until then, a question for what this rank has not made waits.
-            self._ending = True
-            self._changed.notify_all()
+        # Until then, a question for what this rank has not made waits.
+        self._ending = True
+        self._changes.notify_all()
 
     def close(self) -> None:
         """End all connections and threads, once those that are answering have done so."""
-        with self._changed:
+        with self._changes.lock:
             self._closed = self._ending = True
-            self._changed.notify_all()
+            self._changes.notify_all()
             for open_socket in self._open:
                 with suppress(OSError):
                     open_socket.shutdown(socket.SHUT_RDWR)
@@ -107,8 +108,7 @@ class Listener:
 
     def _run(self) -> None:
         """Answer on one connection after the other."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._socket is not None or self._closed)
+        self._changes.wait_for(lambda: self._socket is not None or self._closed)
         while self._socket is not None and not self._closed:
             try:
                 connection = self._socket.accept()[0]
@@ -122,7 +122,7 @@ class Listener:
 
     def _serve(self, connection: socket.socket) -> None:
         """Answer on a connection until it ends."""
-        with self._changed:
+        with self._changes.lock:
             self._open.add(connection)
         try:
             # Whatever is wrong with a connection, its other end notices that it ends.
@@ -137,7 +137,7 @@ class Listener:
                     self._traffic.add(bytes_sent=SIZE.size + frame.size)  # before whoever asked can go on
                     send_frame(connection, frame)
         finally:
-            with self._changed:
+            with self._changes.lock:
                 self._open.discard(connection)
 
     def _greet(self, connection: socket.socket) -> int | None:
@@ -157,9 +157,8 @@ class Listener:
     def _answer(self, head: dict[str, Any], tensors: Tensors) -> Frame:
         """Return the answer to a question, as it is sent."""
         name = head["name"]
-        with self._changed:
-            self._changed.wait_for(lambda: name in self._responds or self._ending)
-            respond = self._responds.get(name, refuse)
+        self._changes.wait_for(lambda: name in self._responds or self._ending)
+        respond = self._responds.get(name, refuse)
         try:
             return frame_of({}, respond(head["options"], tensors))
         except Exception as error:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +23,7 @@ from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.program_end import AT_END, check_program
 from graphfeed.distributed.release import RELEASE
 from graphfeed.ops.arguments import checked
+from graphfeed.ops.process import in_one_step, wait_until_done
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """The address, the port, the rank, and the number of ranks."""
@@ -337,11 +338,11 @@ def call_within(
             future.set_exception(error)
 
     try:
-        threading.Thread(target=call, name="graphfeed-bounded-call", daemon=True).start()
+        in_one_step(threading.Thread(target=call, name="graphfeed-bounded-call", daemon=True).start)
     except RuntimeError:  # a program that ends starts no thread
         return function()
     left = seconds
-    while not wait([future], min(left, CHECK_SECONDS)).done:
+    while not wait_until_done(future, min(left, CHECK_SECONDS)):
         check_program()  # which may raise a ConnectionAbortedError
         meanwhile()
         left -= CHECK_SECONDS

@@ -10,7 +10,6 @@ import ssl
 import threading
 import weakref
 from collections.abc import Mapping
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,7 +25,7 @@ from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import check_program, watch_program
 from graphfeed.distributed.wire import make_mutual_contexts
 from graphfeed.ops.arguments import check_seconds, checked
-from graphfeed.ops.process import renew_in_child
+from graphfeed.ops.process import Changes, renew_in_child, uninterrupted
 
 Answers: TypeAlias = Mapping[int, Answer]
 """What each rank answers."""
@@ -99,9 +98,10 @@ class Peers:
         self._process = os.getpid()
         self._ranks: dict[int, Presence] = {}
         """Those that have come."""
-        self._met: Future[None] = Future()
+        self._met: bool | Exception = False
+        """Whether all ranks have begun, or why they did not."""
         self._connections: dict[int, Connections] = {}
-        self._changed = threading.Condition()
+        self._changes = Changes()
         self._closed = False
         self._lost: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -119,7 +119,8 @@ class Peers:
                 self._meeting = Meeting(self.rank, self.world_size, meeting)
                 # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
                 self._thread = threading.Thread(target=self._run, name="graphfeed-peers", daemon=False)
-                self._thread.start()
+                with uninterrupted():
+                    self._thread.start()
             except BaseException:
                 self._listener.close()
                 raise
@@ -165,7 +166,11 @@ class Peers:
             TimeoutError: A rank did not begin within `start_timeout`.
         """
         self._check_process()
-        self._met.result(self.start_timeout + self.timeout)
+        met = self._changes.wait_for(lambda: self._met, self.start_timeout + self.timeout)
+        if isinstance(met, Exception):
+            raise met
+        if not met:
+            raise TimeoutError
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
         """Send requests to other ranks; a rank answers its own without this. Waits until all have begun.
@@ -248,7 +253,7 @@ class Peers:
         except LostError as noticed:
             lost = self._meeting.reason_of(noticed)
             self._heartbeat.tell_lost(lost.rank)
-            early = "" if self._met.done() else " before all ranks have met"
+            early = "" if self._met else " before all ranks have met"
             who = f"rank {lost.rank} {self.host(lost.rank)}".strip()
             error = RankLostError(f"{who} is lost{early}: {lost.how}; {RESUME}")
         except ConnectionAbortedError as failure:  # the process ends, which the launcher notices
@@ -265,7 +270,8 @@ class Peers:
         except distributed.DistError as error:
             store = "the rank with the store of the process group (rank 0, or torchrun's agent)"
             raise RankLostError(f"{store} is lost: {error}; {RESUME}") from error
-        self._met.set_result(None)
+        self._met = True
+        self._changes.notify_all()
 
     def _welcome(self, rank: int, presence: Presence) -> None:
         """Connect to a rank that has come."""
@@ -314,18 +320,16 @@ class Peers:
 
     def _find_lost(self, rank: int) -> Exception:
         # Signs of life tell which rank is lost; one that ended because of that may have closed this connection.
-        with self._changed:
-            self._changed.wait_for(lambda: self._lost is not None, FIND_SECONDS)
+        self._changes.wait_for(lambda: self._lost is not None, FIND_SECONDS)
         return self._lost or RankLostError(f"a connection to rank {rank} {self.host(rank)} failed; {RESUME}")
 
     def _fail(self, error: Exception) -> None:
         """Set an error for all questions that wait, and for those to come."""
-        with self._changed:
+        with self._changes.lock:
             # The first error names the cause; later ones follow from it.
             self._lost = self._lost or error
-            self._changed.notify_all()
-        if not self._met.done():
-            self._met.set_exception(error)
+            self._met = self._met or error
+        self._changes.notify_all()
         try:
             for connections in self._connections.values():
                 connections.close()

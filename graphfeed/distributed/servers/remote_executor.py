@@ -41,6 +41,7 @@ from graphfeed.distributed.wire import (
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
 from graphfeed.loader.profile import FIRST_SERVER, Measured, Span
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import Changes
 
 BACKOFF_SECONDS = (1.0, 60.0)
 """For how long a lost server is asked only if no other is left: the first time, and at most."""
@@ -170,20 +171,22 @@ class RemoteExecutor(ThreadExecutor):
         super().__init__(num_requests, "graphfeed-server")
         self._wanted: deque[Wanted] = deque()
         # Nothing is wanted that no call of `_fetch_some` will take: both are added under the executor's lock.
-        self._changed, self._taking = threading.Condition(self._lock), threading.Lock()
+        self._changes, self._taking = Changes(self._lock), threading.Lock()
 
-    def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
+    def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any, "Future[Any]"], Any]:  # noqa: ARG002
         # Servers have the pipeline already: a mini-batch is asked for by (seed, epoch, index).
         return partial(self.fetch, describe_cut(cut.datapipe), is_measured=cut.is_measured)
 
-    def fetch(self, cut: Cut, task: tuple[int, int, int], *, is_measured: bool = False) -> "Future[Any]":
+    def fetch(
+        self, cut: Cut, task: tuple[int, int, int], future: "Future[Any] | None" = None, *, is_measured: bool = False
+    ) -> "Future[Any]":
         seed, epoch, index = task
-        wanted = Wanted(cut, seed, epoch, is_measured, index, Future())
-        with self._changed:
+        wanted = Wanted(cut, seed, epoch, is_measured, index, future or Future())
+        with self._changes.lock:
             # One call for each mini-batch; where another call has taken it along, it finds nothing to do.
             self.submit(self._fetch_some)
             self._wanted.append(wanted)
-            self._changed.notify()
+        self._changes.notify_all()
         return wanted.future
 
     def _fetch_some(self) -> None:
@@ -199,7 +202,7 @@ class RemoteExecutor(ThreadExecutor):
                 settle(left.popleft().future, result)
                 if not left:
                     return
-            with self._changed:
+            with self._changes.lock:
                 for _ in left:
                     self.submit(self._fetch_some)
                 self._wanted.extendleft(reversed(left))
@@ -209,20 +212,23 @@ class RemoteExecutor(ThreadExecutor):
 
     def _take_some(self) -> deque[Wanted]:
         """Return the first mini-batches that are wanted, for one request; wait a bit until there are enough."""
-        with self._taking, self._changed:
-            # As many mini-batches as the latest answer says that fit into one, but half of those in flight at most, so
-            # that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores for both
-            # sides, this gives 1.2 times as many per second as a request for each. Large or slow ones are asked for
-            # singly.
-            share = (len(self._wanted) + sum(server.num_pending for server in self.servers)) // (2 * len(self.servers))
-            most = max(1, min(share, max(server.num_at_once for server in self.servers)))
-            # The times of a mini-batch are those of its own request.
-            if self._wanted and self._wanted[0].is_measured:
-                most = 1
-            self._changed.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
-            taken = [each for each in self._wanted if each[:4] == self._wanted[0][:4]][:most]
-            for each in taken:
-                self._wanted.remove(each)
+        with self._taking:
+            with self._changes.lock:
+                # As many mini-batches as the latest answer says that fit into one, but half of those in flight at most,
+                # so that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores
+                # for both sides, this gives 1.2 times as many per second as a request for each. Large or slow ones are
+                # asked for singly.
+                asked = len(self._wanted) + sum(server.num_pending for server in self.servers)
+                share = asked // (2 * len(self.servers))
+                most = max(1, min(share, max(server.num_at_once for server in self.servers)))
+                # The times of a mini-batch are those of its own request.
+                if self._wanted and self._wanted[0].is_measured:
+                    most = 1
+            self._changes.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
+            with self._changes.lock:
+                taken = [each for each in self._wanted if each[:4] == self._wanted[0][:4]][:most]
+                for each in taken:
+                    self._wanted.remove(each)
         return deque(each for each in taken if not each.future.cancelled())
 
     def describe(self, rank: tuple[int, int]) -> list[tuple[Cut, int]]:
@@ -289,7 +295,7 @@ class RemoteExecutor(ThreadExecutor):
         """End the threads, as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
         if os.getpid() != self._process:  # the lock of a forked copy may be held for ever
             return
-        with self._changed:
+        with self._changes.lock:
             self._finishing = True  # from here on, nothing is wanted any more
             dropped = list(self._wanted)
             self._wanted.clear()

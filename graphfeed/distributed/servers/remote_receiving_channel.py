@@ -13,7 +13,7 @@ from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.servers.tickets import Cut
 from graphfeed.loader.executors import RemoteTraceback
 from graphfeed.ops.arguments import check_count, check_seconds, check_seed, checked
-from graphfeed.ops.process import Closeable
+from graphfeed.ops.process import Closeable, wait_until_done
 
 
 class RemoteReceivingChannel(ChannelBase, Closeable):
@@ -114,6 +114,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
                 self._asked.append(self._executor.fetch(cut, task))
             if not self._asked:
                 raise StopIteration(f"epoch {self.epoch} is over")
+            wait_until_done(self._asked[0])
             error = self._asked[0].exception()
             if error is None or isinstance(error.__cause__, RemoteTraceback):
                 self._num_received += 1

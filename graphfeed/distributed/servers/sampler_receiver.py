@@ -1,6 +1,5 @@
 """DGL's former receiver of samples, which is a server of Arrow Flight."""
 
-import threading
 import time
 import weakref
 from collections import deque
@@ -22,7 +21,7 @@ from graphfeed.distributed.wire import (
     to_batch,
 )
 from graphfeed.ops.arguments import check_seconds, checked
-from graphfeed.ops.process import Closeable
+from graphfeed.ops.process import Changes, Closeable
 from graphfeed.storage.memory import describe_tensors
 
 HELLO, SAMPLE, END, LEAVE = "hello", "sample", "end", "leave"
@@ -56,8 +55,8 @@ class SampleInbox:
     def __init__(self, num_sender: int) -> None:
         self.num_sender = num_sender
         self.senders: dict[bytes, Sender] = {}
-        self.closed = threading.Event()
-        self.changed = threading.Condition()
+        self.closed = False
+        self.changes = Changes()
 
     def connect(self, context: Any, ticket: Any) -> Any:
         # A sender holds this call open, so that each side notices the end of the other one's process.
@@ -66,16 +65,16 @@ class SampleInbox:
     def hold_open(self, context: Any, key: bytes) -> Iterator[Any]:
         """Yield one batch, and nothing until one of both sides goes."""
         sender = Sender(f"sender {unquote(context.peer().partition(':')[2])}")
-        with self.changed:
+        with self.changes.lock:
             self.senders[key] = sender
         try:
             yield to_batch(HELLO, None)
-            while not context.is_cancelled() and not self.closed.wait(STEP_SECONDS):
+            while not context.is_cancelled() and not self.changes.wait_for(lambda: self.closed, STEP_SECONDS):
                 pass
         finally:  # also where Arrow drops the call at the first batch
-            with self.changed:
+            with self.changes.lock:
                 sender.lost = sender.lost or "the sender has closed the connection, or is dead"
-                self.changed.notify_all()
+            self.changes.notify_all()
 
     def put(self, context: Any, descriptor: Any, reader: Any, _: Any) -> None:
         """Add a sample to the queue of its sender, as soon as there is room."""
@@ -88,78 +87,82 @@ class SampleInbox:
             elif kind not in (HELLO, END, LEAVE):
                 raise ValueError("what came is no sample")
         except Exception as error:
-            with self.changed:
+            with self.changes.lock:
                 if key in self.senders:
                     self.senders[key].lost = text_of(error)
-                self.changed.notify_all()
+            self.changes.notify_all()
             raise
         if kind == HELLO:
             return
-        with self.changed:
-            sender = self.senders.get(key)
-            if sender is not None and kind == LEAVE:
-                sender.left = True
-            elif sender is not None:
-                # The sender waits meanwhile, so that its samples fill no memory.
-                self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed.is_set())
-            if sender is None or sender.lost or self.closed.is_set() or context.is_cancelled():
+        sender = self.senders.get(key)
+        if sender is not None and kind == LEAVE:
+            sender.left = True
+        elif sender is not None:
+            # The sender waits meanwhile, so that its samples fill no memory.
+            self.changes.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed)
+        with self.changes.lock:
+            if sender is None or sender.lost or self.closed or context.is_cancelled():
                 raise ValueError("the connection is closed")
             if kind != LEAVE:
                 sender.queue.append((kind, sample))
-            self.changed.notify_all()
+        self.changes.notify_all()
 
     def take(self, seconds: float) -> SampleMessage | None:
         """Return the next sample, or None at the end of the epoch."""
         end = time.monotonic() + seconds
-        with self.changed:
-            while not self.closed.is_set():
-                # A copy, as senders change their places below.
-                for key, sender in list(self.senders.items()):
-                    if sender.ended:
-                        continue
-                    if sender.queue:
-                        kind, sample = sender.queue.popleft()
-                        self.changed.notify_all()
-                        if kind == SAMPLE:
-                            sender.num_samples += 1
-                            self.senders[key] = self.senders.pop(key)  # it is the turn of others
-                            return sample
-                        # A signal is a sign of life as well, so the time begins anew.
-                        sender.ended = True
-                        end = time.monotonic() + seconds
-                        if self.num_ended >= self.num_sender:
-                            for one in self.senders.values():
-                                if one.ended:
-                                    one.ended, one.num_samples = False, 0
-                            return None
-                    elif sender.left or sender.lost:
-                        del self.senders[key]
-                        if not sender.left:
-                            raise PeerError(f"{sender.name} was cut off before it signalled: {sender.lost}")
-                        if sender.num_samples:
-                            raise PeerError(
-                                f"{sender.name} left after {sender.num_samples} samples, before it signalled"
-                            )
-                if all(sender.ended for sender in self.senders.values()):
-                    # Nobody is connected who could end the epoch. It is said once of each; its signal counts.
-                    for sender in self.senders.values():
-                        if sender.lost and not sender.left:
-                            sender.left = True
-                            raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
-                if time.monotonic() >= end:
-                    silent = [sender.name for sender in self.senders.values() if not sender.ended]
-                    raise TimeoutError(
-                        f"no sample came for {seconds:g} s; {self.num_ended} of {self.num_sender} senders have "
-                        f"signalled, and {' and '.join(silent) or 'no other'} is connected"
-                    )
-                self.changed.wait(end - time.monotonic())
-            raise RuntimeError("the receiver is closed; make another")
+
+        def look() -> tuple[SampleMessage | None] | None:
+            nonlocal end
+            if self.closed:
+                raise RuntimeError("the receiver is closed; make another")
+            # A copy, as senders change their places below.
+            for key, sender in list(self.senders.items()):
+                if sender.ended:
+                    continue
+                if sender.queue:
+                    kind, sample = sender.queue.popleft()
+                    self.changes.notify_all()
+                    if kind == SAMPLE:
+                        sender.num_samples += 1
+                        self.senders[key] = self.senders.pop(key)  # it is the turn of others
+                        return (sample,)
+                    # A signal is a sign of life as well, so the time begins anew.
+                    sender.ended = True
+                    end = time.monotonic() + seconds
+                    if self.num_ended >= self.num_sender:
+                        for one in self.senders.values():
+                            if one.ended:
+                                one.ended, one.num_samples = False, 0
+                        return (None,)
+                elif sender.left or sender.lost:
+                    del self.senders[key]
+                    if not sender.left:
+                        raise PeerError(f"{sender.name} was cut off before it signalled: {sender.lost}")
+                    if sender.num_samples:
+                        raise PeerError(f"{sender.name} left after {sender.num_samples} samples, before it signalled")
+            if all(sender.ended for sender in self.senders.values()):
+                # Nobody is connected who could end the epoch. It is said once of each; its signal counts.
+                for sender in self.senders.values():
+                    if sender.lost and not sender.left:
+                        sender.left = True
+                        raise PeerError(f"{sender.name} was cut off after it had signalled: {sender.lost}")
+            if time.monotonic() >= end:
+                silent = [sender.name for sender in self.senders.values() if not sender.ended]
+                raise TimeoutError(
+                    f"no sample came for {seconds:g} s; {self.num_ended} of {self.num_sender} senders have "
+                    f"signalled, and {' and '.join(silent) or 'no other'} is connected"
+                )
+            return None
+
+        while (found := self.changes.wait_for(look, end - time.monotonic())) is None:
+            pass
+        return found[0]
 
     def close(self) -> None:
-        with self.changed:
-            self.closed.set()
+        with self.changes.lock:
+            self.closed = True
             self.senders.clear()
-            self.changed.notify_all()
+        self.changes.notify_all()
 
     @property
     def num_ended(self) -> int:

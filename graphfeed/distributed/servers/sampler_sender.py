@@ -24,7 +24,7 @@ from graphfeed.distributed.wire import (
 )
 from graphfeed.loader.executors import ThreadExecutor
 from graphfeed.ops.arguments import check_seconds, checked
-from graphfeed.ops.process import Closeable
+from graphfeed.ops.process import Closeable, result_of
 from graphfeed.storage.memory import describe_tensors
 
 RETRY_SECONDS = 0.2
@@ -96,7 +96,7 @@ class SamplerSender(Closeable):
         self._close = weakref.finalize(self, leave_all, self.connections, self._executor)
         try:
             for number, connection in unconnected.items():
-                self._executor.submit(connection.connect).result()
+                result_of(self._executor.submit(connection.connect))
                 self.connections[number] = connection
         except BaseException:
             self.close()
@@ -139,7 +139,7 @@ class SamplerSender(Closeable):
             raise KeyError(f"recv_id must be one of {sorted(self.connections)}, but is {recv_id}")
         connection, is_sent = self.connections[recv_id], False
         try:
-            self._executor.submit(connection.put, batch, self.timeout).result()
+            result_of(self._executor.submit(connection.put, batch, self.timeout))
             is_sent = True
         except TimeoutError as error:
             raise TimeoutError(f"receiver {recv_id} took nothing for {self.timeout:g} s; it was left") from error

@@ -12,6 +12,7 @@ from typing import Any
 from graphfeed.distributed.wire.access import join_address, listen, make_server_context
 from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT, import_arrow
 from graphfeed.loader.executors import renew_torch_threads
+from graphfeed.ops.process import in_one_step
 
 FORMAT_HEADER = "graphfeed-format"
 """The header of a call that names the format of its record batches; without one, that is the first."""
@@ -71,7 +72,7 @@ class FlightServer:
         thread = threading.Thread(
             target=shut_down_after, args=(closing, server), name="graphfeed-shutdown", daemon=True
         )
-        thread.start()
+        in_one_step(thread.start)
         self.close = weakref.finalize(self, end_calls, closing, thread)
         """Stop listening and wait for the calls at work, but 10 seconds at most: a client may hold one open."""
 
@@ -106,7 +107,7 @@ def shut_down_after(closing: threading.Event, server: Any) -> None:
 
 
 def end_calls(closing: threading.Event, thread: threading.Thread) -> None:
-    closing.set()
+    in_one_step(closing.set)
     for _ in range(round(SECONDS_TO_END / 0.1)):
         thread.join(0.1)  # a signal that comes right before a wait is handled after it
         if not thread.is_alive():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
 from graphfeed.loader.executors import available_cores
+from graphfeed.ops.process import in_one_step, result_of
 
 BESIDE = 1 << 27
 """What the engine takes beside the memory that is given for edges."""
@@ -59,9 +60,9 @@ class Engine:
         """Return what a call of the engine returns, and end it at Ctrl-C."""
         # In this thread, DuckDB looks for signals once in a while: joins of 20 million edges went on for 25 seconds.
         with translated(), ThreadPoolExecutor(1) as thread:
-            done = thread.submit(call)
+            done = in_one_step(thread.submit, call)
             try:
-                return done.result()
+                return result_of(done)
             except BaseException:
                 self.connection.interrupt()
                 raise

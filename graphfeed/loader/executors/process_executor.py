@@ -22,7 +22,7 @@ from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.arguments import brief, checked
-from graphfeed.ops.process import ForkLock, renew_in_child
+from graphfeed.ops.process import ForkLock, renew_in_child, uninterrupted
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
@@ -99,7 +99,8 @@ class ProcessExecutor(Executor):
         check_main_module(start_method)
         context = make_context(start_method)
         self._dispatcher = Dispatcher(max_workers, context, timeout)
-        self._dispatcher.thread.start()
+        with uninterrupted():
+            self._dispatcher.thread.start()
         RUNNING.add(self._dispatcher)
         weakref.finalize(self, self._dispatcher.finish, cancel=False)
 
@@ -109,16 +110,20 @@ class ProcessExecutor(Executor):
         Raises:
             RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
         """
-        if os.getpid() != self._dispatcher.process:
-            raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
         future: Future[T] = Future()
-        self._dispatcher.put(Task(next(self._numbers), dump(partial(fn, *args, **kwargs)), future))
+        self.complete(future, fn, *args, **kwargs)
         return future
 
-    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any], Future[Any]]":  # noqa: ARG002
+    def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Submit a call that completes a future, as for `submit`."""
+        if os.getpid() != self._dispatcher.process:
+            raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
+        self._dispatcher.put(Task(next(self._numbers), dump(partial(fn, *args, **kwargs)), future))
+
+    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":  # noqa: ARG002
         """Return a function that submits a task of a cut, with its stages: each process unpacks these once."""
         work = pack_work(cut.work())
-        return lambda task: self.submit(work_here, work, task)
+        return lambda task, future: self.complete(future, work_here, work, task)
 
     def pids(self) -> list[int]:
         """Return the process ids of the present workers."""
@@ -188,7 +193,7 @@ class KeptExecutors:
     """The executors of closed loaders, which wait for the next one."""
 
     def __init__(self) -> None:
-        self.lock = ForkLock()
+        self.choosing = ForkLock()
         self.idle: list[ProcessExecutor] = []
         # Those that a forked process finds here belong to its parent.
         renew_in_child(self, lambda kept: kept.idle.clear())
@@ -197,7 +202,7 @@ class KeptExecutors:
         """Return an executor that waits for a loader with these options, or else a new one."""
         # Worker processes that start later would get other paths and variables, if these have changed.
         wanted = num_workers, timeout, list(sys.path), dict(os.environ)
-        with self.lock:
+        with self.choosing.lock:
             for executor in reversed(self.idle):
                 if executor.made_for == wanted:
                     self.idle.remove(executor)
@@ -212,7 +217,7 @@ class KeptExecutors:
         ended: Executor | None = executor
         # In a notebook, modules may change before the next loader, and these workers would keep the old ones.
         if isinstance(executor, ProcessExecutor) and executor.made_for and is_importable() and executor.begin_wait():
-            with self.lock:
+            with self.choosing.lock:
                 self.idle.append(executor)
                 ended = self.idle.pop(0) if len(self.idle) > MOST_IDLE else None
         if ended is not None:

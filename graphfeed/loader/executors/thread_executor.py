@@ -23,6 +23,7 @@ import torch
 from graphfeed.datapipes import call, describe_place
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.worker_task import make
+from graphfeed.ops.process import uninterrupted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,10 +120,10 @@ class ThreadExecutor(Executor):
         self.complete(future, fn, *args, **kwargs)
         return future
 
-    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any], Future[Any]]":
+    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
         """Return a function that submits a task of a cut: the threads share its stages."""
         work = cut.work()
-        return lambda task: self.submit(work, task, observer)
+        return lambda task, future: self.complete(future, work, task, observer)
 
     def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Submit a call that completes a future, as for `submit`."""
@@ -138,9 +139,10 @@ class ThreadExecutor(Executor):
     def _start_thread(self) -> None:
         # The caller holds the lock.
         renew_torch_threads()
-        thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
-        thread.start()
-        self._threads.append(thread)
+        with uninterrupted():
+            thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
+            thread.start()
+            self._threads.append(thread)
 
     def abandon(self, future: "Future[Any]") -> list[str]:
         """Let another thread take the place of the one that works on a future, or of all if none has begun it.
@@ -217,8 +219,9 @@ def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
 
 def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -> list[threading.Thread]:
     threads, end = list(threads), time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause) else JOIN_SECONDS)
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+    with uninterrupted():  # an interrupted join takes the thread for one that has ended
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
     return [thread for thread in threads if thread.is_alive()]
 
 

@@ -16,7 +16,7 @@ from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
 from graphfeed.storage.memory import Cache, HasCaches, count_bytes
 
-Submit = Callable[[Any], Future[Any]]
+Submit = Callable[..., Future[Any]]
 
 SIZES_TAKEN_OF = 16
 """Of so many mini-batches, the bytes of one are counted."""
@@ -149,12 +149,15 @@ class EpochRecord:
     def watch_trips(self, submit: Submit) -> Submit:
         """Return a function that submits tasks, and notes when the results of workers are here."""
 
-        def watched(task: Any) -> "Future[Any]":
+        def watched(task: Any, *callbacks: "Callable[[Future[Any]], object]") -> "Future[Any]":
             key = Key(*task) if isinstance(task, tuple) else getattr(task, "key", None)
             epoch, index = (UNKNOWN, UNKNOWN) if key is None else (key.epoch, key.index)
-            submitted, future = perf_counter_ns(), submit(task)
-            future.add_done_callback(lambda _: self.trips.append(Trip(epoch, index, submitted, perf_counter_ns())))
-            return future
+            submitted = perf_counter_ns()
+
+            def note(_: "Future[Any]") -> None:
+                self.trips.append(Trip(epoch, index, submitted, perf_counter_ns()))
+
+            return submit(task, note, *callbacks)
 
         return watched
 

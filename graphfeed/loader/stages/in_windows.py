@@ -15,7 +15,7 @@ import torch
 from graphfeed.datapipes import Datapipe, Transform, call, length
 from graphfeed.datapipes.pipeline import OBSERVER
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.run import Arrivals, RunContext, current_run
 from graphfeed.loader.stages.in_workers import chain_of, detach, with_failure
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.ops.rows import Each
@@ -327,7 +327,7 @@ class Hops:
     wanted = 0
 
     def __init__(self, stage: InWindows, run: RunContext, threads: ThreadExecutor | None) -> None:
-        self._stage, self._run, self._threads = stage, run, threads
+        self._stage, self._run, self._threads, self._arrivals = stage, run, threads, Arrivals(run)
         self._sampler: Any = stage.datapipe
         assert isinstance(stage.memory, Together)
         self.depth = stage.num_threads if stage.memory.by_thread else 0
@@ -344,24 +344,28 @@ class Hops:
 
     def begin(self, window: Window) -> None:
         minibatches = [own for own in window.minibatches if not isinstance(own, Failure)]
+        window.pending.add_done_callback(self._arrivals.note)
         if self.depth and self._threads is not None:
-            window.pending = self._threads.submit(self._sampler.begin, minibatches)
+            self._threads.complete(window.pending, self._sampler.begin, minibatches)
         else:
             window.pending.set_result(self._sampler.begin(minibatches, map if self._threads is None else self._each))
 
     def _each(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
         assert self._threads is not None
-        futures = [self._threads.submit(function, *own) for own in zip(*arguments, strict=True)]
+        futures: list[Future[Any]] = []
+        for own in zip(*arguments, strict=True):
+            futures.append(Future())
+            futures[-1].add_done_callback(self._arrivals.note)
+            self._threads.complete(futures[-1], function, *own)
         return [self._run.wait(self._stage, "reader", self._result, future) for future in futures]
 
     def _result(self, future: "Future[Any]") -> Any:
         seconds = self._stage.timeout_seconds
-        if not self._run.wait_for(future, seconds):
+        if not self._arrivals.wait_for(future, seconds):
             raise CancelledError
-        try:
-            return future.result(0)
-        except TimeoutError as error:
-            raise TimeoutError(f"mini-batches were not sampled within {seconds:g} s (timeout)") from error
+        if future not in self._arrivals:
+            raise TimeoutError(f"mini-batches were not sampled within {seconds:g} s (timeout)")
+        return future.result(0)
 
     def wait(self, window: Window) -> bool:
         try:

@@ -16,9 +16,13 @@ from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
-from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.run import Arrivals, RunContext, current_run
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.loader.transport.thread_channel import Failure
+from graphfeed.ops.process import in_one_step, uninterrupted
+
+Submit = Callable[..., Future[Any]]
+"""Submits a task, with functions that are called with its future when that is done."""
 
 
 def unchanged(result: Any) -> Any:
@@ -29,8 +33,8 @@ def unchanged(result: Any) -> Any:
 class BeginsWork(Protocol):
     """An executor that knows how its workers come by the stages that they run."""
 
-    def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any], Future[Any]]":
-        """Return a function that passes a task to a worker, and returns the future of the mini-batch."""
+    def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
+        """Return a function that passes a task to a worker, which completes a future with the mini-batch."""
 
 
 class ByIndex(Datapipe):
@@ -96,23 +100,23 @@ class InWorkers(Datapipe):
         mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
         return ((self.seed, self.epoch, index) for index in mine)
 
-    def begin(self, run: RunContext) -> "tuple[Callable[[Any], Future[Any]], Callable[[Any], Any]]":
+    def begin(self, run: RunContext) -> "tuple[Submit, Callable[[Any], Any]]":
         """Return what passes a task to a worker of the run's executor, and what makes its result the mini-batch."""
         executor, observer, cut, unwrap = run.executor, run.observer, self, unchanged
         assert executor is not None
         if run.record is not None:
             cut, unwrap = self.changed(is_measured=True), run.record.unwrap
         if isinstance(executor, BeginsWork):
-            return executor.begin(cut, observer), unwrap
+            return submit_own(executor.begin(cut, observer)), unwrap
         work = cut.work()
         if isinstance(executor, ThreadPoolExecutor):
-            return lambda task: executor.submit(work, task, observer), unwrap
+            return submit_to(lambda task: in_one_step(executor.submit, work, task, observer)), unwrap
         packed = pack_work(work)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are. Some, such as Dask, take
         # equal calls for one: an epoch that was left would cancel those of the same epoch when it is begun again.
         run_id = uuid4().hex
         return (
-            lambda task: executor.submit(work_packed, packed, dump((run_id, task))),
+            submit_to(lambda task: executor.submit(work_packed, packed, dump((run_id, task)))),
             lambda result: unwrap(pickle.loads(result)),
         )
 
@@ -133,7 +137,7 @@ class InWorkers(Datapipe):
 
         As many threads as `more` says `finish` what comes from the workers, and each has one beside those.
         """
-        record, most = run.record, self.in_flight + more
+        record, most, arrivals = run.record, self.in_flight + more, Arrivals(run)
         submit, receive = self.begin(run)
         if record is not None:
             submit = record.watch_trips(submit)
@@ -142,16 +146,19 @@ class InWorkers(Datapipe):
 
         def begin(task: Any) -> "tuple[Future[Any], ...]":
             # The last of the futures has the result.
-            first = submit(task)
-            return (first,) if threads is None else (first, then(first, threads, finish_received))
+            if threads is None:
+                return (submit(task, arrivals.note),)
+            second: Future[Any] = Future()
+            second.add_done_callback(arrivals.note)
+            return submit(task, arrivals.note, then(second, threads, finish_received)), second
 
         def finish_received(result: Any) -> Any:
             return finish(receive(result), run.observer)
 
         def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
             # Only the workers' side may have to wait for their start. If it takes too long, nothing of the rest begins.
-            going = run.wait_for(first, self.timeout_seconds + start_seconds)
-            return going and all(run.wait_for(future, self.timeout_seconds) for future in rest if first.done())
+            going = arrivals.wait_for(first, self.timeout_seconds + start_seconds)
+            return going and all(arrivals.wait_for(each, self.timeout_seconds) for each in rest if first in arrivals)
 
         begun = ((task, () if isinstance(task, Failure) else begin(task)) for task in self.tasks())
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
@@ -166,36 +173,40 @@ class InWorkers(Datapipe):
                 if not run.wait(self, "reader", wait_for, *futures):
                     return
                 if record is not None:
-                    record.watch_pending(len(pending), sum(bool(others) and others[-1].done() for _, others in pending))
-                result = self.result_of(pending, run.executor if threads is None else threads)
+                    ready = sum(bool(others) and others[-1] in arrivals for _, others in pending)
+                    record.watch_pending(len(pending), ready)
+                result = self.result_of(pending, arrivals, run.executor if threads is None else threads)
                 # Success: another task begins before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
+                arrivals.forget(*futures)
                 pending.extend(islice(begun, most - len(pending)))
                 yield receive(result) if threads is None else result
         finally:
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
             # and nobody waits for the others. A forked process has no workers, and leaves the futures' locks alone.
-            for _, futures in pending if run.is_here else ():
-                for future in futures:
-                    future.cancel()
+            if run.is_here:
+                cancel_all(pending)
             if threads is not None:
                 threads.shutdown(cancel_futures=True)
 
-    def result_of(self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", executor: Executor | None) -> Any:
+    def result_of(
+        self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", arrivals: Arrivals, executor: Executor | None
+    ) -> Any:
         """Return the result of the first task's last future; an error says who did not answer."""
         task, (*before, last) = pending[0]
+        is_done = last in arrivals
         try:
+            if not is_done:
+                raise TimeoutError
             return last.result(0)
         except (WorkerLostError, TimeoutError) as error:
-            if last.done():
+            if is_done:
                 error.add_note(f"while it made {describe_task(task)}")
                 raise
             at_work: list[str] = []
-            if isinstance(executor, ThreadExecutor) and all(future.done() for future in before):
+            if isinstance(executor, ThreadExecutor) and all(future in arrivals for future in before):
                 # Before another thread takes the place: it would begin what nobody waits for.
-                for _, futures in pending:
-                    for future in futures:
-                        future.cancel()
+                cancel_all(pending)
                 at_work = executor.abandon(last)
             workers = "the worker" if self.num_workers == 1 else f"the {self.num_workers} workers"
             raise TimeoutError(
@@ -264,9 +275,44 @@ class InThreads(Datapipe):
         return length(self.datapipe)
 
 
-def then(first: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any], Any]) -> "Future[Any]":
-    """Return a future for the result of a function that a thread applies to another future's result."""
-    second: Future[Any] = Future()
+def submit_own(pass_on: "Callable[[Any, Future[Any]], None]") -> Submit:
+    """Return a function that submits a task, with the callbacks of its future, to one of graphfeed's executors."""
+
+    def submit(task: Any, *callbacks: "Callable[[Future[Any]], object]") -> "Future[Any]":
+        future: Future[Any] = Future()
+        for callback in callbacks:
+            future.add_done_callback(callback)
+        # No worker has the future before, so that Ctrl-C can't leave its lock held for one.
+        pass_on(task, future)
+        return future
+
+    return submit
+
+
+def submit_to(pass_on: "Callable[[Any], Future[Any]]") -> Submit:
+    """Return the same function for an executor that makes its futures itself."""
+
+    def submit(task: Any, *callbacks: "Callable[[Future[Any]], object]") -> "Future[Any]":
+        future = pass_on(task)
+        with uninterrupted():
+            for callback in callbacks:
+                future.add_done_callback(callback)
+        return future
+
+    return submit
+
+
+def cancel_all(pending: "deque[tuple[Any, tuple[Future[Any], ...]]]") -> None:
+    with uninterrupted():
+        for _, futures in pending:
+            for future in futures:
+                future.cancel()
+
+
+def then(
+    second: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any], Any]
+) -> "Callable[[Future[Any]], None]":
+    """Return a callback of a future that has a thread apply a function to its result, and complete another future."""
 
     # Nothing here may hold a reference to `first`, which holds references to the rest: without a cycle, results are
     # freed at once rather than by the garbage collector.
@@ -275,8 +321,7 @@ def then(first: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any]
         with suppress(RuntimeError):
             threads.complete(second, lambda: function(first.result()))
 
-    first.add_done_callback(begin)
-    return second
+    return begin
 
 
 def chain_of(stage: Datapipe) -> Iterator[Transform]:

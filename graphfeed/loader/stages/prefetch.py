@@ -16,6 +16,7 @@ from graphfeed.loader.executors.thread_executor import ENDINGS, describe_work, j
 from graphfeed.loader.run import END, RUN_OF, RunContext, current_run
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
+from graphfeed.ops.process import uninterrupted
 from graphfeed.storage.memory import move
 
 
@@ -47,7 +48,8 @@ class Prefetch(Datapipe):
         ahead.when_cancelled(channel.close)
         thread = threading.Thread(target=feed, args=(self, ahead, channel), name="graphfeed-prefetch", daemon=True)
         ENDINGS[thread] = ahead.cancel
-        thread.start()
+        with uninterrupted():
+            thread.start()
         try:
             while True:
                 try:

@@ -20,7 +20,8 @@ BELOW: dict[int, tuple[int, "weakref.ref[torch.Tensor]"]] = {}
 
 def has_passed(what: Hashable, tensors: Tensors) -> bool:
     """Tell whether these very tensors have passed a check."""
-    return (what, *map(id, tensors)) in PASSED
+    found = PASSED.get((what, *map(id, tensors)), [None])
+    return None not in [reference and reference() for reference in found]
 
 
 def mark_valid(what: Hashable, tensors: Tensors) -> None:

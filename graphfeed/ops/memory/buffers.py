@@ -46,7 +46,7 @@ class BufferPool:
         pool provides it if the source returns None."""
         self.idle_bytes = idle_bytes
         self.idle = 0
-        self.lock = ForkLock()
+        self.lending = ForkLock()
         self.blocks: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -66,14 +66,14 @@ class BufferPool:
 
     def take(self, size: int) -> NDArray[np.uint8]:
         # `size` is that of a size class.
-        with self.lock:
+        with self.lending.lock:
             free = self.blocks[size]
             block = free.pop() if free else None
             self.idle -= 0 if block is None else size
         return np.asarray(Lease(self, np.empty(size, dtype=np.uint8) if block is None else block))
 
     def give_back(self, block: NDArray[np.uint8]) -> None:
-        with self.lock:
+        with self.lending.lock:
             if self.idle + block.size <= self.idle_bytes:
                 self.idle += block.size
                 self.blocks[block.size].append(block)
@@ -85,12 +85,12 @@ class NodeMaps:
     def __init__(self, limit_bytes: int = MAP_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.lock = ForkLock()
+        self.lending = ForkLock()
         self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
 
     def take(self, num_nodes: int) -> NDArray[np.int32] | None:
         """Return a map, or None if another map would exceed the limit."""
-        with self.lock:
+        with self.lending.lock:
             # One look-up, because a finalizer that runs between two of them may drop what is idle.
             free = self.idle[num_nodes]
             if free:
@@ -117,11 +117,11 @@ class NodeMaps:
         try:
             yield node_map
         except BaseException:
-            with self.lock:
+            with self.lending.lock:
                 self.used_bytes -= 0 if node_map is None else node_map.nbytes
             raise
         if node_map is not None:
-            with self.lock:
+            with self.lending.lock:
                 self.idle[num_nodes].append(node_map)
 
 

@@ -4,6 +4,14 @@ Nothing here starts a process or a thread: `graphfeed.loader` and `graphfeed.ops
 """
 
 from graphfeed.ops.process.forks import ForkLock, after_fork_in_child, renew_in_child
+from graphfeed.ops.process.interrupts import (
+    Changes,
+    in_main_thread,
+    in_one_step,
+    result_of,
+    uninterrupted,
+    wait_until_done,
+)
 from graphfeed.ops.process.surroundings import (
     ENTRY_POINTS,
     Closeable,
@@ -18,15 +26,21 @@ from graphfeed.ops.process.surroundings import (
 
 __all__ = [
     "ENTRY_POINTS",
+    "Changes",
     "Closeable",
     "ForkLock",
     "ProgressBar",
     "after_fork_in_child",
     "import_optional",
     "imported_entry_points",
+    "in_main_thread",
+    "in_one_step",
     "install_hint",
     "load_entry_point",
     "progress_bar",
     "regular_file",
     "renew_in_child",
+    "result_of",
+    "uninterrupted",
+    "wait_until_done",
 ]

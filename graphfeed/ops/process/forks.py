@@ -41,38 +41,24 @@ if hasattr(os, "register_at_fork"):
 
 
 class ForkLock:
-    """A reentrant lock that is free in a forked process, unless the thread that forked holds it.
+    """Has a reentrant lock that is free in a forked process, unless the thread that forked holds it.
 
-    Reentrant, because the garbage collector may run a finalizer in a section that is locked by its own thread.
+    Reentrant, because the garbage collector may run a finalizer in a section that is locked by its own thread. The lock
+    itself, which is written in C, belongs in a `with` statement: Ctrl-C could leave one with a Python `__enter__` held.
 
     Example:
-        >>> with ForkLock() as lock:
-        ...     lock.acquire(timeout=1)
-        True
+        >>> shared = ForkLock()
+        >>> with shared.lock:
+        ...     pass
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         renew_in_child(self, ForkLock._renew)
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire it, as `threading.RLock` does."""
-        return self._lock.acquire(blocking, timeout)
-
-    def release(self) -> None:
-        """Release it."""
-        self._lock.release()
-
-    def __enter__(self) -> "ForkLock":
-        self._lock.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def _renew(self) -> None:
         # Free, or held by the thread that forked, which will release it.
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
         else:
-            self._lock = threading.RLock()
+            self.lock = threading.RLock()

@@ -80,7 +80,7 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
         return known
     try:
         # All threads have the same filters of warnings: two that changed them at once would leave wrong ones behind.
-        with LOCK, warnings.catch_warnings():
+        with LOCK.lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             IMPORTED[module] = found = import_module(module)
             return found

@@ -15,7 +15,7 @@ import torch
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import ReadChoice, buffers, map_file, read_at_random
-from graphfeed.ops.process import regular_file
+from graphfeed.ops.process import in_one_step, regular_file, result_of
 from graphfeed.ops.rows import SPAN_BYTES, read_blocks, read_bytes, read_rows, take_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.outside_files import check_numbers
@@ -151,7 +151,7 @@ class DiskBasedFeature(ReadsAhead):
         """
         try:
             for future in futures:
-                future.result(READ_TIMEOUT_SECONDS)
+                result_of(future, READ_TIMEOUT_SECONDS)
         except TimeoutError as error:
             raise TimeoutError(
                 f"reading {self._path} took longer than {READ_TIMEOUT_SECONDS:.0f} s; is its file system still there?"
@@ -318,7 +318,7 @@ class DiskBasedFeature(ReadsAhead):
 
     def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
         try:
-            return self._pool().submit(task, *arguments)
+            return in_one_step(self._pool().submit, task, *arguments)
         except RuntimeError:
             # As the program ends, pools take nothing any more: this thread does it.
             future: Future[Any] = Future()

@@ -10,6 +10,7 @@ import torch
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import check_count, check_ids
 from graphfeed.ops.memory import buffers, flat_bytes
+from graphfeed.ops.process import uninterrupted
 from graphfeed.ops.rows import (
     MOST_PLANNED,
     begin_window,
@@ -132,8 +133,9 @@ class PlannedRows(Feature):
 
     def cancel(self) -> None:
         """End a read that was begun, also while somebody waits for it in another thread; use other memory then."""
-        for part in self._reads:
-            part.cancel()
+        with uninterrupted():
+            for part in self._reads:
+                part.cancel()
 
     def has_room(self) -> bool:
         """Tell whether the window could have another mini-batch as large as the largest one."""
@@ -210,7 +212,8 @@ class PlannedRows(Feature):
 
     def is_read(self) -> bool:
         """Tell whether the rows of the last window are there."""
-        return not self._plan.num_waiting[0] and all(part.done() for part in self._reads)
+        with uninterrupted():
+            return not self._plan.num_waiting[0] and all(part.done() for part in self._reads)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, on their device. Those for which there was no memory are read now."""

@@ -159,7 +159,7 @@ class GraphArrays(Shareable):
         One thread at a time computes it. The results are pickled and shared with the graph, and page-locked if it is.
         On a GPU, streams wait for them. `whole` is as for `ensure_checked`.
         """
-        with CACHING:
+        with CACHING.lock:
             self.ensure_checked(whole=whole)
             known = self._cached.get(name)
             # The arrays may have been replaced since.
@@ -301,7 +301,7 @@ class GraphArrays(Shareable):
             # In one step, because other threads may be sampling.
             self.__dict__ = dict(vars(other))
             return
-        with CACHING:
+        with CACHING.lock:
             before, after = vars(self)[name], vars(other)[name]
             # Whatever was computed of attributes that are gone goes with them; the rest stays.
             gone = {id(values) for values in before.values()} - {id(values) for values in after.values()}

@@ -25,7 +25,7 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
     """Read a `.npy` file of numbers: a large one into memory that worker processes map without a copy."""
     with open(path, "rb", opener=regular_file) as file:
         try:
-            with PARSING:
+            with PARSING.lock:
                 there = np.lib.format.open_memmap(path, mode="r")
         except (EOFError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
@@ -44,7 +44,7 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
 
 def map_npy(path: str | Path) -> Any:
     """Map a `.npy` file for reading, as a `numpy.memmap`; one that is damaged or holds objects is a ValueError."""
-    with open(path, "rb", opener=regular_file), PARSING:  # NumPy opens it by its name, and would wait for a pipe
+    with open(path, "rb", opener=regular_file), PARSING.lock:  # NumPy opens it by its name, and would wait for a pipe
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 

@@ -87,7 +87,7 @@ class Shareable:
         return copyreg.__newobj__, (type(self),), {"fields": skeleton, "tensors": tensors}  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
-        with MOVING:
+        with MOVING.lock:
             return self._share()
 
     def _extracted(self) -> tuple[Any, list[torch.Tensor]]:
@@ -125,7 +125,7 @@ class Shareable:
             raise ValueError(
                 f"only memory of the CPU can be pinned, but a tensor is on {device}; move it with .to('cpu')"
             )
-        with MOVING:
+        with MOVING.lock:
             skeleton, tensors = self._extracted()
             locked = page_lock(tensors, self)
             self.__dict__.update(insert_tensors(skeleton, locked))

@@ -232,7 +232,7 @@ def test_one_that_dies_once_it_signalled_is_named_where_no_other_is_connected(re
         samples = iter(receiver)
         next(samples)
         (first,) = receiver._inbox.senders.values()
-        with receiver._inbox.changed:
+        with receiver._inbox.changes.lock:
             first.ended = True  # as after signal()
         program.kill()
         begin = time.monotonic()

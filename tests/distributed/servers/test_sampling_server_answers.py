@@ -245,7 +245,7 @@ def test_nothing_is_wanted_of_an_executor_that_ends(monkeypatch: pytest.MonkeyPa
 def test_a_forked_process_may_end_its_copy_whoever_held_the_lock() -> None:
     executor = executor_of()
     executor._process = -1
-    with executor._changed:
+    with executor._changes.lock:
         ending = threading.Thread(target=executor.shutdown, daemon=True)
         ending.start()
         ending.join(20)

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +17,7 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.loader.transport.thread_channel import Closed, ThreadChannel
+from graphfeed.ops.process import Changes
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.loader.late_streams import Event, current_stream, late_streams, running
@@ -101,19 +102,19 @@ def test_nothing_is_lost_or_doubled_between_several_threads() -> None:
     assert sorted(taken) == [first + item for first in (0, 1000, 2000) for item in range(200)]
 
 
-class Stopped(threading.Condition):
+class Stopped(Changes):
     """Returns from its first wait when the time for it is long over, as in a process that was stopped."""
 
     waits = 0
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait_for(self, ready: Callable[[], Any], seconds: float | None = None) -> Any:
         self.waits += 1
-        return super().wait(0.001 if self.waits == 1 else timeout)
+        return super().wait_for(ready, 0.001 if self.waits == 1 else seconds)
 
 
 def test_a_process_that_was_stopped_for_long_goes_on_waiting() -> None:
     channel = ThreadChannel(capacity=1)
-    channel.changed = Stopped()
+    channel.changes = Stopped()
     threading.Timer(0.3, channel.put, ("late",)).start()
     assert channel.get(30) == "late"
 

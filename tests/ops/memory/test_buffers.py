@@ -279,7 +279,7 @@ def test_a_finalizer_borrows_a_map_while_a_map_is_borrowed() -> None:
 
 def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
     """The fork happens while another thread holds the locks."""
-    with held_elsewhere(buffers.POOL.lock), held_elsewhere(buffers.NODE_MAPS.lock):
+    with held_elsewhere(buffers.POOL.lending.lock), held_elsewhere(buffers.NODE_MAPS.lending.lock):
         assert in_child(lambda: buffers.POOL.empty(1 << 20, np.uint8).size) == str(1 << 20)
         assert in_child(lambda: buffers.NODE_MAPS.take(10)) == str(np.full(10, -1))
 

@@ -43,7 +43,7 @@ COMPILING = ForkLock()
 def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
     """Link a kernel's machine code into this process, once, and note it in the kernel's `codes`."""
     found, load = find_or_compile(kernel, dtypes)
-    with COMPILING:
+    with COMPILING.lock:
         if dtypes not in kernel.codes:
             address = link(*found)
             kernel.codes[dtypes] = MachineCode(address, CALL(address))
@@ -100,7 +100,7 @@ def compile_and_keep(
     if found is None or is_edited(module):
         from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
 
-        with COMPILING:
+        with COMPILING.lock:
             found = compile_kernel(kernel, dtypes)
     if folder is None:
         message = f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}"

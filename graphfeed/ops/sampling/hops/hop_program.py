@@ -222,11 +222,11 @@ class ProgramPool:
     """Lends programs to threads; making one takes longer than sampling a small mini-batch."""
 
     def __init__(self) -> None:
-        self.lock = ForkLock()
+        self.lending = ForkLock()
         self.idle: OrderedDict[Recipe, list[HopProgram]] = OrderedDict()
 
     def take(self, recipe: Recipe) -> HopProgram:
-        with self.lock:
+        with self.lending.lock:
             found = self.idle.get(recipe)
             if found:
                 return found.pop()
@@ -236,7 +236,7 @@ class ProgramPool:
         """Take back a program that has not failed."""
         program.arrays.release()
         if program.arrays.columns.arrays["starts"].size <= MOST_COLUMNS:
-            with self.lock:
+            with self.lending.lock:
                 self.idle.setdefault(program.recipe, []).append(program)
                 self.idle.move_to_end(program.recipe)
                 # Recipes that were used last are kept.

@@ -131,7 +131,7 @@ def test_threads_that_need_the_same_kernel_link_it_once() -> None:
 
 def test_a_lock_that_another_thread_held_is_free_in_a_forked_process(kept: Path) -> None:
     was_compiled(double)
-    with held_elsewhere(store.COMPILING):
+    with held_elsewhere(store.COMPILING.lock):
         assert in_child(lambda: was_compiled(double), seconds=20) == "False"
 
 

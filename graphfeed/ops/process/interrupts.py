@@ -1,0 +1,137 @@
+"""Ctrl-C that is never lost, and that leaves no lock held.
+
+Python may raise KeyboardInterrupt after any call in the main thread, also in these two places:
+
+- In a finalizer (`__del__`, the callback of a weak reference, a generator that is collected). Python drops exceptions
+  there, even one that is raised before the first line of the finalizer, where no `try` can catch it. It passes them to
+  `sys.unraisablehook`, and `raise_again` has them raised once more.
+- In `__enter__` or `__exit__` of a lock that is written in Python, as those of `threading.Condition`, which events and
+  futures use too. The lock then stays held, or is released twice. A lock that is written in C has no such moment in a
+  `with` statement; `Changes` waits with such locks only, and `uninterrupted` is for what the standard library locks.
+"""
+
+import _thread
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+REPORT = sys.unraisablehook
+
+
+def raise_again(unraisable: Any) -> None:
+    """Raise an interrupt that a finalizer got in the main thread; report any other exception as before."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt) or not in_main_thread():
+        REPORT(unraisable)
+        return
+    with suppress(RuntimeError):  # the interpreter shuts down
+        # In another thread: in this one, the interrupt would be raised right here, and dropped again.
+        _thread.start_new_thread(_thread.interrupt_main, ())
+
+
+sys.unraisablehook = raise_again
+
+
+def in_main_thread() -> bool:
+    """Tell whether this is the thread in which Python handles signals."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C until the end of a block, which must be short and run no code of users.
+
+    It is for calls that hold a lock of the standard library's, such as those of futures that other threads complete,
+    or that start threads. It takes some 30 microseconds in the main thread; other threads are never interrupted.
+    """
+    before = signal.getsignal(signal.SIGINT) if in_main_thread() else None
+    if not callable(before):
+        yield
+        return
+    came = False
+
+    def note(*_: Any) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def in_one_step(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function within `uninterrupted`."""
+    with uninterrupted():
+        return function(*args, **kwargs)
+
+
+def wait_until_done(future: "Future[Any]", seconds: float | None = None) -> bool:
+    """Wait until a future is done; return False if it is not when the time has passed."""
+    done: SimpleQueue[None] = SimpleQueue()
+    in_one_step(future.add_done_callback, lambda _: done.put(None))
+    try:
+        done.get(timeout=seconds)
+    except Empty:
+        return False
+    return True
+
+
+def result_of(future: "Future[T]", seconds: float | None = None) -> T:
+    """Return the result of a future as its own method does, but an interrupt never leaves its lock held."""
+    if not wait_until_done(future, seconds):
+        raise TimeoutError
+    return future.result(0)
+
+
+class Changes:
+    """Lets threads wait until something changes, as `threading.Condition` does, but an interrupt leaves it usable.
+
+    Change what others wait for with `lock` held, in a `with` statement, and then call `notify_all`.
+
+    Example:
+        >>> changes, items = Changes(), [1]
+        >>> changes.wait_for(lambda: items and items.pop(), seconds=1)
+        1
+    """
+
+    def __init__(self, lock: Any = None) -> None:
+        self.lock = threading.RLock() if lock is None else lock
+        self._waiting: list[SimpleQueue[None]] = []
+
+    def notify_all(self) -> None:
+        """Have all threads that wait look again."""
+        for woken in list(self._waiting):
+            woken.put(None)
+
+    def wait_for(self, ready: Callable[[], T], seconds: float | None = None) -> T:
+        """Return what `ready` returns once that is true, or, when the time has passed, what it returns then.
+
+        `ready` is called with the lock held, and may change things. The caller must not hold the lock.
+        """
+        woken: SimpleQueue[None] = SimpleQueue()
+        end = None if seconds is None else time.monotonic() + seconds
+        try:
+            self._waiting.append(woken)
+            while True:
+                left = None if end is None else end - time.monotonic()
+                with self.lock:
+                    found = ready()
+                if found or (left is not None and left <= 0):
+                    return found
+                with suppress(Empty):
+                    woken.get(timeout=left)
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(woken)
