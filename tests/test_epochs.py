@@ -324,8 +324,8 @@ def test_a_loader_that_was_starting_its_workers_works() -> None:
 @pytest.mark.parametrize("lock", ["CACHING", "MOVING"])
 def test_locks_that_other_threads_held_are_free(lock: str) -> None:
     owner: Any = graph_arrays if lock == "CACHING" else shareable
-    with held_elsewhere(getattr(owner, lock)):
-        assert in_child(lambda: getattr(owner, lock).acquire(timeout=5)) == "True"
+    with held_elsewhere(getattr(owner, lock).lock):
+        assert in_child(lambda: getattr(owner, lock).lock.acquire(timeout=5)) == "True"
 
 
 class ThroughOurs(torch.utils.data.IterableDataset[Any]):

@@ -73,7 +73,7 @@ def interrupt(waits: Callable[[], object], after: float = 0.3) -> None:
 
 def end_idle_executors() -> None:
     """End the worker processes that wait for the next loader."""
-    with KEPT.lock:
+    with KEPT.choosing.lock:
         ended, KEPT.idle = KEPT.idle, []
     for executor in ended:
         executor.shutdown(cancel_futures=True)

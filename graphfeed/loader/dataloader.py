@@ -14,6 +14,7 @@ from graphfeed.datapipes import Batch, Datapipe, length
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.options import (
+    EvenItems,
     RemoteServers,
     as_pipeline,
     check_options,
@@ -38,7 +39,7 @@ from graphfeed.loader.runner import Runner, Workers
 from graphfeed.ops.arguments import check_count, check_flags, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
-OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in")
+OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in", "_even_items")
 """The attributes that a copy does not get."""
 
 
@@ -117,6 +118,12 @@ class DataLoader(Generic[Batch]):
         [[0, 1], [2, 3]]
     """
 
+    how_to_share: str = (
+        "begin the pipeline with a DistributedItemSampler, which shares them out; one of gf.loaders is printed by "
+        "loader.explain(rewritten=False)"
+    )
+    """What a warning advises ranks to do that all make the mini-batches of all items."""
+
     @with_known_options
     def __init__(
         self,
@@ -191,6 +198,7 @@ class DataLoader(Generic[Batch]):
         )
         self.profiled: Profile | None = None  # what the latest profile knows
         self._measured_in: Profile | None = None
+        self._even_items = EvenItems(self.plan.written, self.how_to_share)
         self._forget_epochs()
         renew_in_child(self, DataLoader._forget_epochs)
 
@@ -337,6 +345,7 @@ class DataLoader(Generic[Batch]):
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         """Yield the mini-batches of an epoch from a position on, and count them there."""
+        self._even_items.look(1.0)
         if self._measures_all and self._measured_in is None:
             self.profiled = Profile()
         profile = self.profiled if self._measures_all else self._measured_in

@@ -1,12 +1,16 @@
 """Checks of the options of a loader, and what stands in for those that are left out."""
 
+import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import wraps
 from inspect import signature
-from typing import Any, NamedTuple, TypeVar, cast
+from itertools import count
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
+from torch import distributed
 from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes import Datapipe, Ranked, Source, find_rank
@@ -17,9 +21,12 @@ from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
 from graphfeed.ops.arguments import brief, check_count, check_names, check_position, check_seconds, parse_bytes
 from graphfeed.ops.process import load_entry_point
+from graphfeed.storage.datasets import identify
 
 FORMER_OPTIONS = ("num_gpu_cached_edges", "gpu_cache_threshold")
 """What GraphBolt 2.1 gave to its loader."""
+CHECKED = count()
+"""Numbers the loaders whose items are compared with those of another rank."""
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
@@ -134,13 +141,69 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     if seed is not None:
         return check_position(seed, 0, 0)
     drawn = draw_unkeyed()
-    _, world_size = find_rank() or (0, 1)
-    if world_size > 1 and not find(pipe, Ranked):
-        warnings.warn(
-            f"each of {world_size} ranks draws a seed of its own, and makes mini-batches of all items; begin the "
-            "pipeline with a DistributedItemSampler, which shares them out, or give the DataLoader a seed",
-            stacklevel=3,
-        )
     for source in find(pipe, Ranked):
         drawn = source.agree(drawn)  # type: ignore[attr-defined]
     return drawn
+
+
+@runtime_checkable
+class LeavesItemsOut(Protocol):
+    """A source that may give each rank some of its items only, although it does not know the ranks."""
+
+    def gives_a_share(self) -> bool:
+        """Tell whether it may give only some of the items."""
+
+
+class EvenItems:
+    """Warns, once for each loader, if all ranks make mini-batches of the same items.
+
+    No rank waits for another one to make its loader, which some ranks may never do. Each rank puts a digest of its
+    items in the store of the process group and looks there for that of the next rank: as the loader is made, and once
+    more, for a second at most, as its first epoch begins. Without a process group there is nothing to compare.
+    """
+
+    def __init__(self, pipe: Datapipe[Any], advice: str) -> None:
+        self._advice, self._number, self._items = advice, -1, None
+        for source in find(pipe, Source):
+            is_shared = isinstance(source, Ranked) or (isinstance(source, LeavesItemsOut) and source.gives_a_share())
+            if advice and not is_shared:
+                self._items = self._items or getattr(source, "item_set", None)
+        if find_rank() is not None:
+            self.look(0.0)
+
+    def look(self, seconds: float) -> None:
+        """Warn if it is known that the next rank has the same items, or may be; wait some seconds to know it."""
+        if self._items is None:
+            return
+        world_size = int(os.environ.get("WORLD_SIZE") or 1) if (found := find_rank()) is None else found[1]
+        is_same = None
+        if world_size > 1:
+            is_same = found is None or self._has_next_rank_the_same(*found, seconds)
+        if is_same is not None or seconds:
+            self._items = None  # it is known, or this is the last look
+        if is_same:
+            warnings.warn(
+                f"each of {world_size} ranks makes mini-batches of all items, which are the same where the seed is; "
+                f"{self._advice}",
+                stacklevel=4,
+            )
+
+    def _has_next_rank_the_same(self, rank: int, world_size: int, seconds: float) -> bool | None:
+        try:
+            store: Any = distributed.group.WORLD.get_group_store()  # type: ignore[union-attr]
+        except AttributeError:
+            return True  # a release of torch without it
+        store = store.clone() if hasattr(store, "clone") else store  # another thread may wait on its connection
+        own, end = f"{len(self._items or ())} {identify(self._items)}", time.monotonic() + seconds
+        if self._number < 0:
+            self._number = next(CHECKED)
+            for key in (own, self._number):
+                store.set(f"graphfeed/items/{rank}/{key}", "")
+        there = f"graphfeed/items/{(rank + 1) % world_size}"
+        while True:
+            is_known = store.check([f"{there}/{self._number}"])
+            if store.check([f"{there}/{own}"]):
+                return True
+            if is_known or time.monotonic() >= end:
+                return False if is_known else None
+            time.sleep(0.01)

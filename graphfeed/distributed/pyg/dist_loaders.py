@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, IterableSource
+from graphfeed.datapipes import Datapipe, IterableSource, find_rank
 from graphfeed.distributed.pyg.dist_data import DistContext, find_peers
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
@@ -84,6 +84,8 @@ class DistLoader(PyGLoader):
                     datapipe = datapipe.copy_to(dist_sampler.device)
                 kwargs = options.loader()
                 kwargs["num_workers"] *= dist_sampler.concurrency
+        if find_rank() is None:
+            self.how_to_share = ""  # a rank's seeds are its own where nothing else is given
         super().__init__(datapipe, **kwargs)
 
     def channel_get(self, out: Any) -> Any:

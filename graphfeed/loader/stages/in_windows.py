@@ -365,6 +365,7 @@ class Hops:
             raise CancelledError
         if future not in self._arrivals:
             raise TimeoutError(f"mini-batches were not sampled within {seconds:g} s (timeout)")
+        self._arrivals.forget(future)
         return future.result(0)
 
     def wait(self, window: Window) -> bool:

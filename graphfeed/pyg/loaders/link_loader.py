@@ -9,7 +9,7 @@ from graphfeed.ops.arguments import checked
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputEdges, NegativeSampling, read_input_edges
-from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options, weights_of
+from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith
 from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusions
 
@@ -38,6 +38,8 @@ class LinkLoader(PyGLoader):
             sampled edges that join the two ends of a seed of the mini-batch, "reverse" or an edge type those of the
             other direction too (`ExtraOptions`); or a dict of these by edge type.
     """
+
+    how_to_share = f"give each rank its own share of edge_label_index, or pass {SHARE}"
 
     @checked
     def __init__(

@@ -10,7 +10,7 @@ from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import tables_of
-from graphfeed.pyg.loaders.pyg_loader import ExtraOptions, PyGLoader, read_options, weights_of
+from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith
 
 
@@ -36,6 +36,8 @@ class NodeLoader(PyGLoader):
             `graphfeed.DataLoader` (see `TorchOptions`); `time_window`, how far back from its time each seed may look,
             and `as_edge_index`, which makes `edge_index` an `EdgeIndex` (see `ExtraOptions`).
     """
+
+    how_to_share = f"give each rank its own share of input_nodes, or pass {SHARE}"
 
     @checked
     def __init__(

@@ -216,6 +216,8 @@ class ExtraOptions:
         return found
 
 
+SHARE = "sampler=torch.utils.data.DistributedSampler(range(n)) with the number n of all of them"
+"""How the ranks of a training share what a loader makes mini-batches of."""
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""
 
@@ -227,6 +229,7 @@ class PyGLoader(DataLoader[Any]):
     of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins. Needs PyG.
     """
 
+    how_to_share = f"pass {SHARE}"
     is_subgraph: ClassVar[bool] = False
     """Whether a mini-batch is PyG's `subgraph` of the data rather than what a loader of PyG's makes of them."""
     transform: Callable[[Any], Any] | None = None

@@ -13,7 +13,7 @@ from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import check_untyped, import_pyg
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import SHARE, PyGLoader, TorchOptions
 from graphfeed.pyg.stages.fill_data import ToRootedBatch
 from graphfeed.pyg.stages.sampler_output import JoinedNeighborSampler, SampledMiniBatch, as_sampled, joined_hops
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
@@ -94,6 +94,8 @@ class ShaDowKHopSampler(PyGLoader):
     Raises:
         ValueError: `data` has types, a number is out of range, or there are no roots.
     """
+
+    how_to_share = f"give each rank its own share of node_idx, or pass {SHARE}"
 
     is_subgraph = True
 

@@ -75,6 +75,8 @@ class TemporalDataLoader(PyGLoader):
         [([5, 5], [0, 1, 3]), ([8], [0, 2])]
     """
 
+    how_to_share = "give each rank its own share of data"
+
     @checked
     def __init__(self, data: Any, batch_size: int = 1, neg_sampling_ratio: float = 0.0, **kwargs: Any) -> None:
         module = import_pyg("torch_geometric.data", type(self).__name__)

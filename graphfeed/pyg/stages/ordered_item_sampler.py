@@ -113,6 +113,12 @@ class OrderedItemSampler(Datapipe):
             digest.update(part.numpy().data)
         return digest.hexdigest()
 
+    def gives_a_share(self) -> bool:
+        """Tell whether the sampler may leave out some items, as torch's `DistributedSampler` does."""
+        order: Any = self.order if self.size is not None else getattr(self.order, "sampler", None)
+        # Nobody knows what a batch sampler or an iterable of the user's own gives.
+        return not hasattr(order, "__len__") or len(order) < len(self.item_set)
+
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:  # noqa: ARG002
         """Return the size of a mini-batch of the first items; None if the sampler says how many come together."""
         if self.size is None:

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -159,19 +158,6 @@ def test_launched_without_a_process_group_it_does_not_give_every_rank_everything
     assert seeds_of(sampler(8, 2, 1, 4)) == [[2, 3]]
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert len(pipe) == 4
-
-
-def test_ranks_that_each_take_all_items_are_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
-    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
-    items = gf.ItemSet(10, names="seeds")
-    with pytest.warns(UserWarning, match="each of 2 ranks draws a seed of its own, .* with a DistributedItemSampler"):
-        gf.DataLoader(gf.ItemSampler(items, 4))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gf.DataLoader(gf.ItemSampler(items, 4), seed=0)
-        gf.DataLoader(gf.ItemSampler(items, 4, seed=0))
 
 
 def test_typed_items() -> None:
