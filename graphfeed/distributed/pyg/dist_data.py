@@ -133,12 +133,18 @@ def check_rank(context: DistContext, graph: LocalGraphStore) -> None:
         )
 
 
-def find_peers(context: DistContext, master_addr: str | None, master_port: int | str | None, timeout: float) -> Peers:
+def find_peers(
+    context: DistContext,
+    master_addr: str | None,
+    master_port: int | str | None,
+    timeout: float,
+    frozen_timeout: float | None = None,
+) -> Peers:
     """Return the ranks that meet at an address; without one, those of the process group."""
     if context.world_size == 1:
-        return peers_at(MeetingPoint("", 0, 0, 1), timeout)
+        return peers_at(MeetingPoint("", 0, 0, 1), timeout, frozen_timeout)
     if master_addr is None and master_port is None and distributed.is_initialized():
-        return shared_peers()
+        return shared_peers(frozen_timeout)
     # Without a process group either, they meet at the environment's address, one port behind the launcher's own.
     address = os.environ.get("MASTER_ADDR") if master_addr is None else master_addr
     port = master_port
@@ -151,4 +157,4 @@ def find_peers(context: DistContext, master_addr: str | None, master_port: int |
                 "torch.distributed.init_process_group first"
             )
     meeting = MeetingPoint(str(address), int(str(port)), context.rank, context.world_size, context.group_name)
-    return peers_at(meeting, timeout)
+    return peers_at(meeting, timeout, frozen_timeout)

@@ -42,8 +42,9 @@ class DistLoader(PyGLoader):
             same address and port share their connections.
         channel: Has no effect: mini-batches come in order, without a queue between.
         num_rpc_threads: Has no effect: one thread answers the other ranks.
-        rpc_timeout: After how many seconds without a sign of life another rank counts as lost; where its machine
-            answers, after 5 (`Peers`). The first loader at an address sets it.
+        rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
+            address sets it, and `frozen_timeout` too.
+        frozen_timeout: The same where the rank's machine answers: 30 by default (`Peers`).
         datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
         kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.
@@ -63,6 +64,7 @@ class DistLoader(PyGLoader):
         rpc_timeout: float = 180,
         dist_sampler: DistNeighborSampler | None = None,
         *,
+        frozen_timeout: float | None = None,
         datapipe: Datapipe,
         options: TorchOptions | None = None,
         input_type: Any = None,
@@ -73,7 +75,7 @@ class DistLoader(PyGLoader):
                 raise ValueError(f"{name} must be more than 0, but is {value}")
         self.current_ctx, self.dist_sampler = current_ctx, dist_sampler
         self.channel: Any = queue.Queue() if channel is None else channel
-        self.peers: Peers = find_peers(current_ctx, master_addr, master_port, rpc_timeout)
+        self.peers: Peers = find_peers(current_ctx, master_addr, master_port, rpc_timeout, frozen_timeout)
         self._entered: Iterator[Any] | None = None
         if dist_sampler is not None:
             data = dist_sampler.connect(self.peers)
@@ -134,7 +136,7 @@ class DistNeighborLoader(DistLoader):
         concurrency: How many mini-batches each of the workers makes at a time.
         filter_per_worker: Has no effect, nor has `async_sampling`: workers fetch features, and always run ahead.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
-            `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
+            `graphfeed.pyg.NodeLoader`), `rpc_timeout` and `frozen_timeout`. Workers are threads.
 
     Raises:
         ImportError: PyG is not installed.
@@ -174,15 +176,15 @@ class DistNeighborLoader(DistLoader):
                 current_ctx, data, num_neighbors, None, replace, subgraph_type, disjoint, temporal_strategy, time_attr,
                 concurrency, device,
             )  # fmt: skip
-        rpc_timeout = kwargs.pop("rpc_timeout", 180)
-        dist_sampler.connect(find_peers(current_ctx, master_addr, master_port, rpc_timeout))
+        rpc_timeout, frozen_timeout = kwargs.pop("rpc_timeout", 180), kwargs.pop("frozen_timeout", None)
+        dist_sampler.connect(find_peers(current_ctx, master_addr, master_port, rpc_timeout, frozen_timeout))
         options = TorchOptions.of(kwargs, type(self).__name__)
         pipe, input_type = node_source(dist_sampler, options, InputNodes(input_nodes, input_time))
         pipe = dist_sampler.append_to(pipe, input_time is not None)
         self.transform = transform
         super().__init__(
             current_ctx, master_addr, master_port, None, num_rpc_threads, rpc_timeout, dist_sampler,
-            datapipe=pipe, options=options, input_type=input_type,
+            frozen_timeout=frozen_timeout, datapipe=pipe, options=options, input_type=input_type,
         )  # fmt: skip
         self.data: Any = data
         self.input_nodes, self.input_time = input_nodes, input_time
@@ -260,8 +262,8 @@ class DistLinkNeighborLoader(DistLoader):
                 current_ctx, data, num_neighbors, None, replace, subgraph_type, disjoint, temporal_strategy, time_attr,
                 concurrency, device,
             )  # fmt: skip
-        rpc_timeout = kwargs.pop("rpc_timeout", 180)
-        dist_sampler.connect(find_peers(current_ctx, master_addr, master_port, rpc_timeout))
+        rpc_timeout, frozen_timeout = kwargs.pop("rpc_timeout", 180), kwargs.pop("frozen_timeout", None)
+        dist_sampler.connect(find_peers(current_ctx, master_addr, master_port, rpc_timeout, frozen_timeout))
         options = TorchOptions.of(kwargs, type(self).__name__)
         negatives = NegativeSampling.cast(("binary", neg_sampling_ratio) if neg_sampling_ratio else neg_sampling)
         given = InputEdges(edge_label_index, edge_label, edge_label_time)
@@ -270,7 +272,7 @@ class DistLinkNeighborLoader(DistLoader):
         self.transform = transform
         super().__init__(
             current_ctx, master_addr, master_port, None, num_rpc_threads, rpc_timeout, dist_sampler,
-            datapipe=pipe, options=options, input_type=input_type,
+            frozen_timeout=frozen_timeout, datapipe=pipe, options=options, input_type=input_type,
         )  # fmt: skip
         self.data: Any = data
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives

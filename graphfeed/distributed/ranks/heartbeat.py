@@ -5,12 +5,16 @@ import socket
 import ssl
 import struct
 import time
+import warnings
 from contextlib import suppress
-from math import inf
 from queue import SimpleQueue
 
 BEAT_SECONDS = 0.5
 """How often each rank gives a sign of life."""
+FROZEN_SECONDS = 30.0
+"""How long a rank whose machine answers may give no sign of life: a sort of ten million numbers takes 10 s."""
+DOUBT_SECONDS = 5.0
+"""After how long without a sign of such a rank the others are warned."""
 PAUSE_SECONDS = 0.02
 """How long at most a rank takes to notice that its own program has ended."""
 GRACE_SECONDS = 0.2
@@ -39,9 +43,11 @@ class LostError(Exception):
 class Heartbeat:
     """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`."""
 
-    # One that has given signs, and is silent for `frozen_seconds`, is lost if its machine confirms what it gets.
-    def __init__(self, rank: int, silent_seconds: float, frozen_seconds: float = inf) -> None:
-        self.rank, self.silent_seconds, self.frozen_seconds = rank, silent_seconds, frozen_seconds
+    # `frozen_seconds` is the limit for a rank that has given signs and whose machine confirms what it gets: it may be
+    # in one call that keeps Python's other threads from running. None means 30 s, or `silent_seconds` if that is less.
+    def __init__(self, rank: int, silent_seconds: float, frozen_seconds: float | None = None) -> None:
+        self.rank, self.silent_seconds = rank, silent_seconds
+        self.frozen_seconds = min(FROZEN_SECONDS, silent_seconds) if frozen_seconds is None else frozen_seconds
         self.left: set[int] = set()
         """The other ranks that leave."""
         self._arrived: SimpleQueue[tuple[int, socket.socket]] = SimpleQueue()
@@ -49,6 +55,8 @@ class Heartbeat:
         self._to: dict[int, socket.socket] = {}
         self._heard: dict[int, float] = {}
         self._spoke: set[int] = set()
+        self._doubted: set[int] = set()
+        """The ranks that a warning names."""
         self._listened, self._looked = 0.0, time.monotonic()
         """For how long this rank has listened, and until when: one that stood still itself takes none for silent."""
         self._gone: dict[int, float] = {}
@@ -82,11 +90,30 @@ class Heartbeat:
             if now - self._gone.get(rank, now) > GRACE_SECONDS:
                 raise LostError(rank, "its connection ended")
             silent = self._listened - heard
+            if silent > min(DOUBT_SECONDS, self.frozen_seconds, self.silent_seconds):
+                self._check_silent(rank, silent)
+        return leaving and len(self.left) == len(self._to)
+
+    def _check_silent(self, rank: int, silent: float) -> None:
+        """Raise if a silent rank is lost, or warn of it once."""
+        if rank not in self._spoke & self._to.keys() or not is_confirmed(self._to[rank]):
             if silent > self.silent_seconds:
                 raise LostError(rank, f"it gave no sign of life for {self.silent_seconds:g} s")
-            if silent > self.frozen_seconds and rank in self._spoke & self._to.keys() and is_confirmed(self._to[rank]):
-                raise LostError(rank, f"its machine answers, but it gave no sign of life for {self.frozen_seconds:g} s")
-        return leaving and len(self.left) == len(self._to)
+        elif silent > self.frozen_seconds:
+            how = (
+                f"its machine answers, but it gave no sign of life for {self.frozen_seconds:g} s; if one call of its "
+                "program may hold Python's GIL for longer, give a larger Peers(frozen_timeout=) on all ranks"
+            )
+            raise LostError(rank, how)
+        elif silent > DOUBT_SECONDS and rank not in self._doubted:
+            self._doubted.add(rank)
+            warnings.warn(
+                f"rank {rank} has given no sign of life for {DOUBT_SECONDS:g} s, although its machine answers: one "
+                "call holds Python's GIL, or it is frozen; it counts as lost after "
+                f"{self.frozen_seconds:g} s, see Peers(frozen_timeout=)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def tell_lost(self, rank: int) -> None:
         # So that nobody takes this rank, which ends now, for the cause.
@@ -126,6 +153,7 @@ class Heartbeat:
                 raise LostError(lost, "its program failed" if lost == rank else f"rank {rank} lost it")
             self._heard[rank] = self._listened
             self._spoke.add(rank)
+            self._doubted.discard(rank)
             (self.left.add if signs[-1] else self.left.discard)(rank)
             return
         self._gone.setdefault(rank, time.monotonic())

@@ -62,7 +62,8 @@ class Peers:
         tls_root_certs: The certificates that those of other ranks are checked against; by default, the chain of `tls`,
             which all ranks share then.
         frozen_timeout: The same as `timeout` where the rank's machine answers, as Linux tells: the rank is frozen then,
-            or in one call that keeps Python's other threads from running, for which this must be long enough.
+            or in one call that keeps Python's other threads from running, such as a sort, for which this must be long
+            enough. None means 30 seconds, or `timeout` if that is less. The others warn of the rank after 5 seconds.
 
     Raises:
         ValueError: A certificate or a key that can't be used, or certificates to check against and none to show.
@@ -79,11 +80,12 @@ class Peers:
         port: int = 0,
         tls: tuple[bytes, bytes] | None = None,
         tls_root_certs: bytes | None = None,
-        frozen_timeout: float = 5.0,
+        frozen_timeout: float | None = None,
     ) -> None:
         seconds = {"timeout": timeout, "start_timeout": start_timeout, "frozen_timeout": frozen_timeout}
         for name, value in seconds.items():
-            check_seconds(name, value)
+            if value is not None:
+                check_seconds(name, value)
         if not 0 <= port < 1 << 16:
             raise ValueError(f"port must lie in 0 .. 65535, but is {port}")
         if tls is None and tls_root_certs is not None:
@@ -360,20 +362,21 @@ SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 """The peers of each process group, for graphs and features that name none."""
 
 
-def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
-    # The timeout of a later call holds only once these peers have ended.
+def peers_at(meeting: MeetingPoint, timeout: float, frozen_timeout: float | None = None) -> Peers:
+    # The timeouts of a later call hold only once these peers have ended.
     visits = VISITS[meeting.rank_address]
     if visits.peers is None or visits.peers.ended:
-        visits.peers = Peers(timeout=timeout, meeting=meeting)
+        visits.peers = Peers(timeout=timeout, meeting=meeting, frozen_timeout=frozen_timeout)
     peers: Peers = visits.peers
     return peers
 
 
-def shared_peers() -> Peers:
+def shared_peers(frozen_timeout: float | None = None) -> Peers:
+    # The timeout of a later call holds only once these peers have ended.
     rank_and_size()
     group = distributed.group.WORLD if distributed.is_available() else None
     if group is None:
-        return Peers()
+        return Peers(frozen_timeout=frozen_timeout)
     if group not in SHARED or SHARED[group].ended:
-        SHARED[group] = Peers()
+        SHARED[group] = Peers(frozen_timeout=frozen_timeout)
     return SHARED[group]

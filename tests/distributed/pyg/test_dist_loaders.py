@@ -343,7 +343,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_about_the_move_names_every_argument() -> None:
     listed = {name for names, _ in rows(PAGE, "argument") for name in re.findall(r"`(\w+)`", names)}
     taken = {name for loader in (DistNeighborLoader, DistLinkNeighborLoader) for name in signature(loader).parameters}
-    assert listed == taken - {"kwargs"} | {"rpc_timeout"}
+    assert listed == taken - {"kwargs"} | {"rpc_timeout", "frozen_timeout"}
 
 
 def run_example(rank: int, world_size: int, port: int, **options: Any) -> None:

@@ -223,5 +223,5 @@ def test_ranks_meet_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MASTER_PORT", "2900")
     two = DistContext(1, 1, 2, 2, "test")
     find_peers(two, None, None, 5)
-    find_peers(two, "10.0.0.2", "77", 5)
-    assert met == [(("10.0.0.1", 2901, 1, 2, "test"), 5), (("10.0.0.2", 77, 1, 2, "test"), 5)]
+    find_peers(two, "10.0.0.2", "77", 5, frozen_timeout=60)
+    assert met == [(("10.0.0.1", 2901, 1, 2, "test"), 5, None), (("10.0.0.2", 77, 1, 2, "test"), 5, 60)]

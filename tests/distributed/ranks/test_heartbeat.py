@@ -103,6 +103,28 @@ def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     second.close()
 
 
+@pytest.mark.slow
+def test_a_rank_whose_machine_answers_has_its_own_time_and_is_named_before() -> None:
+    heart = Heartbeat(0, silent_seconds=1, frozen_seconds=6)
+    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
+        connection = socket.create_connection(server.getsockname())
+        with server.accept()[0] as other, connection:
+            heart.begin(1, connection)
+            other.send(b"\0")
+            with pytest.warns(RuntimeWarning, match="rank 1 has given no sign of life for 5 s") as warned:
+                listen(heart, 5.5)
+            assert len(warned) == 1
+            with pytest.raises(LostError, match=r"no sign of life for 6 s; .* larger Peers\(frozen_timeout=\)"):
+                listen(heart, 20)
+
+
+def test_a_rank_has_thirty_seconds_by_default_or_the_usual_ones_if_they_are_fewer() -> None:
+    for silent, frozen, limit in ((180, None, 30), (10, None, 10), (10, 60, 60)):
+        heart = Heartbeat(0, silent, frozen)
+        assert heart.frozen_seconds == limit
+        heart.close()
+
+
 def test_a_silent_rank_whose_machine_answers_is_lost_earlier() -> None:
     heart = Heartbeat(0, silent_seconds=60, frozen_seconds=0.2)
     with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:

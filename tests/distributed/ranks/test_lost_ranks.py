@@ -34,7 +34,7 @@ def lose(name: str, timeout: float, ahead: bool) -> Any:
 
     The others return their error, and after how many seconds it came.
     """
-    peers = Peers(timeout=timeout)
+    peers = Peers(timeout=timeout, frozen_timeout=min(timeout, 5))
     rank, graph = rank_and_size()[0], make_graph(peers)
     store = connect_to_store(distributed.group.WORLD, 20)
     give_up = time.monotonic() + 200
@@ -117,7 +117,11 @@ def lose_early(name: str, timeout: float) -> Any:
     [
         ("failure", 60, "its program failed"),
         ("SIGKILL", 60, "its connection ended"),
-        ("SIGSTOP", 2, "it gave no sign of life for 2 s"),
+        (
+            "SIGSTOP",
+            2,
+            r"its machine answers, but it gave no sign of life for 2 s; .*Peers\(frozen_timeout=\) on all ranks",
+        ),
     ],
 )
 def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: str, timeout: float, how: str) -> None:
