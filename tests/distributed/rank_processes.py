@@ -3,6 +3,7 @@
 import importlib
 import json
 import socket
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -103,6 +104,8 @@ def main(given: str) -> None:
     """Be one rank."""
     function, rank, world_size, folder, options = json.loads(given)
     torch.set_num_threads(1)
+    # They often make the same mini-batches, which are compared then.
+    warnings.filterwarnings("ignore", "each of .* ranks makes mini-batches of all items")
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{folder}/store",

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import rebuild_storage_fd
 
 from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
+from graphfeed.ops.process import as_they_end, in_one_step
 
 FIELDS = ("ids", "features", "labels", "packed", "weights")
 Tensors = dict[Any, dict[str, torch.Tensor]]
@@ -72,9 +73,13 @@ def read_entities(
     """Read entities, and return the tensors of each by its name; they lie in memory without a folder."""
     stopped = Event()
     with ThreadPoolExecutor(max(len(entities), 1) if at_once else 1) as threads:
-        reading = {threads.submit(entity.read, loader, folder, stopped): entity.name for entity in entities}
+        reading = {
+            in_one_step(threads.submit, entity.read, loader, folder, stopped): entity.name for entity in entities
+        }
         try:
-            wait(reading, return_when=FIRST_EXCEPTION)
+            for one in as_they_end(reading):
+                if one.exception():
+                    break
         finally:
             # What failed, or Ctrl-C, ends the others within a batch.
             stopped.set()

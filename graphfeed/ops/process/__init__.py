@@ -6,6 +6,7 @@ Nothing here starts a process or a thread: `graphfeed.loader` and `graphfeed.ops
 from graphfeed.ops.process.forks import ForkLock, after_fork_in_child, renew_in_child
 from graphfeed.ops.process.interrupts import (
     Changes,
+    as_they_end,
     in_main_thread,
     in_one_step,
     result_of,
@@ -31,6 +32,7 @@ __all__ = [
     "ForkLock",
     "ProgressBar",
     "after_fork_in_child",
+    "as_they_end",
     "import_optional",
     "imported_entry_points",
     "in_main_thread",

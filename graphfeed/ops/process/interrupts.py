@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -86,6 +86,15 @@ def wait_until_done(future: "Future[Any]", seconds: float | None = None) -> bool
     except Empty:
         return False
     return True
+
+
+def as_they_end(futures: "Collection[Future[T]]") -> "Iterator[Future[T]]":
+    """Yield each future once it is done, as `concurrent.futures.as_completed` does."""
+    ended: SimpleQueue[Future[T]] = SimpleQueue()
+    for future in futures:
+        in_one_step(future.add_done_callback, ended.put)
+    for _ in futures:
+        yield ended.get()
 
 
 def result_of(future: "Future[T]", seconds: float | None = None) -> T:

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future, as_completed, wait
+from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from graphfeed.ops.process import as_they_end, in_one_step, wait_until_done
 from graphfeed.storage.datasets.array_files import write_text
 from graphfeed.storage.datasets.folder_writing import SCRATCH
 
@@ -52,13 +54,15 @@ def run_tasks(
                     progress(results[name])
             else:
                 names[executor.submit(run_task, folder, run, name, task)] = name
-        for future in as_completed(names):
+        for future in as_they_end(names):
             results[names[future]] = future.result()
             if progress is not None:
                 progress(future.result())
     except BaseException as error:
         # Those that have not begun are cancelled.
-        wait([future for future in names if not future.cancel()], END_SECONDS)
+        end = time.monotonic() + END_SECONDS
+        for future in [future for future in names if not in_one_step(future.cancel)]:
+            wait_until_done(future, max(0.0, end - time.monotonic()))
         if isinstance(error, BrokenExecutor):
             error.add_note("a worker was lost, perhaps for lack of memory; the executor takes no tasks any more")
         raise
