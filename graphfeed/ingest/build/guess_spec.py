@@ -32,7 +32,7 @@ class Seen:
         self.path, self.stem = path.as_posix(), stem_of(path)
         self.types = dict.fromkeys(source.names, arrow().int64())  # such as those of lists of edges
         if source.suffix in CSV:
-            self.types = dict(zip(source.names, csv_schema(path, CSV[source.suffix], self.header).types, strict=True))
+            self.types = dict(zip(source.names, csv_schema(path, CSV[source.suffix], source.head).types, strict=True))
         elif source.suffix not in EDGE_LISTS:
             self.types = {name: source.type_of(name) for name in source.names}
         words = {re.sub(r"_?id$", "", column.lower()): column for column in source.names}

@@ -22,6 +22,7 @@ from graphfeed.ingest.tables.scans import (
     types_of,
 )
 from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource, naming
+from graphfeed.ingest.tables.text_rows import check_rows, recount_rows
 from graphfeed.ops.arguments import brief
 
 WIDTH_REASON = "a line with too few or too many values"
@@ -186,10 +187,10 @@ def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
 
 
 def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
-    """Yield tables that one statement reads: files of CSV in a row with the same columns."""
+    """Yield tables that one statement reads: files of CSV in a row with the same columns and as many lines of names."""
 
     def key(source: TableSource) -> Any:
-        return (source.suffix, *source.names) if source.suffix in CSV else id(source)
+        return (source.suffix, source.head, *source.names) if source.suffix in CSV else id(source)
 
     return (list(group) for _, group in groupby(sources, key))
 
@@ -223,48 +224,61 @@ def insert(engine: Engine, name: str, source: TableSource, file: int, columns: l
 def insert_csv(
     engine: Engine, name: str, group: Sequence[TableSource], first: int, columns: list[Key], on_width: OnWidth
 ) -> None:
-    source = group[0]
-    names = source.columns
-    lines = text_lines([own.source for own in group], len(names), CSV[source.suffix], not source.is_unnamed)
+    source, delimiter = group[0], CSV[group[0].suffix]
+    names, head = source.columns, source.head
+    lines = text_lines([own.source for own in group], len(names), delimiter, head)
     values = ", ".join([f"file_index + {first}", *(place(group, column) for column in columns)])
     with naming(group):
-        engine.run(f"INSERT INTO {name} SELECT {values} FROM {lines}")
+        try:
+            engine.run(f"INSERT INTO {name} SELECT {values} FROM {lines}")
+        except ValueError as error:
+            for own in group if "state machine" in str(error) else ():  # an error without the file and the line
+                recount_rows(own.source, delimiter, len(names) == 1)
+            raise
     rejected = engine.rows(
-        "SELECT file_path, error_type::VARCHAR, line, csv_line, error_message FROM reject_errors "
-        "JOIN reject_scans USING (scan_id, file_id) ORDER BY file_path, line"
+        "SELECT file_id, error_type::VARCHAR, line, csv_line, error_message FROM reject_errors ORDER BY file_id, line"
     )
     engine.run("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
-    files = {str(own.source): own for own in group}
-    for path, lines_of_file in groupby(rejected, lambda line: line[0]):
-        found = list(lines_of_file)
-        for _, kind, line, text, message in found:
-            if kind not in {"TOO MANY COLUMNS", "MISSING COLUMNS"}:
-                raise ValueError(f"{path} can't be read as {source.suffix}: line {line}: {brief(text)}: {message}")
-        _, kind, line, text, _ = found[0]
-        row = line - 1 - (not source.is_unnamed)
-        own = len(source.split(text))
-        on_width(files[path], len(found), f"row {row} has {own} values instead of {len(names)}: {brief(text)}")
+    counts = dict(engine.rows(f"SELECT file, count(*) FROM {name} WHERE file >= {first} GROUP BY file"))
+    for number, lines_of_file in groupby(rejected, itemgetter(0)):
+        found, own = list(lines_of_file), group[number]
+        other = next((wrong for wrong in found if wrong[1] not in {"TOO MANY COLUMNS", "MISSING COLUMNS"}), None)
+        if other is not None:
+            with naming([own]):
+                recount_rows(own.source, delimiter, len(names) == 1)
+                _, _, line, text, message = other
+                raise ValueError(f"line {line}: {brief(text)}: {message}")
+        _, _, line, text, _ = found[0]
+        counts[first + number] = counts.get(first + number, 0) + len(found)
+        wrong = f"row {line - 1 - head} has {len(own.split(text))} values instead of {len(names)}: {brief(text)}"
+        on_width(own, len(found), wrong)
+    for number, own in enumerate(group, first):
+        with naming([own]):
+            before = head if len(names) == 1 else int(head > 0)  # empty lines are rows if there is one column only
+            check_rows(own.source, counts.get(number, 0) + before, delimiter, len(names) == 1)
 
 
 def insert_edge_list(
     engine: Engine, name: str, source: TableSource, file: int, columns: list[Key], on_width: OnWidth
 ) -> None:
     """Append a list of edges, with blanks or tabs in any number between two values."""
-    lines = text_lines([source.source], 1, "\x01", False, quoted=False)
+    lines = text_lines([source.source], 1, "\x01", quoted=False)
     marks = " OR ".join(f"starts_with(line, {literal(mark)})" for mark in COMMENTS)
-    trimmed = f"SELECT trim(c0, ' \t\r') AS line FROM {lines}"
+    trimmed = f"SELECT trim(c0, '\r\n') <> '' AS has_text, trim(c0, ' \t\r\n') AS line FROM {lines}"
     parts = "regexp_split_to_array(line, '[ \t]+') AS parts"
-    split = f"SELECT {parts}, line FROM ({trimmed}) WHERE line <> '' AND NOT ({marks})"
+    every = f"SELECT {parts}, has_text, line, line <> '' AND NOT ({marks}) AS is_row FROM ({trimmed})"
     width = len(source.columns)
     own = ", ".join(f"parts[{1 + number}] AS c{number}" for number in range(width))
     values = ", ".join(place([source], column, "0") for column in columns)
     with naming([source]):
-        rows = f"SELECT {own} FROM ({split}) WHERE len(parts) = {width}"
+        rows = f"SELECT {own} FROM ({every}) WHERE is_row AND len(parts) = {width}"
         engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({rows})")
-        wrong = engine.rows(f"SELECT line, len(parts) FROM ({split}) WHERE len(parts) <> {width}")
-    if wrong:
-        line, values_of_line = wrong[0]
-        on_width(source, len(wrong), f"a line has {values_of_line} values instead of {width}: {brief(line)}")
+        wrong = f"FILTER (is_row AND len(parts) <> {width})"
+        found = f"count(*) FILTER (has_text), count(*) {wrong}, first(line) {wrong}, first(len(parts)) {wrong}"
+        ((lines_read, count, line, values_of_line),) = engine.rows(f"SELECT {found} FROM ({every})")
+        check_rows(source.source, lines_read, None, False)
+    if count:
+        on_width(source, count, f"a line has {values_of_line} values instead of {width}: {brief(line)}")
 
 
 def find_types(engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str]) -> None:

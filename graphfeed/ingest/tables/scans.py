@@ -53,20 +53,21 @@ def parquet(files: Sequence[Path], columns: int) -> str:
     return f"read_parquet({paths(files)}, hive_partitioning=false) AS t({numbered(columns)})"
 
 
-def text_lines(files: Sequence[Path], columns: int, delimiter: str, header: bool, quoted: bool = True) -> str:
+def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 0, quoted: bool = True) -> str:
+    """Return what reads lines, all of which are rows but for the first ones that are skipped."""
     names = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(columns))
     quote = "'\"'" if quoted else "''"
     return (
-        f"read_csv({paths(files)}, auto_detect=false, columns={{{names}}}, header={str(header).lower()}, "
+        f"read_csv({paths(files)}, auto_detect=false, columns={{{names}}}, header=false, skip={skip}, "
         f"delim={literal(delimiter)}, quote={quote}, escape={quote}, nullstr='', max_line_size={LINE_BYTES}, "
         f"hive_partitioning=false, null_padding=false, "
         f"strict_mode={str(quoted).lower()}, store_rejects={str(quoted).lower()})"
     )
 
 
-def csv_schema(file: Path, delimiter: str, header: bool) -> Any:
+def csv_schema(file: Path, delimiter: str, skip: int) -> Any:
     """Return the columns of a file of texts, with the types that its first rows seem to have."""
-    lines = f"read_csv({paths([file])}, delim={literal(delimiter)}, header={header}, hive_partitioning=false)"
+    lines = f"read_csv({paths([file])}, delim={literal(delimiter)}, header=false, skip={skip}, hive_partitioning=false)"
     with duckdb().connect(config=SAFE) as connection:
         return connection.sql(f"SELECT * FROM {lines} LIMIT 0").to_arrow_table().schema
 

@@ -2,7 +2,6 @@
 
 import csv
 import glob
-import gzip
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, plain_type
-from graphfeed.ingest.tables.scans import DATE, LINE_BYTES, json_schema
+from graphfeed.ingest.tables.scans import DATE, json_schema
+from graphfeed.ingest.tables.text_rows import csv_reader, open_text
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import regular_file
@@ -85,7 +85,7 @@ class TableSource:
         if self.suffix not in TEXTS:
             return list(self.schema.names)
         with naming([self], Exception):
-            line = self._first_line()
+            _, line = self.first_line
             if line in ([], [""]):
                 raise ValueError("it has no lines")
         return [str(number) for number in range(len(line))] if self.is_unnamed else refuse_doubles(self.name, line)
@@ -130,14 +130,20 @@ class TableSource:
             return open_ipc(self.source)
         return as_stream(self._arrays() if self.suffix in NUMPY else self.source)
 
-    def _first_line(self) -> list[str]:
-        opened = gzip.open if self.source.suffix == ".gz" else open
-        with opened(self.source, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+    @cached_property
+    def first_line(self) -> tuple[int, list[str]]:
+        """The first line of a file of texts that has values, and how many empty ones there are before it."""
+        with open_text(self.source, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             if self.suffix in EDGE_LISTS:
-                lines = (line.strip() for line in file if not line.startswith(COMMENTS))
-                return BLANKS.split(next(filter(None, lines), "")) or [""]
-            csv.field_size_limit(LINE_BYTES)
-            return next(filter(None, csv.reader(file, delimiter=CSV[self.suffix])), [])
+                lines = (line for line in map(str.strip, file) if not line.startswith(COMMENTS))
+                return 0, BLANKS.split(next(filter(None, lines), "")) or [""]
+            lines_of_values = enumerate(csv_reader(file, CSV[self.suffix]))
+            return next(((number, line) for number, line in lines_of_values if line), (0, []))
+
+    @property
+    def head(self) -> int:
+        """How many lines stand before the first row: that of the names, and empty ones before it."""
+        return 0 if self.is_unnamed else self.first_line[0] + 1
 
     def batches(self, columns: Sequence[str]) -> Batches:
         """Yield some columns of a table that the engine doesn't read, in plain types and in the order of the rows."""

@@ -1,7 +1,9 @@
 """Tables of each format, whole and damaged."""
 
+import csv
 import dataclasses
 import gzip
+import io
 import json
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.tables.engine import Engine
+from graphfeed.ingest.tables.relation import load
 from graphfeed.ingest.tables.table import TableSource, find_sources
 from tests.ingest.example_tables import SUFFIXES, USERS, new_engine, rows_of, write
 from tests.refusals import Refusal, check_refused
@@ -133,6 +136,70 @@ def test_values_in_quotes_may_have_several_lines(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n" + "".join(f'"{text}",{k}\n' for k, text in enumerate(texts)))
     found = rows_of(source(tmp_path / "t.csv"), ["a", "b"])
     assert found == [{"a": text, "b": str(k)} for k, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("header", ["a,b", '"a{}x",b', "a"])
+def test_rows_of_csv_are_those_that_python_reads(tmp_path: Path, end: str, header: str) -> None:
+    header = header.format(end)
+    lines = ["1,2", '3,x"y', f'4,"5{end}{end}6"', "a,b"] if "," in header else ["1", "a"]
+    with new_engine() as engine:
+        for before, (middle, last) in product(("", "\ufeff", end * 2, f"\ufeff{end}"), (("", ""), (end, end * 2))):
+            text = end.join([header, *lines[:1]]) + end + middle + end.join(lines[1:]) + last
+            (tmp_path / "t.csv.gz").write_bytes(gzip.compress((before + text).encode()))
+            names, *rows = list(csv.reader(io.StringIO(text, newline="")))
+            wanted = [row or list[Any]([None]) for row in rows if row or len(names) == 1]
+            table = source(tmp_path / "t.csv.gz")
+            if before == "\ufeff" and header[0] == '"':  # the engine begins in the middle of the header
+                with pytest.raises(ValueError, match=r"t\.csv\.gz can't be read as \.csv: the engine read "):
+                    rows_of(table, names, engine=engine)
+            else:
+                assert [list(row.values()) for row in rows_of(table, names, engine=engine)] == wanted
+        (tmp_path / "t.csv").write_text(end + header)
+        assert rows_of(source(tmp_path / "t.csv"), names, engine=engine) == []
+
+
+@pytest.mark.parametrize("ends", list(product(["\n", "\r\n", "\r"], repeat=3)))
+def test_lines_that_end_in_several_ways_are_read_or_named(tmp_path: Path, ends: tuple[str, ...]) -> None:
+    for value in ("2", '"2"', '"2\n"'):
+        (tmp_path / "t.csv").write_bytes("a,b{}1,{}{}3,4{}".format(ends[0], value, *ends[1:]).encode())
+        try:
+            found = [list(row.values()) for row in rows_of(source(tmp_path / "t.csv"), ["a", "b"])]
+        except ValueError as error:
+            row = next(row for row, end in enumerate(ends) if end != ends[0])
+            found, line = [], f"line {row + 1 + value.count(chr(10))} ends with"
+            named = f"t.csv can't be read as .csv: {line}" in str(error)
+        assert named if not found else found == [["1", value.strip('"')], ["3", "4"]]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("suffix", [".csv", ".txt", ".ndjson"])
+def test_a_line_that_is_too_long_for_the_engine_is_an_error(tmp_path: Path, suffix: str, quote: str) -> None:
+    value = b"x" * (70 << 20)
+    texts = {".csv": b"a,b\n1,2\n3,%s\n5,6\n", ".txt": b"1 2\n3 %s\n5 6\n", ".ndjson": b'{"a": 1}\n{"a": "%s"}\n'}
+    path = tmp_path / f"t{suffix}"
+    path.write_bytes(texts[suffix] % (quote.encode() + value + quote.encode()))
+    with pytest.raises(ValueError, match=rf"t\{suffix} can't be read as \{suffix}: "):
+        rows_of(source(path), ["0" if suffix == ".txt" else "a"])
+
+
+def test_each_file_may_have_another_beginning_and_wrong_rows(tmp_path: Path) -> None:
+    texts = {
+        "one.csv": "a,b\n1,2\n3\n4,5\n",
+        "two.csv": "\n\na,b\n6,7\n8\n",
+        "none.csv": "a,b\n",
+        "more.csv": "a,b\n9,9\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    names = ["one.csv", "none.csv", "one.csv", "two.csv", "more.csv"]
+    tables, told = find_sources(names, tmp_path, header=True, pairs=False), list[Any]()
+    with new_engine() as engine:
+        roles = {("a", False): "any"}
+        relation = load(engine, "rows", tables, roles, lambda table, count, _: told.append((table.name, count)))
+        found = [value for (value,) in engine.rows(f"SELECT c0 FROM {relation.sql} ORDER BY n")]
+    assert found == ["1", "4", "1", "4", "6", "9"]
+    assert told == [(str(tmp_path / name), 1) for name in ("one.csv", "one.csv", "two.csv")]
 
 
 EARLY: list[dict[str, Any]] = [{"id": number, "f": None} for number in range(50)]
