@@ -25,7 +25,7 @@ from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
-from graphfeed.ops.process import progress_bar
+from graphfeed.ops.process import local_path, progress_bar
 from graphfeed.storage.datasets import (
     FILE_NAME,
     GRAPH_FOLDER,
@@ -105,7 +105,7 @@ def build_dataset(
     plan = spec if isinstance(spec, Spec) else read_spec(spec)
     budget = memory_for_sorting() if memory is None else memory
     if folder is not None:
-        Builder(plan, Path(folder), budget, on_error, progress, executor).build(in_memory=False)
+        Builder(plan, Path(local_path("folder", folder)), budget, on_error, progress, executor).build(in_memory=False)
         return OnDiskDataset(folder)
     with tempfile.TemporaryDirectory() as temporary:
         Builder(plan, Path(temporary) / "dataset", budget, on_error, progress, executor).build(in_memory=True)

@@ -25,10 +25,10 @@ class Seen:
     """A table, its columns with their types, and the columns of sources and destinations if it seems to hold edges."""
 
     def __init__(self, path: Path, stems: set[str]) -> None:
-        (source,) = find_sources([path], Path(), header=True, pairs=True)
+        source, *_ = find_sources([path], Path(), header=True, pairs=True)
         # Names that are numbers are values: there is no header.
         self.header = source.suffix in EDGE_LISTS or not all(re.fullmatch(r"[\d.+-]+", name) for name in source.names)
-        (source,) = find_sources([path], Path(), header=self.header, pairs=True)
+        source, *_ = find_sources([path], Path(), header=self.header, pairs=True)
         self.path, self.stem = path.as_posix(), stem_of(path)
         self.types = dict.fromkeys(source.names, arrow().int64())  # such as those of lists of edges
         if source.suffix in CSV:

@@ -12,6 +12,7 @@ from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, Relation, load
 from graphfeed.ingest.tables.table import TableSource
+from graphfeed.ops.process import local_path
 from graphfeed.storage.memory import map_npy
 
 
@@ -69,7 +70,7 @@ def open_references(table: Table, folder: Path) -> dict[str, NDArray[Any]]:
 
 def open_reference(reference: str, folder: Path) -> NDArray[Any]:
     """Open an array that a feature names: `file.npy`, or `file.npz#name`."""
-    path, _, name = reference.partition("#")
+    path, _, name = local_path("features", reference).partition("#")
     if not (folder / path).is_file():
         raise FileNotFoundError(f"there is no file {folder / path}, which a feature names")
     array: NDArray[Any]

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
 
@@ -391,5 +392,5 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     Raises:
         ValueError: It is not YAML, or a key is unknown or wrong; the error names it.
     """
-    file = Path(path)
+    file = Path(local_path("path", path))
     return Spec.from_mapping(load_yaml(file), str(file), file.resolve().parent)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.process import local_path, natural_order
 
 EdgeType = tuple[str, str, str]
 
@@ -52,24 +53,21 @@ class SerializedTFRecordInfo:
         return isinstance(self.entity_key, str)
 
     def find_files(self) -> list[Path]:
-        """Return the files, sorted by their paths.
+        """Return the files, sorted by the numbers and texts of their paths: part 2 before part 10.
 
         Raises:
             FileNotFoundError: The folder is not there, or no file matches.
             ValueError: The prefix is an address of a remote storage.
         """
-        prefix = os.fspath(getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
-        if "://" in prefix:
-            raise ValueError(f"tfrecord_uri_prefix must be a path on this machine, but is {prefix!r}; copy the files")
+        prefix = local_path("tfrecord_uri_prefix", getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
         folder = prefix if os.path.isdir(prefix) else os.path.dirname(prefix) or "."
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"tfrecord_uri_prefix is {prefix!r}, but there is no folder {folder}")
         paths = (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
         inside = prefix if os.path.dirname(prefix) or folder == prefix else os.path.join(folder, prefix)
         pattern = re.compile(self.tfrecord_uri_pattern)
-        files = sorted(
-            path for path in paths if path.startswith(inside) and pattern.match(os.path.relpath(path, folder))
-        )
+        found = (path for path in paths if path.startswith(inside) and pattern.match(os.path.relpath(path, folder)))
+        files = sorted(found, key=natural_order)
         if not files:
             raise FileNotFoundError(
                 f"no file under {prefix} matches tfrecord_uri_pattern, which is {self.tfrecord_uri_pattern!r}"

@@ -19,7 +19,7 @@ from graphfeed.ingest.tables.scans import DATE, json_schema
 from graphfeed.ingest.tables.text_rows import csv_reader, open_text
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.process import regular_file
+from graphfeed.ops.process import local_path, natural_order, regular_file
 from graphfeed.storage.memory import map_npy
 
 PARQUET = (".parquet", ".pq")
@@ -290,28 +290,43 @@ def as_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> Any:
 
 
 def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: bool) -> list[TableSource]:
-    """Return the tables of an entry; patterns stand for the files that they match, in alphabetical order."""
+    """Return the tables of an entry; the files of a pattern or of a folder are in the order of `natural_order`."""
     sources, folder = [], folder.absolute()
     for number, part in enumerate(files):
         if not isinstance(part, (str, os.PathLike)):
             sources.append(TableSource(part, f"frame {number}", header, pairs))
             continue
-        text = os.fspath(part)
-        found = [text]
-        if glob.has_magic(text) and not (folder / text).is_file():
-            found = glob.glob(text, root_dir=folder, recursive=True)
-        paths = sorted((path, one) for one in found if (path := folder / one).is_file())
-        if not paths:
-            raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
-        for path, one in paths:
+        for one in find_files(local_path("files", part), folder):
             keys = dict(name.split("=", 1) for name in Path(one).parts[:-1] if "=" in name)
-            sources.append(TableSource(path, str(path), header, pairs, keys))
+            sources.append(TableSource(folder / one, str(folder / one), header, pairs, keys))
     for key in {key for source in sources for key in source.keys}:
         kind = key_type([source.keys[key] for source in sources if key in source.keys])
         for source in sources:
             source.key_types[key] = kind
     # A TFRecord file without records doesn't even say which columns it has. Shards without records are common.
     return [source for source in sources if not source.is_empty()] or sources
+
+
+def find_files(text: str, folder: Path) -> list[str]:
+    """Return the files that a path or a pattern stands for; a folder stands for the Parquet files in it."""
+    found = [text]
+    if glob.has_magic(text) and not (folder / text).exists():
+        found = glob.glob(text, root_dir=folder, recursive=True)
+    paths = {path for path in found if (folder / path).is_file()}
+    for path in found:
+        # Beside such folders, a pattern finds those that are only on the way to files.
+        if (folder / path).is_dir() and (path == text or path.lower().endswith(PARQUET)):
+            # Names that begin with _ are notes of Spark and others, or files that are not finished.
+            inside = glob.glob("**", root_dir=folder / path, recursive=True)
+            inside = [one for one in inside if one.lower().endswith(PARQUET) and not re.search(r"(^|[/\\])_", one)]
+            paths |= {file for one in inside if (folder / (file := os.path.join(path, one))).is_file()}
+    if not paths and (folder / text).is_dir():
+        raise FileNotFoundError(
+            f"{folder / text} is a folder without Parquet files; write a pattern, such as {text.rstrip('/')}/*.csv"
+        )
+    if not paths:
+        raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
+    return sorted(paths, key=natural_order)
 
 
 def key_type(values: Sequence[str]) -> Any:

@@ -10,6 +10,7 @@ from graphfeed.ingest.tfrecord.example_schema import ExampleSchema
 from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.process import local_path
 from graphfeed.ops.records import parse_examples, scan_records
 
 BATCH_ROWS = 1 << 14
@@ -69,11 +70,11 @@ def read_tfrecords(
     return {name: rows[name].finish() for name in schema.columns or {}}
 
 
-def list_files(files: Files) -> list[str | os.PathLike[str]]:
+def list_files(files: Files) -> list[str]:
     if isinstance(files, (str, os.PathLike)):
-        return [files]
+        return [local_path("files", files)]
     try:
-        return [os.fspath(path) for path in files]
+        return [local_path("files", path) for path in files]
     except TypeError as error:
         raise TypeError(f"files must be a path or a list of paths, but is {brief(files)}") from error
 

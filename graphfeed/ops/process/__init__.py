@@ -21,6 +21,8 @@ from graphfeed.ops.process.surroundings import (
     imported_entry_points,
     install_hint,
     load_entry_point,
+    local_path,
+    natural_order,
     progress_bar,
     regular_file,
 )
@@ -39,6 +41,8 @@ __all__ = [
     "in_one_step",
     "install_hint",
     "load_entry_point",
+    "local_path",
+    "natural_order",
     "progress_bar",
     "regular_file",
     "renew_in_child",

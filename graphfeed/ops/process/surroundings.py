@@ -1,11 +1,13 @@
 """Files that users name, packages that may be missing, what optional rooms add, and what is shown of a long step."""
 
 import os
+import re
 import stat
 import sys
 import warnings
 from abc import ABC, abstractmethod
 from importlib import import_module
+from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Self
@@ -33,6 +35,28 @@ def regular_file(path: str | os.PathLike[str], flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise ValueError(f"{path} is no regular file, but a pipe or a device; give the path of a file")
+
+
+def natural_order(path: str | os.PathLike[str]) -> tuple[list[str], str]:
+    """Return a key that sorts paths by the numbers in their names, folder by folder.
+
+    Example:
+        >>> sorted(["part.10", "part.2", "part.1", "part"], key=natural_order)
+        ['part', 'part.1', 'part.2', 'part.10']
+    """
+    text = os.fspath(path)
+    # A name has 255 bytes at most, so that all numbers get the same width.
+    return [re.sub(r"\d+", lambda digits: digits[0].zfill(255), part) for part in Path(text).parts], text
+
+
+def local_path(name: str, path: str | os.PathLike[str]) -> str:
+    """Return a path as text. Raise a ValueError that names the argument if it is an address of a remote storage."""
+    text = os.fspath(path)
+    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # pathlib makes one slash of two
+        raise ValueError(
+            f"{name} must be a path on this machine, but is {text!r}; copy the files, or mount the storage"
+        )
+    return text
 
 
 class Closeable(ABC):

@@ -103,6 +103,14 @@ def test_packed_features_are_read_as_they_are(tmp_path: Path) -> None:
         TFRecordDataLoader(0, 1).load(replace(info, packed_feature_key="n"), {})
 
 
+def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    paths = [tmp_path / f"part{part}" / f"{number}-of-12.tfrecord" for part in (2, 10) for number in (0, 1, 2, 10, 11)]
+    for path in reversed(paths):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert SerializedTFRecordInfo(tmp_path, [], SPEC, 0, "id").find_files() == paths
+
+
 def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path) -> None:
     wanted = ["b/0-of-2.tfrecord", "b/1-of-2.tfrecord.gz", "c/a-of-b.tfrecord"]
     for name in [*wanted, "b/_SUCCESS", "b/0-of-2.tfrecord.part", "b/plain.tfrecord", "other/0-of-1.tfrecord"]:

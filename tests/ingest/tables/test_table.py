@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset, read_tfrecords
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import load
-from graphfeed.ingest.tables.table import TableSource, find_sources
+from graphfeed.ingest.tables.table import TableSource, find_files, find_sources
 from tests.ingest.example_tables import SUFFIXES, USERS, new_engine, rows_of, write
 from tests.refusals import Refusal, check_refused
 
@@ -107,7 +107,7 @@ def test_offsets_of_arrow_files_are_validated(tmp_path: Path) -> None:
         rows_of(source(path), ["a"])
 
 
-def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
+def test_patterns_stand_for_files_in_order(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", "c.doc", "in/side/a.csv", "in/b[1].csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x\n")
@@ -123,6 +123,50 @@ def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
         find_sources(["d*.csv"], tmp_path, header=True, pairs=False)
     with pytest.raises(ValueError, match=r"c\.doc has no suffix of a known format"):
         find_sources(["c.doc"], tmp_path, header=True, pairs=False)
+
+
+@pytest.mark.parametrize("name", ["part.{}", "week={}/part", "{}", "2024-{}-1_x", "a{}/b{}"])
+def test_files_of_a_pattern_are_in_the_order_of_their_numbers(tmp_path: Path, name: str) -> None:
+    for suffix in SUFFIXES:
+        paths = [tmp_path / f"{name.format(number, number)}{suffix}" for number in (0, 1, 2, 9, 10, 11, 100)]
+        for path in reversed(paths):
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        assert [tmp_path / path for path in find_files(f"**/*{suffix}", tmp_path)] == paths
+
+
+def test_a_folder_stands_for_its_parquet_files(tmp_path: Path) -> None:
+    names = ["year=2/part.10.parquet", "year=2/part.9.parquet", "year=10/part.0.parquet", "b[1]/c.PQ"]
+    others = ["_temporary/part.0.parquet", "_SUCCESS", ".part.0.parquet.crc", "notes.csv"]
+    for name in [*names, *others]:
+        path = tmp_path / "likes.parquet" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(write(tmp_path / "t.parquet", {"x": [1]}).read_bytes())
+    (tmp_path / "t.parquet").unlink()
+    wanted = [str(tmp_path / "likes.parquet" / name) for name in (names[3], *names[1::-1], names[2])]
+    for place in ("likes.parquet", "likes.parquet/", str(tmp_path / "likes.parquet"), "*.parquet"):
+        found = find_sources([place], tmp_path, header=True, pairs=False)
+        assert [table.name for table in found] == wanted
+    assert found[1].keys == {"year": "2"}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty is a folder without Parquet files; write a pattern, such as e"):
+        find_sources(["empty"], tmp_path, header=True, pairs=False)
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://bucket/t.parquet", "gs://bucket/*.csv", Path("s3://bucket/t"), "https://a.b/c.csv"]
+)
+def test_addresses_of_remote_storages_are_refused(tmp_path: Path, path: Any) -> None:
+    edges = {"e": EdgeTable(path)}
+    for call in (
+        lambda: build_dataset(Spec(edges)),
+        lambda: build_dataset(str(path)),
+        lambda: build_dataset(Spec({"e": EdgeTable({"source": [0], "destination": [0]})}), path),
+        lambda: read_tfrecords(path),
+        lambda: read_tfrecords([tmp_path, path]),
+    ):
+        with pytest.raises(ValueError, match=r"must be a path on this machine, but is '(s3|gs|https):/"):
+            call()
 
 
 def test_an_error_while_lines_are_left_out_is_that_of_the_file(tmp_path: Path) -> None:
