@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import Problems
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
+from graphfeed.ingest.build.values import NAN_REASON, NARROW_REASON
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, Relation, load
 from graphfeed.ingest.tables.table import TableSource
@@ -87,16 +88,31 @@ def open_reference(reference: str, folder: Path) -> NDArray[Any]:
     return array
 
 
-def rows_with_nan(given: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield each array that has NaN, with the rows that do, in bounded memory."""
-    for name, array in given.items():
-        if array.dtype.kind != "f":
+def wrong_rows(
+    given: Mapping[str, NDArray[Any]], missing: float | None, narrowed: Sequence[str]
+) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+    """Yield arrays with rows that are wrong, in bounded memory: they have NaN, or numbers that float32 can't hold."""
+    rules = {NAN_REASON: [] if missing is not None else list(given), NARROW_REASON: narrowed}
+    for reason, name in ((reason, name) for reason, names in rules.items() for name in names):
+        array = given[name]
+        if array.dtype.kind == "b" or (reason == NAN_REASON and array.dtype.kind != "f"):
             continue
+        is_wrong = np.isnan if reason == NAN_REASON else is_narrowed
         step = max((1 << 24) * len(array) // max(array.nbytes, 1), 1)
         rows = [
-            start + np.flatnonzero(np.isnan(array[start : start + step]).any(axis=tuple(range(1, array.ndim))))
+            start + np.flatnonzero(is_wrong(array[start : start + step]).any(axis=tuple(range(1, array.ndim))))
             for start in range(0, len(array), step)
         ]
         found = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
         if len(found):
-            yield name, found
+            yield name, reason, found
+
+
+def is_narrowed(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which floats become infinite as float32, and which integers become others."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    if values.dtype.kind == "f":
+        return np.asarray(np.isinf(narrow) & ~np.isinf(values))
+    wide = values.astype(np.float64)  # which holds all integers that float32 holds
+    return np.asarray((narrow != wide) | (np.abs(wide) >= 1 << 53))

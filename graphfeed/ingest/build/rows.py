@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, settle
-from graphfeed.ingest.build.inputs import is_reference, open_references, rows_with_nan
+from graphfeed.ingest.build.inputs import is_reference, open_references, wrong_rows
 from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec
-from graphfeed.ingest.build.values import MISSING_HINT, Check, Values, feature, is_value, masks, numbers, parts_of_time
+from graphfeed.ingest.build.values import (
+    MISSING_HINT,
+    NAN_REASON,
+    Check,
+    Values,
+    beyond_float32,
+    feature,
+    is_value,
+    masks,
+    numbers,
+    parts_of_time,
+)
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, unit_of
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Column, Relation
@@ -70,6 +82,8 @@ class Rows:
     bar: ProgressBar
     given: dict[str, NDArray[Any]] = field(init=False)
     """The arrays that features name."""
+    narrowed: list[str] = field(default_factory=list)
+    """Those of them that become float32, because floats stand beside them."""
     features: list[list[Values | str]] = field(default_factory=list)
     """What each feature consists of: columns, and names of arrays."""
     label: Values | None = None
@@ -88,8 +102,17 @@ class Rows:
         table, relation = self.table, self.relation
         self.given = open_references(table, self.places.spec.folder)
         for names in table.features.values():
-            self.features.append([name if is_reference(name) else self.read_feature(name) for name in names])
-            self.checks += [check for part in self.features[-1] if isinstance(part, Values) for check in part.checks]
+            parts = [name if is_reference(name) else self.read_feature(name) for name in names]
+            self.features.append(parts)
+            dtypes = [part.dtype if isinstance(part, Values) else self.given[part].dtype for part in parts]
+            joined = len(parts) > 1 and np.result_type(*dtypes).kind == "f"
+            for name, part, dtype in zip(names, parts, dtypes, strict=True):
+                if isinstance(part, Values):
+                    self.checks += part.checks
+                    if joined and dtype.kind in "iu":
+                        self.checks += beyond_float32(relation.columns[name, False], part, joined=True)
+                elif joined:
+                    self.narrowed.append(name)
         for reference, array in self.given.items():
             if len(array) != relation.num_rows:
                 raise ValueError(
@@ -172,12 +195,15 @@ class Rows:
             self.checks += found.checks
             sql = f"coalesce(({found.sql})::BIGINT, -1)"
             if not whole:
-                value = f"coalesce({found.sql}::FLOAT, 'nan')"
+                value = f"coalesce({found.sql}::DOUBLE, 'nan')"
                 # Data frames make floats of integers of which some are missing.
-                integer = f"(isnan({value}) OR ({value} >= 0 AND {value} = trunc({value})))"
+                integer = f"(isnan({value}) OR ({value} >= 0 AND {value} < 9e18 AND {value} = trunc({value})))"
                 query = f"SELECT bool_or(isnan({value})) AND bool_and({integer}) FROM {relation.sql}"
                 whole = engine.rows(query)[0][0]
-                sql = f"CASE WHEN isnan({value}) THEN -1 ELSE {value}::BIGINT END" if whole else value
+                sql = f"CASE WHEN isnan({value}) THEN -1 ELSE TRY_CAST({value} AS BIGINT) END"
+                if not whole:
+                    self.checks += beyond_float32(column, found)
+                    sql = f"TRY_CAST({value} AS FLOAT)"
                 dtype = np.dtype(np.int64 if whole else np.float32)
         if not is_list(column.type):
             self.label = Values(sql, dtype=dtype)
@@ -197,12 +223,12 @@ class Rows:
         engine, sql = self.places.engine, self.relation.sql
         source = known or f"(SELECT n, {first_broken(self.checks)} AS code FROM {sql})"
         engine.run(f"CREATE OR REPLACE TABLE {BAD} AS SELECT n, code FROM {source} WHERE code IS NOT NULL")
-        for name, rows in rows_with_nan(self.given) if self.table.missing is None else ():
-            self.checks.append(Check("false", name, f"which has NaN; {MISSING_HINT}", "'nan'::DOUBLE"))
-            engine.run("CREATE OR REPLACE TEMP TABLE nan_rows (file INTEGER, place BIGINT)")
-            engine.insert("nan_rows", 0, [rows])
+        for name, reason, rows in wrong_rows(self.given, self.table.missing, self.narrowed):
+            self.checks.append(Check("false", name, reason, "'nan'::DOUBLE" if reason == NAN_REASON else "'a number'"))
+            engine.run("CREATE OR REPLACE TEMP TABLE rows_of_array (file INTEGER, place BIGINT)")
+            engine.insert("rows_of_array", 0, [rows])
             places = f"SELECT n, {len(self.checks) - 1}, row_number() OVER (ORDER BY n) - 1 AS place FROM {sql}"
-            new = f"place IN (SELECT place FROM nan_rows) AND n NOT IN (SELECT n FROM {BAD})"
+            new = f"place IN (SELECT place FROM rows_of_array) AND n NOT IN (SELECT n FROM {BAD})"
             engine.run(f"INSERT INTO {BAD} SELECT * EXCLUDE place FROM ({places}) WHERE {new}")
         dropped = settle(engine, self.relation, BAD, self.checks, self.problems)
         self.note_unlabelled()
@@ -235,9 +261,9 @@ class Rows:
 
     def write_features(self, arrays: Arrays, dropped: NDArray[np.int64]) -> dict[str, str]:
         """Write the features, and return the file of each."""
-        for number, parts in enumerate(self.features):
-            if all(isinstance(part, str) for part in parts):  # so that they have their width even without rows
-                arrays.append(f"feature_{number}", joined([self.given[str(part)][:0] for part in parts]))
+        for number, parts in enumerate(self.features):  # so that they have their width even without rows
+            empty = [self.given[part][:0] if isinstance(part, str) else part.empty for part in parts]
+            arrays.append(f"feature_{number}", joined(empty))
         sql = [part.sql for parts in self.features for part in parts if isinstance(part, Values)]
         passes = self.batches(self.relation.sql, sql, self.relation.num_rows, dropped) if self.features else ()
         for columns, _, places in passes:
@@ -248,12 +274,8 @@ class Rows:
                     else without_nan(self.given[part][places], self.table.missing)
                     for part in parts
                 ]
-                matrix = joined(values)
-                # Without a vector in any row, their length isn't known.
-                if len(matrix) or matrix.shape[1:] != (0,):
-                    arrays.append(f"feature_{number}", matrix)
-        written = {name: f"feature_{number}" for number, name in enumerate(self.table.features)}
-        return {name: arrays.file(file) for name, file in written.items() if file in arrays.writers}
+                arrays.append(f"feature_{number}", joined(values))
+        return {name: arrays.file(f"feature_{number}") for number, name in enumerate(self.table.features)}
 
     @property
     def of_items(self) -> dict[str, str]:
@@ -316,6 +338,6 @@ def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     wide = [part[:, None] if part.ndim == 1 else part for part in parts]
     if len(wide) == 1:
         return wide[0]
-    floats = any(part.dtype.kind == "f" for part in wide)
-    whole = np.concatenate([part.reshape(len(part), -1) for part in wide], axis=1)
-    return whole.astype(np.float32) if floats else whole
+    dtype = np.result_type(*(part.dtype for part in wide))
+    dtype = np.dtype(np.float32) if dtype.kind == "f" else dtype
+    return np.concatenate([part.reshape(len(part), prod(part.shape[1:])).astype(dtype) for part in wide], axis=1)

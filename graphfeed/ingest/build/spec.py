@@ -16,6 +16,7 @@ from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
 
+MOST_FLOAT32 = float(np.finfo(np.float32).max)
 PARTS = ("train", "validation", "test")
 
 Files: TypeAlias = Any
@@ -114,6 +115,8 @@ class Table:
             raise TypeError(f"split must be a Split or the name of a column, but is {brief(self.split)}")
         if self.missing is not None and not is_real(self.missing):
             raise TypeError(f"missing must be a number, but is {brief(self.missing)}")
+        if self.missing is not None and MOST_FLOAT32 < abs(self.missing) < float("inf"):
+            raise ValueError(f"missing must be a number that float32 can hold, but is {brief(self.missing)}")
 
     def check_columns(self, *names: str) -> None:
         """Raise unless these fields are names of columns or None, and make texts of numbers of columns."""
@@ -313,7 +316,7 @@ def check_constant(name: str, value: Any) -> None:
         return
     if not is_real(value):
         raise TypeError(f"{name} must be the name of a column or a number, but is {brief(value)}")
-    if name == "weight" and not 0 <= value <= float(np.finfo(np.float32).max):
+    if name == "weight" and not (0 <= value <= MOST_FLOAT32 and (value == 0 or np.float32(value) > 0)):
         raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {value}")
     if name == "time" and (not -(1 << 63) <= value < 1 << 63 or value % 1):
         raise ValueError(f"time must be a whole number that int64 can hold, but is {value}")

@@ -5,14 +5,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from graphfeed.ingest.build.spec import Split
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text, unit_of
+from graphfeed.ingest.build.spec import MOST_FLOAT32, Split
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text, item_type, unit_of
 from graphfeed.ingest.tables.relation import Column
 from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type
 from graphfeed.ops.arguments import brief
 
 MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
+NAN_REASON = f"which has NaN; {MISSING_HINT}"
+NARROW_REASON = "which float32 can't hold; scale it, or save integers as a feature without floats"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Values:
     """Of the vectors of a column that has some."""
     dtype: Any = None
     """Of the array that is written."""
+
+    @property
+    def empty(self) -> NDArray[Any]:
+        """The array of no rows."""
+        return np.empty((0,) if self.length is None else (0, self.length), dtype=self.dtype)
 
 
 def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
@@ -96,14 +104,17 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
     name, arrow_type, types = column.name, column.type, arrow().types
     if types.is_temporal(arrow_type):
         raise TypeError(f"{column.table}: {name} has {arrow_type}, but a feature has numbers; save days, for example")
+    inner = item_type(arrow_type)
+    may = may_fill(inner, missing)
+    if missing is not None and not may:
+        hint = f"; {missing}, which `missing:` gives, is none of {inner}"
     if not is_list(arrow_type):
-        whole = types.is_integer(arrow_type)
-        found = numbers(column, "a number", optional=may_fill(arrow_type, missing), hint=hint)
-        nan = Check(f"isnan({found.sql}::DOUBLE)", name, f"which has NaN; {MISSING_HINT}", column.sql)
-        checks = [*found.checks, *([nan] if missing is None and not whole else [])]
+        found = numbers(column, "a number", optional=may, hint=hint)
+        nan = Check(f"isnan({found.sql}::DOUBLE)", name, NAN_REASON, column.sql)
+        checks = [*found.checks, *([nan] if missing is None and not types.is_integer(arrow_type) else [])]
         dtype = np.dtype(np.uint8) if types.is_boolean(arrow_type) else dtype_of(arrow_type)
+        checks += beyond_float32(column, found) if dtype.kind == "f" else []
         return Values(fill(found.sql, arrow_type, missing), checks, dtype=dtype)
-    inner = arrow_type.value_type
     if not is_number(inner) and not types.is_null(inner):
         raise TypeError(f"{column.table}: {name} must have vectors of numbers, but has {inner}")
     sql, size = column.sql, length or 0
@@ -111,20 +122,46 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
     if missing is None:
         checks.append(Check(f"{sql} IS NULL", name, f"but must be a vector; {MISSING_HINT}", "'missing'"))
     checks.append(Check(f"len({sql}) <> {size}", name, f"which has another length than {size}, as the first one", sql))
-    if not may_fill(inner, missing):
-        lacking = f"list_count({sql}) < len({sql})"
-        checks.append(Check(lacking, name, f"which has a missing number; {MISSING_HINT}", sql))
+    if not may:
+        lacking = f"coalesce(list_count({sql}) < len({sql}), true)"
+        reason = f"which has a missing number{hint or f'; {MISSING_HINT}'}"
+        checks.append(Check(lacking, name, reason, sql))
+    if types.is_floating(inner):
+        checks += beyond_float32(column, Values(sql, length=size))
     if missing is None:
         if types.is_floating(inner):
-            checks.append(Check(f"list_contains({sql}, 'nan')", name, f"which has NaN; {MISSING_HINT}", sql))
+            checks.append(Check(f"list_contains({sql}, 'nan')", name, NAN_REASON, sql))
         return Values(sql, checks, size, dtype_of(inner))
     given = f"coalesce({sql}, list_resize([]::{sql_type(inner)}[], {size}))"
     return Values(f"list_transform({given}, lambda e: {fill('e', inner, missing)})", checks, size, dtype_of(inner))
 
 
+def beyond_float32(column: Column, values: Values, joined: bool = False) -> list[Check]:
+    """Return the rules that float32 can hold numbers; integers must stay as they are where floats stand beside them."""
+    value = "e" if values.length is not None else f"({values.sql})"
+    number = f"{value}::DOUBLE"
+    # A text such as 1e400 is read as an infinite number, but is not written as one, nor as nan.
+    finite = f"NOT contains(lower({column.sql}), 'n')" if column.raw else f"isfinite({number})"
+    wrong = [f"abs({number}) > {literal(MOST_FLOAT32)} AND {finite}"]
+    if joined or column.mixed or column.raw:
+        # Floats beyond 2^53 may have been integers that float64 has rounded already.
+        rounded = f"{value}::FLOAT::HUGEINT <> {value}::HUGEINT OR abs({number}) >= {1 << 53}"
+        whole = f"{value} = trunc({value})" if joined or column.mixed else is_integer(column.sql)
+        wrong.append(f"CASE WHEN abs({number}) BETWEEN {1 << 24} AND 2e19 THEN {whole} AND ({rounded}) END")
+    if values.length is not None:
+        wrong = [f"list_bool_or(list_transform({values.sql}, lambda e: {broken}))" for broken in wrong]
+    return [Check(broken, column.name, NARROW_REASON, column.sql) for broken in wrong]
+
+
 def may_fill(arrow_type: Any, missing: float | None) -> bool:
     """Tell whether a number can take the place of what is missing: a fraction is none of integers."""
-    return missing is not None and not (arrow().types.is_integer(arrow_type) and missing % 1)
+    types = arrow().types
+    if missing is None or types.is_boolean(arrow_type):
+        return missing in (0, 1)
+    if not types.is_integer(arrow_type):
+        return True
+    bounds = np.iinfo(arrow_type.to_pandas_dtype())
+    return missing % 1 == 0 and bounds.min <= missing <= bounds.max
 
 
 def fill(sql: str, arrow_type: Any, missing: float | None) -> str:

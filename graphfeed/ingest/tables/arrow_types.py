@@ -19,6 +19,8 @@ def plain_type(arrow_type: Any) -> Any:
         return pa.int64() if arrow_type.scale <= 0 else pa.float64()
     if pa.types.is_string_view(arrow_type):
         return pa.large_string()
+    if pa.types.is_float16(arrow_type):  # which the engine doesn't read from frames
+        return pa.float32()
     if is_list(arrow_type):
         inner = plain_type(arrow_type.value_type)
         if inner != arrow_type.value_type:
@@ -67,6 +69,11 @@ def unit_of(arrow_type: Any) -> str | None:
     if types.is_date(arrow_type):
         return "day" if types.is_date32(arrow_type) else "ms"
     return f"{arrow_type.unit} of {'a duration' if types.is_duration(arrow_type) else 'a day'}"
+
+
+def item_type(arrow_type: Any) -> Any:
+    """Return the type of the values of lists, and other types as they are."""
+    return arrow_type.value_type if is_list(arrow_type) else arrow_type
 
 
 def is_text(arrow_type: Any) -> bool:

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import and_, itemgetter
 from typing import Any, TypeAlias
 
-from graphfeed.ingest.tables.arrow_types import arrow, wider_type
+from graphfeed.ingest.tables.arrow_types import arrow, item_type, wider_type
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.scans import (
     FILE_ROWS,
@@ -47,6 +47,8 @@ class Column:
     """Whether it is read as texts, which are to be parsed."""
     table: str
     """The first table, for errors."""
+    mixed: bool = False
+    """Whether some tables have integers, but the type is of floats."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +129,17 @@ def load(
         sql = f"(SELECT rowid AS n, * FROM {name})"
         rows = engine.rows(f"SELECT min(n) AS first, file FROM {sql} GROUP BY file ORDER BY first")
         firsts, query = [(first, file) for first, file in rows], f"SELECT count(*) FROM {name}"
+    mixed = {
+        column
+        for column, kind in types.items()
+        if arrow().types.is_floating(item_type(kind))
+        and any(arrow().types.is_integer(item_type(source.type_of(*column))) for source in shared.values())
+    }
     return Relation(
         sql,
         sources,
         {
-            column: Column(column[0], number, types.get(column, arrow().null()), raw, sources[0].name)
+            column: Column(column[0], number, types.get(column, arrow().null()), raw, sources[0].name, column in mixed)
             for column, number in numbers.items()
         },
         firsts,

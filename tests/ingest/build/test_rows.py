@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -195,6 +196,106 @@ def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.M
     dataset = build(tmp_path, {"y": [0, 0]}, {"y": [1, 1]}, features={"f": ["y", "a.npz#x"]})
     assert feature(dataset, "f") == [[0, 0], [0, 1], [1, 2], [1, 3]]
     assert opened == ["a.npz#x"]
+
+
+INTEGER, BIG = 16777217, 1e300
+"""What float32 rounds, and what it can't hold."""
+
+
+FEATURE = {"features": {"f": "x"}}
+JOINED = {"features": {"f": ["x", "y"]}}
+INT8, UINT8 = pa.array([1, None], pa.int8()), pa.array([1, None], pa.uint8())
+
+
+@pytest.mark.parametrize(
+    ("tables", "options", "wrong"),
+    [
+        ([{"x": [1.0, BIG]}], FEATURE, "frame 0, row 1: x is 1e.300, which float32 can't hold"),
+        ([{"x": [1.0, -BIG]}], FEATURE, "row 1: x is -1e.300, which"),
+        ([{"x": [1.0, NAN, BIG]}], FEATURE | {"missing": 0}, "row 2: x is 1e.300, which float32"),
+        ([{"x": [[1.0, 2.0], [1.0, BIG]]}], FEATURE, r"row 1: x is \[1.0, 1e.300\], which float32"),
+        ([{"x": [[NAN], [BIG]]}], FEATURE | {"missing": 0}, r"row 1: x is \[1e.300\], which float32"),
+        ([{"x": [1, INTEGER], "y": [0.5, 0.5]}], JOINED, "row 1: x is 16777217, which float32"),
+        ([{"x": [[1], [INTEGER]], "y": [0.5, 0.5]}], JOINED, r"row 1: x is \[16777217\], which"),
+        ([{"x": np.array([1, 2**60], np.uint64), "y": [-1, 0]}], JOINED, "row 1: x is 1152921"),
+        ([{"x": [1, INTEGER]}, {"x": [0.5]}], FEATURE, "frame 0, row 1: x is 16777217.0, which"),
+        ([{"x": [0.5]}, {"x": [1, INTEGER]}], FEATURE, "frame 1, row 1: x is 16777217.0, which"),
+        ([{"x": [[0.5]]}, {"x": [[1], [INTEGER]]}], FEATURE, r"frame 1, row 1: x is \[16777217.0\]"),
+        ([{"x": [1, 2]}], {"features": {"f": ["x", "whole.npy", "half.npy"]}}, r"row 1: whole\.npy is 'a number', whi"),
+        ([{"x": [1, 2]}], {"features": {"f": ["big.npy", "x"]}}, r"row 0: big\.npy is 'a number', which float32"),
+        ([{"x": [0.5, BIG]}], {"label": "x"}, "row 1: x is 1e.300, which float32 can't hold"),
+        ([{"x": [[0.5], [BIG]]}], {"label": "x"}, r"row 1: x is \[1e.300\], which float32 can't hold"),
+        ([{"x": [1, INTEGER]}, {"x": [0.5]}], {"label": "x"}, "frame 0, row 1: x is 16777217.0, which float32"),
+        ([{"x": [True, None]}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is none of bool"),
+        ([{"x": [[True], [None]]}], FEATURE | {"missing": 2}, "row 1: x is .*, which has a missing number; 2"),
+        ([{"x": INT8}], FEATURE | {"missing": 300}, "row 1: x is 'missing', .*300.* is none of int8"),
+        ([{"x": UINT8}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is none of uint8"),
+    ],
+)
+def test_numbers_that_would_change_are_refused_by_row_and_column(
+    tmp_path: Path, tables: list[Any], options: dict[str, Any], wrong: str
+) -> None:
+    np.save(tmp_path / "whole.npy", np.array([1, INTEGER]))
+    np.save(tmp_path / "half.npy", np.array([0.5, 0.5]))
+    np.save(tmp_path / "big.npy", np.array([BIG, 1.0]))
+    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable([pa.table(table) for table in tables], **options)}, folder=tmp_path)
+    with pytest.raises((TypeError, ValueError), match=wrong):
+        build_dataset(spec)
+
+
+@pytest.mark.parametrize("values", ["0.5\n16777217", "1e300\n1", "1e400\n1", "0.5\n9007199254740993"])
+def test_texts_of_numbers_that_would_change_are_refused(tmp_path: Path, values: str) -> None:
+    (tmp_path / "t.csv").write_text(f"x\n{values}\n")
+    for options in ({"features": {"f": "x"}}, {"label": "x"}):
+        spec = Spec({"n:r:n": EDGES}, {"n": NodeTable("t.csv", **options)}, folder=tmp_path)
+        with pytest.raises(ValueError, match=r"t\.csv, row \d: x is '[\de]*', which float32 can't hold"):
+            build_dataset(spec)
+
+
+def test_numbers_that_float32_holds_are_kept(tmp_path: Path) -> None:
+    most, inf, text = float(np.finfo(np.float32).max), float("inf"), tmp_path / "t.csv"
+    text.write_text("x\n0.5\n16777218\ninf\n")
+    np.save(tmp_path / "a.npy", np.array([BIG, 1.0]))
+    features: dict[str, Any] = {"f": "x", "g": ["y", "z"], "a": "a.npy"}
+    dataset = build(tmp_path, {"x": [most, -inf], "y": [1 << 25, -3], "z": [0.1, 0.5]}, features=features)
+    assert feature(dataset, "f") == [[most], [-inf]]
+    assert feature(dataset, "g") == [[float(1 << 25), np.float32(0.1)], [-3, 0.5]]
+    assert feature(dataset, "a") == [[BIG], [1.0]]
+    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable(str(text), features={"f": "x"})})
+    assert feature(build_dataset(spec), "f") == [[0.5], [16777218], [inf]]
+    labels = build(tmp_path, {"x": [0.0, NAN, INTEGER, 2**53 - 1]}, label="x")
+    assert items(labels.tasks[0].train_set) == [[0, 2, 3], [0, INTEGER, 2**53 - 1]]
+    filled = build(tmp_path, {"x": [True, False, None]}, features={"f": "x"}, missing=1)
+    assert feature(filled, "f") == [[1], [0], [1]]
+
+
+def test_numbers_that_would_change_are_left_out_where_wrong_rows_are(tmp_path: Path) -> None:
+    edges = {"s": [0, 0, 0], "d": [0, 0, 0], "x": [1.0, BIG, 2.0], "w": [1.0, 1.0, 1e-300]}
+    table = EdgeTable(edges, source="s", destination="d", features={"f": "x"}, weight="w")
+    dataset = build_dataset(Spec({"e": table}, {"n": NodeTable(count=1)}), on_error="skip")
+    assert dataset.feature.read("edge", None, "f").tolist() == [[1.0]]
+    assert (
+        [skipped["rows"] for skipped in dataset.yaml_data["skipped"]] == [1, 1]
+        if hasattr(dataset, "yaml_data")
+        else True
+    )
+
+
+@pytest.mark.parametrize("files", ["t.csv", "t.parquet", "frame"])
+def test_tables_without_rows_keep_their_features(tmp_path: Path, files: Any) -> None:
+    kinds = {"id": pa.int64(), "s": pa.int64(), "d": pa.int64(), "x": pa.float64(), "v": pa.list_(pa.float32(), 3)}
+    table = pa.schema(list(kinds.items())).empty_table()
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("id,s,d,x,v\n")
+    np.save(tmp_path / "a.npy", np.zeros((0, 2)))
+    names: dict[str, Any] = {"f": ["x", "v"], "one": "x", "whole": "id", "a": ["a.npy", "x"]}
+    given = table if files == "frame" else files
+    nodes = NodeTable(given, id="id", features=names)
+    edges = EdgeTable(given, source="s", destination="d", features=names)
+    dataset = build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
+    for domain, key in (("node", "n"), ("edge", "n:r:n")):
+        shapes = [tuple(dataset.feature.read(domain, key, name).shape) for name in names]
+        assert shapes == [(0, 2 if files == "t.csv" else 4), (0, 1), (0, 1), (0, 3)]
 
 
 def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> None:
