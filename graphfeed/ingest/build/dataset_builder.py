@@ -20,8 +20,9 @@ from graphfeed.ingest.build.inputs import load_rows
 from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, digest
 from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
 from graphfeed.ingest.build.rows import Places
+from graphfeed.ingest.build.settings import have_all
 from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
-from graphfeed.ingest.build.task_metadata import describe_task, narrow_seeds
+from graphfeed.ingest.build.task_metadata import describe_tasks, narrow_seeds
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
@@ -122,6 +123,9 @@ class Builder:
         self.executor = executor
         self.progress = partial(progress_bar, unit="row", wanted=progress)
         self.nodes, self.edges = spec.node_tables, spec.edge_tables
+        self.with_rows = spec.has_edge_features
+        self.attributes = [name for name in ("weight", "time") if have_all(self.edges, name)]
+        self.node_time = have_all(self.nodes, "time")
         self.sources: dict[tuple[str, str | None], list[TableSource]] = {
             (key, type_name): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
@@ -138,18 +142,6 @@ class Builder:
         self.keys: dict[str, str] = {}
         self.times: list[tuple[str, str, str | None]] = []
         self.loaded: dict[str | None, tuple[Relation, Problems]] = {}
-        self.with_rows = any(table.features for table in self.edges.values())
-        self.attributes = [name for name in ("weight", "time") if self.has_all(self.edges, name)]
-        self.node_time = self.has_all(self.nodes, "time")
-
-    def has_all(self, tables: Mapping[str | None, Any], name: str) -> bool:
-        given = {type_name: getattr(table, name, None) is not None for type_name, table in tables.items()}
-        if any(given.values()) and not all(given.values()):
-            lacking = [type_name for type_name, known in given.items() if not known]
-            raise ValueError(
-                f"{name} is given for some types, but not for {lacking}; give a column or one number for each type"
-            )
-        return any(given.values())
 
     def build(self, in_memory: bool) -> None:
         """Run all steps that an earlier run has not finished."""
@@ -175,6 +167,7 @@ class Builder:
             topology = self.once("sort", key, sort)["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
+            OnDiskDataset(unfinished)  # which raises before the folder gets its final name if it can't be opened
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
         """Return a text that changes with all that a step depends on."""
@@ -269,7 +262,7 @@ class Builder:
             constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
             constants = {name: value for name, value in constants.items() if not isinstance(value, str)}
             # Features have the rows of the tables, whichever of the edges are in the graph.
-            some = " WHERE train" if self.edges[edge_type].training_graph else ""
+            some = " WHERE in_graph" if self.edges[edge_type].training_graph else ""
             firsts, table = (first[ends[0]], first[ends[1]]), f"(SELECT rowid AS row, * FROM edges_{number}{some})"
             columns = [name for name in self.attributes if name not in constants]
             columns += ["row"] if self.with_rows else []
@@ -327,9 +320,7 @@ class Builder:
                 for name, file in info["features"].items():
                     entry = {"domain": domain, "type": type_name, "name": name, "format": "numpy"}
                     features.append(entry | {"path": f"{PROCESSED}/{file}", "in_memory": in_memory})
-            task = describe_task(described, "node_classification" if domain == "node" else "link_prediction", in_memory)
-            if task is not None:
-                tasks.append(task)
+            tasks += describe_tasks(described, domain, self.output, in_memory)
         ids = {
             type_name or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
             for type_name, info in nodes.items()

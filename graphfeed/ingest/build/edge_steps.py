@@ -41,6 +41,9 @@ def read_edges(
     columns |= read_weight(rows, table)
     rows.read_time(f"edges {edge_type or ''}")
     columns |= {"time": f"{rows.time.sql}::BIGINT"} if rows.time is not None else {}
+    columns |= {"in_graph": rows.parts["train"]} if table.training_graph else {}
+    if not table.has_items:
+        rows.parts.clear()
     columns |= rows.of_items | {"code": first_broken(rows.checks)}
     selected = ", ".join(f"{sql} AS {column}" for column, sql in columns.items())
     # A join keeps no order.
@@ -109,14 +112,16 @@ def write_edges(
     rows: Rows, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
 ) -> dict[str, Any]:
     """Write the features and the items of edges, which are in a table, and return their description."""
-    prefix, some = name.replace("edges", "edge"), "train" if table.training_graph else "true"
+    prefix, some = name.replace("edges", "edge"), "in_graph" if table.training_graph else "true"
     ((count, in_graph),) = rows.places.engine.rows(f"SELECT count(*), count(*) FILTER ({some}) FROM {name}")
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
-        for part in [part for part in rows.parts if part != "train" and table.negatives]:
-            write_links(rows, arrays, name, part, table.negatives, destinations)
+        time = "time" if rows.time is not None else f"({table.time})::BIGINT"
+        timestamp = {} if table.time is None else {"timestamp": time}
+        for part in [part for part in rows.parts if part != "train" and table.negatives and count]:
+            write_links(rows, arrays, name, part, table.negatives, timestamp, destinations)
             del rows.parts[part]
-        columns = {name: name for name in rows.of_items} | ({} if rows.time is None else {"timestamp": "time"})
+        columns = {name: name for name in rows.of_items} | timestamp
         items = rows.write_items(arrays, name, count, columns, ("source", "destination"))
     return items | {"features": features, "count": count, "in_graph": in_graph}
 

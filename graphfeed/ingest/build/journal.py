@@ -10,7 +10,7 @@ from typing import Any
 from graphfeed.storage.datasets import SCRATCH, write_text
 
 JOURNAL = f"{SCRATCH}/journal.json"
-VERSION = 7
+VERSION = 8
 """Of what a step writes: a journal of another version is not used."""
 
 

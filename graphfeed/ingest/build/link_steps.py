@@ -1,5 +1,7 @@
 """Pairs of nodes that are no edges, drawn once, beside the edges that links are predicted of."""
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 from zlib import crc32
 
@@ -14,26 +16,28 @@ MOST_DRAWS = 200
 """How often a destination is drawn before a source counts as one that has edges to all nodes."""
 
 
-def write_links(rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, destinations: int) -> None:
+def write_links(
+    rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
+) -> None:
     """Write the edges of a part, each followed by `ratio` pairs with its source that are no edges of the type."""
     # A pair is a function of the part, of its place and of how often it was drawn: not of threads and memory.
     engine, size, place = rows.places.engine, ratio + 1, 0
     key: Any = Key(crc32(f"{table} {part}".encode()), 0, 0)
-    timed = [] if rows.time is None else ["time"]
+    repeated = {**timestamp, **({"seed_edge_ids": "rowid"} if rows.places.spec.has_edge_features else {})}
 
     def draw(places: NDArray[np.int64], number: int) -> NDArray[np.int64]:
         bits: NDArray[np.uint64] = key.at(number, places.astype(np.uint64))  # of each place by itself
         return (bits % np.uint64(destinations)).astype(np.int64)
 
-    kinds = ", ".join(f"c{number} BIGINT" for number in range(3 + len(timed)))
+    kinds = ", ".join(f"c{number} BIGINT" for number in range(3 + len(repeated)))
     engine.run(f"CREATE OR REPLACE TABLE links (file INTEGER, {kinds})")
-    ends = ", ".join(["source", "destination", *timed])
+    ends = ", ".join(["source", "destination", *repeated.values()])
     for batch in engine.stream(f"SELECT {ends} FROM {table} WHERE {part}"):
         step = max(BATCH_ROWS // size, 1)
         for some in (batch.slice(start, step) for start in range(0, len(batch), step)):
-            source, destination, *times = (np.repeat(as_numpy(column), size) for column in some.columns)
+            source, destination, *more = (np.repeat(as_numpy(column), size) for column in some.columns)
             places = np.arange(place, place + len(source))
-            engine.insert("links", 0, [places, source, np.where(places % size, draw(places, 0), destination), *times])
+            engine.insert("links", 0, [places, source, np.where(places % size, draw(places, 0), destination), *more])
             place += len(source)
     known = f"SELECT source, destination FROM {table}"
     wrong = f"SELECT c0 FROM links WHERE c0 % {size} <> 0 AND (c1, c2) IN ({known})"
@@ -53,10 +57,12 @@ def write_links(rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, d
             f"negatives: {count} pairs are edges after {MOST_DRAWS} draws, such as those of source number {source}, "
             f"which has edges to nearly all of the {destinations} nodes; leave negatives out"
         )
-    for batch in engine.stream("SELECT * FROM links"):
-        places, source, destination, *times = (as_numpy(column) for column in batch.columns[1:])
-        items = {"seeds": np.stack([source, destination], axis=1), **dict(zip(["timestamp"], times, strict=False))}
-        items |= {"labels": (places % size == 0).astype(np.float32), "indexes": places // size}
+    none = np.zeros(0, dtype=np.int64)
+    batches = ([as_numpy(column) for column in batch.columns[1:]] for batch in engine.stream("SELECT * FROM links"))
+    for places, source, destination, *more in chain([[none] * (3 + len(repeated))], batches):  # a part may be empty
+        own = dict(zip(repeated, more, strict=True))
+        items = {"seeds": np.stack([source, destination], axis=1), **{name: own[name] for name in timestamp}}
+        items |= {"labels": (places % size == 0).astype(np.float32), "indexes": places // size, **own}
         for name, values in items.items():
             arrays.append(f"{part}_{name}", values)
     engine.run("DROP TABLE links; DROP TABLE again; DROP TABLE IF EXISTS drawn")

@@ -36,6 +36,8 @@ BAD = "bad_rows"
 """The table of wrong rows, each with the rule that it breaks."""
 MOST_CLASSES = 10_000
 """How many different texts a label may have."""
+MOST_LETTERS = 1 << 18
+"""How many letters these texts may have together, which `metadata.yaml` has to list."""
 SPLIT_VALUES = 20
 """How many values of a split's column an error may list."""
 
@@ -178,10 +180,10 @@ class Rows:
         if is_text(column.type):
             texts = f"SELECT DISTINCT {column.sql} AS name FROM {relation.sql} WHERE {column.sql} IS NOT NULL"
             names = engine.rows(f"{texts} ORDER BY name LIMIT {MOST_CLASSES + 1}")
-            if len(names) > MOST_CLASSES:
+            if len(names) > MOST_CLASSES or sum(len(name) for (name,) in names) > MOST_LETTERS:
                 raise ValueError(
-                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different texts; "
-                    "save numbers in their place"
+                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different texts, or texts "
+                    f"of more than {MOST_LETTERS} letters; save numbers in their place"
                 )
             self.classes = [name for (name,) in names]
             engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")
@@ -301,7 +303,7 @@ class Rows:
                 if items["labels"].dtype.kind == "i":
                     largest = max(largest, int(items["labels"].max(initial=-1)))
             # If edges of some type have features, items of all types have the ids: they share their names.
-            if ends and any(table.features for table in self.places.spec.edges.values()):
+            if ends and self.places.spec.has_edge_features:
                 items["seed_edge_ids"] = np.arange(first, first + rows)
             for part in self.parts:
                 chosen = as_numpy(own[part])

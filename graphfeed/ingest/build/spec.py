@@ -8,15 +8,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-import numpy as np
 import yaml
 
+from graphfeed.ingest.build.settings import MOST_FLOAT32, as_columns, check_constant, is_column, is_real, is_row, is_whole
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
 
-MOST_FLOAT32 = float(np.finfo(np.float32).max)
 PARTS = ("train", "validation", "test")
 
 Files: TypeAlias = Any
@@ -182,7 +181,8 @@ class EdgeTable(Table):
             is a split or a label.
         negatives: How many pairs that are no edges of the type follow each edge that is for validation or testing, with
             destinations that are drawn once, for the data set. Items then have labels, 1 and 0, and indexes.
-        training_graph: Whether the graph has the edges alone that are for training.
+        training_graph: Whether the graph has only the edges that the split says are for training. With neither a task
+            nor a label, the other edges are left out of the graph and there are no items.
     """
 
     source: str = "source"
@@ -211,8 +211,15 @@ class EdgeTable(Table):
         if not is_whole(self.negatives) or not 0 <= self.negatives < 1 << 31:
             raise ValueError(f"negatives must be a whole number from 0, but is {brief(self.negatives)}")
         known = self.splits is not None and (self.splits.time is not None or "train" in self.splits.parts)
-        if (self.negatives or self.training_graph) and (self.task is None or not known):
-            raise ValueError("negatives and training_graph need task: link, and a split that says what is for training")
+        if self.negatives and (self.task is None or not known):
+            raise ValueError("negatives need task: link, and a split that says what is for training")
+        if self.training_graph and not known:
+            raise ValueError("training_graph needs a split that says what is for training")
+
+    @property
+    def has_items(self) -> bool:
+        """Whether items are made of the rows of the split, if there is one."""
+        return not self.training_graph or self.task is not None or self.label is not None
 
 
 @dataclass(frozen=True)
@@ -263,6 +270,11 @@ class Spec:
             raise ValueError(f"no edge type has the node types {sorted(unknown)}, and they have no files and no count")
 
     @property
+    def has_edge_features(self) -> bool:
+        """Whether edges of some type have features, which are found by the ids of the edges."""
+        return any(table.features for table in self.edges.values())
+
+    @property
     def typed(self) -> bool:
         """Whether nodes and edges have types."""
         return ":" in next(iter(self.edges))
@@ -309,43 +321,6 @@ class Spec:
             return cls(tables["edges"], tables["nodes"], name, folder)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
-
-
-def check_constant(name: str, value: Any) -> None:
-    if value is None or isinstance(value, str):
-        return
-    if not is_real(value):
-        raise TypeError(f"{name} must be the name of a column or a number, but is {brief(value)}")
-    if name == "weight" and not (0 <= value <= MOST_FLOAT32 and (value == 0 or np.float32(value) > 0)):
-        raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {value}")
-    if name == "time" and (not -(1 << 63) <= value < 1 << 63 or value % 1):
-        raise ValueError(f"time must be a whole number that int64 can hold, but is {value}")
-
-
-def is_real(value: Any) -> bool:
-    return isinstance(value, (float, np.floating)) or is_whole(value)
-
-
-def is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def is_column(value: Any) -> bool:
-    return isinstance(value, str) or is_whole(value)  # where columns have no names
-
-
-def is_row(value: Any) -> bool:
-    # A dict with single values; one of whole columns is a table.
-    return isinstance(value, Mapping) and any(
-        isinstance(part, str) or not hasattr(part, "__len__") for part in value.values()
-    )
-
-
-def as_columns(name: str, columns: Any) -> tuple[str, ...]:
-    given = columns if isinstance(columns, (list, tuple)) else [columns]
-    if not (given and all(map(is_column, given))):
-        raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
-    return tuple(map(str, given))
 
 
 def as_entry(table: Table) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `metadata.yaml` says of a task: its sets of items, and how many classes there are."""
+"""The tasks that `metadata.yaml` lists: their names, their sets of items and how many classes there are."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +11,31 @@ from graphfeed.storage.memory import map_npy
 SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True))
 
 
-def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_memory: bool) -> dict[str, Any] | None:
-    """Return the entry of a task with the items of all types, or None if there are none."""
+def describe_tasks(
+    described: Mapping[str | None, dict[str, Any]], domain: str, folder: Path, in_memory: bool
+) -> list[dict[str, Any]]:
+    """Return the entries of all tasks of a domain: types share a task if their items have members of the same names."""
+    groups: dict[tuple[str, ...], dict[str | None, dict[str, Any]]] = {}
+    for type_name, info in described.items():
+        if parts := list(info["items"].values()):
+            # Negatives add members to the parts for validation and testing alone, which come last.
+            groups.setdefault((task_name(domain, parts[0], folder), *parts[-1]), {})[type_name] = info
+    names = [name for name, *_ in groups]
+    return [
+        describe_task(own, name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}", in_memory)
+        for name, own in zip(names, groups.values(), strict=True)
+    ]
+
+
+def task_name(domain: str, files: Mapping[str, str], folder: Path) -> str:
+    """Return what is predicted, by the files of the items."""
+    if "labels" not in files:
+        return "link_prediction" if domain == "edge" else "node_classification"
+    return f"{domain}_{'regression' if map_npy(folder / files['labels']).dtype.kind == 'f' else 'classification'}"
+
+
+def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_memory: bool) -> dict[str, Any]:
+    """Return the entry of a task with the items of some types."""
     sets: dict[str, list[dict[str, Any]]] = {}
     for part, key in SETS.items():
         for type_name, info in described.items():
@@ -22,8 +45,6 @@ def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_
                     for item, file in info["items"][part].items()
                 ]
                 sets.setdefault(key, []).append({"type": type_name, "data": data})
-    if not sets:
-        return None
     labelled = {type_name: info for type_name, info in described.items() if info["num_classes"]}
     entry: dict[str, Any] = {"name": name}
     if len(labelled) == 1:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.spec import MOST_FLOAT32, Split
+from graphfeed.ingest.build.settings import MOST_FLOAT32
+from graphfeed.ingest.build.spec import Split
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text, item_type, unit_of
 from graphfeed.ingest.tables.relation import Column
 from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type

@@ -71,7 +71,7 @@ def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
     assert nodes.metadata == {"name": "node_classification", "num_classes": 2, "class_names": ["b", "z"]}
     items: Any = nodes.train_set
     assert [part.tolist() for part in items[:]["user"]] == [[0, 2, 3], [4, 2, 1], [1, 0, 1]]
-    assert links.metadata["name"] == "link_prediction"
+    assert links.metadata["name"] == "edge_classification"
     pairs: Any = links.train_set
     assert [part.tolist() for part in pairs[:]["user:likes:item"]] == [[[3, 7], [1, 7], [3, 9]], [1, 3, 4]]
     table = NodeTable(users, id="name", label="kind", split=split)

@@ -1,5 +1,6 @@
-"""Links to predict, from tables: split by time, with pairs that are no edges, and a graph for training alone."""
+"""Items of edges, from tables: links to predict, pairs that are no edges, labels, and a graph for training alone."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ def build(times: Any = range(10), folder: Path | None = None, **options: Any) ->
     return build_dataset(Spec({KIND: EdgeTable(table, **given | options)}, nodes), folder)
 
 
-def members(items: Any) -> dict[str, Any]:
-    """Return the members of the items of the only type, by name."""
-    own = items[:].get(KIND, torch.zeros(0, 2))
+def members(items: Any, kind: str = KIND) -> dict[str, Any]:
+    """Return the members of the items of a type, by name."""
+    own = items[:].get(kind, torch.zeros(0, 2))
     return dict(zip(items.names, own if isinstance(own, tuple) else [own], strict=True))
 
 
@@ -152,12 +153,12 @@ def test_what_can_not_be_predicted_is_refused() -> None:
     refused: list[Refusal] = [
         (lambda: EdgeTable("e.csv", task=own), ValueError, "task must be 'link', but is 'node'"),
         (lambda: EdgeTable("e.csv", task="link", label="y"), ValueError, "task is 'link', which edges with a label"),
-        (lambda: EdgeTable("e.csv", task="link", negatives=5), ValueError, "need task: link, and a split that"),
-        (lambda: EdgeTable("e.csv", split="p", negatives=5), ValueError, "need task: link, and a split that"),
+        (lambda: EdgeTable("e.csv", task="link", negatives=5), ValueError, "negatives need task: link, and a split"),
+        (lambda: EdgeTable("e.csv", split="p", negatives=5), ValueError, "negatives need task: link, and a split"),
         (lambda: EdgeTable("e.csv", negatives=-1), ValueError, "negatives must be a whole number from 0, but is -1"),
-        (lambda: EdgeTable("e.csv", task="link", training_graph=True), ValueError, "need task: link, and a split that"),
+        (lambda: EdgeTable("e.csv", task="link", training_graph=True), ValueError, "training_graph needs a split that"),
         (lambda: EdgeTable("e.csv", task="link", training_graph=True, split=Split("p", test="x")), ValueError,
-         "and a split that says what is for training"),
+         "needs a split that says what is for training"),
         (lambda: Split(time="at", train_until=6), TypeError, "validation_until must be a whole number, a date or a ti"),
         (lambda: Split("p", train_until=6), ValueError, "bounds of times, but time names no column"),
         (lambda: Split("p", time="at", train_until=6, validation_until=8), ValueError, "a split by time has the na"),
@@ -183,3 +184,99 @@ def test_items_of_edges_have_the_ids_that_their_own_features_are_read_by() -> No
     found = batch.seed_edge_features["a:r:a", "x"].flatten().tolist()
     assert dict(zip(found, batch.seeds["a:r:a"].tolist(), strict=True)) == {10: [0, 1], 12: [2, 0], 14: [0, 2]}
     assert {kind: ids.tolist() for kind, ids in batch.seed_edge_ids.items()} == {"a:q:a": [0], "a:r:a": [0, 2, 3]}
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "links": {"task": "link", "split": "part"},
+    "negatives": {"task": "link", "split": Split("part", train="train", test="test"), "negatives": 2},
+    "held out": {"split": Split(time="t", train_until=4, validation_until=6), "training_graph": True},
+    "classes": {"label": "y", "training_graph": True, "split": Split(train="first", test="last")},
+    "targets": {"label": "target"},
+    "all": {"task": "link"},
+}
+TOGETHER = [(0, 1, 2), (0, 3, 4), (1, 3, 5), (2, 4, 5), (0, 5, 1), (1, 4, 2), (2, 3, 0)]
+"""Options of three edge types, so that each two of them occur together."""
+NAMES = {"classes": "edge_classification", "targets": "edge_regression"}
+TIMES = np.array([3, 0, 7, 4, 1, 6, 2, 5])
+TASK_ROWS: dict[str, Any] = {
+    "s": TIMES % 3, "d": TIMES % 4, "t": TIMES, "part": np.array(["train", "test", "validation"])[TIMES // 3],
+    "first": TIMES < 4, "last": TIMES >= 6, "y": TIMES % 2, "target": TIMES + 0.5, "x": TIMES * 10.0,
+}  # fmt: skip
+
+
+def parts_of_rows(option: str) -> dict[str, Any]:
+    """Return which rows are for training, validation and testing."""
+    by_name = {part: TASK_ROWS["part"] == part for part in ("train", "validation", "test")}
+    known = {
+        "links": by_name,
+        "negatives": {"train": by_name["train"], "test": by_name["test"]},
+        "held out": {"train": TIMES < 4},
+        "classes": {"train": TIMES < 4, "test": TIMES >= 6},
+    }
+    return known.get(option, {"train": TIMES >= 0})
+
+
+def expected_items(option: str, part: str, rows: Any, timed: bool, with_features: bool) -> dict[str, Any]:
+    """Return the members of items but for the seeds, of rows of the tables."""
+    ratio = 2 if (option, part) == ("negatives", "test") else 0
+    found: dict[str, Any] = {"timestamp": np.repeat(TIMES[rows], ratio + 1)} if timed else {}
+    found |= {"seed_edge_ids": np.repeat(rows, ratio + 1)} if with_features else {}
+    if ratio:
+        found |= {"labels": np.tile([1, 0, 0], len(rows)), "indexes": np.repeat(np.arange(len(rows)), 3)}
+    label = OPTIONS[option].get("label")
+    found |= {} if label is None else {"labels": TASK_ROWS[label][rows]}
+    return {name: values.tolist() for name, values in found.items()}
+
+
+@pytest.mark.parametrize("chosen", TOGETHER)
+def test_edge_types_have_tasks_of_any_kinds_beside_each_other(chosen: tuple[int, ...], tmp_path: Path) -> None:
+    options = {f"a:r{number}:b": list(OPTIONS)[number] for number in chosen}
+    timed, with_features = sum(chosen) % 2 == 0, chosen[0] == 0
+    given: dict[str, Any] = {"source": "s", "destination": "d", "time": "t" if timed else None}
+    tables = {kind: EdgeTable(TASK_ROWS, **given, **OPTIONS[option]) for kind, option in options.items()}
+    if with_features:
+        tables = {kind: replace(table, features={"x": "x"}) for kind, table in tables.items()}
+    build_dataset(Spec(tables, {"a": NodeTable(count=3), "b": NodeTable(count=40)}), tmp_path / "out")
+    dataset: Any = gf.OnDiskDataset(tmp_path / "out").load()
+    names = [task.metadata["name"] for task in dataset.tasks]
+    assert len(set(names)) == len(names)
+    for kind, option in options.items():
+        parts = parts_of_rows(option)
+        in_graph = parts["train"] if "training_graph" in OPTIONS[option] else TIMES >= 0
+        assert dataset.graph.num_edges[kind] == in_graph.sum()
+        found = [
+            (task.metadata["name"].split(":")[0], part, items)
+            for task in dataset.tasks
+            for part in ("train", "validation", "test")
+            if (items := getattr(task, f"{part}_set")) is not None and kind in items.by_type
+        ]
+        assert [part for _, part, _ in found] == ([] if option == "held out" else list(parts))
+        for name, part, items in found:
+            rows, own = np.flatnonzero(parts[part]), members(items, kind)
+            assert name == NAMES.get(option, "link_prediction")
+            pairs = own.pop("seeds").reshape(len(rows), -1, 2)
+            assert pairs[:, 0].tolist() == np.stack([TASK_ROWS["s"], TASK_ROWS["d"]], axis=1)[rows].tolist()
+            expected = expected_items(option, part, rows, timed, with_features)
+            assert {name: values.tolist() for name, values in own.items()} == expected
+            (batch,) = gf.ItemSampler(items, batch_size=1000).sample_neighbor(dataset.graph, [2])
+            assert batch.seeds[kind].tolist() == pairs.reshape(-1, 2).tolist()
+
+
+def test_times_that_are_one_number_are_times_of_items_too() -> None:
+    (task,) = build(time=7, negatives=1).tasks
+    assert [members(items)["timestamp"].unique().tolist() for items in (task.train_set, task.test_set)] == [[7], [7]]
+
+
+def test_nodes_with_and_without_labels_have_tasks_beside_each_other() -> None:
+    edges = EdgeTable({"source": np.array([0]), "destination": np.array([1])})
+    rows = {"y": np.array([0, 1]), "p": np.array(["train", "test"])}
+    nodes = {"a": NodeTable(rows, label="y"), "b": NodeTable(rows, split="p")}
+    tasks = build_dataset(Spec({KIND: edges}, nodes)).tasks
+    assert [task.metadata["name"] for task in tasks] == ["node_classification:a", "node_classification:b"]
+
+
+def test_a_data_set_that_can_not_be_opened_is_not_left_at_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has 5000 letters"):
+        build_dataset(Spec({"e": EdgeTable(TASK_ROWS, source="s", destination="d")}, name="x" * 5000), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    build_dataset(Spec({"e": EdgeTable(TASK_ROWS, source="s", destination="d")}), tmp_path / "out").load()

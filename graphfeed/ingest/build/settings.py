@@ -1,0 +1,57 @@
+"""Checks of the settings of tables: which values can be the name of a column, a number or a row."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphfeed.ops.arguments import brief
+
+MOST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def have_all(tables: Mapping[Any, Any], name: str) -> bool:
+    """Return whether all types have a time or a weight; raise a ValueError if only some do."""
+    lacking = [type_name for type_name, table in tables.items() if getattr(table, name) is None]
+    if 0 < len(lacking) < len(tables):
+        raise ValueError(
+            f"{name} is given for some types, but not for {lacking}; give a column or one number for each type"
+        )
+    return not lacking
+
+
+def check_constant(name: str, value: Any) -> None:
+    if value is None or isinstance(value, str):
+        return
+    if not is_real(value):
+        raise TypeError(f"{name} must be the name of a column or a number, but is {brief(value)}")
+    if name == "weight" and not (0 <= value <= MOST_FLOAT32 and (value == 0 or np.float32(value) > 0)):
+        raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {value}")
+    if name == "time" and (not -(1 << 63) <= value < 1 << 63 or value % 1):
+        raise ValueError(f"time must be a whole number that int64 can hold, but is {value}")
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) or is_whole(value)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_column(value: Any) -> bool:
+    return isinstance(value, str) or is_whole(value)  # where columns have no names
+
+
+def is_row(value: Any) -> bool:
+    # A dict with single values; one of whole columns is a table.
+    return isinstance(value, Mapping) and any(
+        isinstance(part, str) or not hasattr(part, "__len__") for part in value.values()
+    )
+
+
+def as_columns(name: str, columns: Any) -> tuple[str, ...]:
+    given = columns if isinstance(columns, (list, tuple)) else [columns]
+    if not (given and all(map(is_column, given))):
+        raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
+    return tuple(map(str, given))
