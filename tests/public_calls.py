@@ -133,6 +133,8 @@ def write_files(root: Path) -> None:
     graph().save(root / "graph")
     np.save(root / "feat.npy", np.arange(2.0 * NODES).reshape(NODES, 2))
     gf.write_tfrecords(root / "a.tfrecord", {"id": IDS, "x": ROWS})
+    np.savez(root / "a.npz", source=ENDS[0].numpy(), destination=ENDS[1].numpy())
+    (root / "spec.yaml").write_text("edges: {e: {files: a.npz}}")
     gf.write_partition(root / "parts", graph(), PARTS, 2, store())
 
 
@@ -150,8 +152,11 @@ def of_files(root: Path) -> dict[str, Callable[[], Call]]:
             gf.OnDiskFeatureData, domain="node", name="feat", format="numpy", path=root / "feat.npy"
         ),
         "TorchBasedFeatureStore": lambda: call(gf.TorchBasedFeatureStore, feat_data=[disk]),
+        "build_dataset": lambda: call(ingest.build_dataset, spec=root / "spec.yaml"),
+        "guess_spec": lambda: call(ingest.guess_spec, files=[root / "a.npz"]),
         "load_graph": lambda: call(gf.load_graph, path=root / "graph"),
         "open_part": lambda: call(gf.open_part, root=root / "parts", part=0),
+        "read_spec": lambda: call(ingest.read_spec, path=root / "spec.yaml"),
         "read_tfrecords": lambda: call(gf.read_tfrecords, files=root / "a.tfrecord"),
         "save": lambda: call(graph().save, path=root / "other"),
         "write_partition": lambda: call(
@@ -350,6 +355,7 @@ INGEST: dict[str, Callable[[], Call]] = {
     "EdgeTable": lambda: call(ingest.EdgeTable, files="a.csv", source="a", destination="b"),
     "NodeTable": lambda: call(ingest.NodeTable, files="a.csv", id="a"),
     "Split": lambda: call(ingest.Split, column="split"),
+    "Spec": lambda: call(ingest.Spec, edges={"e": ingest.EdgeTable("a.csv")}),
     "FixedLenFeature": lambda: call(gf.FixedLenFeature, shape=[2], dtype="float32"),
     "TFDatasetOptions": lambda: call(gf.TFDatasetOptions),
     "TFRecordDataLoader": lambda: call(gf.TFRecordDataLoader, rank=0, world_size=1),

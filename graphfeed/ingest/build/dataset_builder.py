@@ -26,6 +26,7 @@ from graphfeed.ingest.build.task_metadata import describe_tasks, narrow_seeds
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path, progress_bar
 from graphfeed.storage.datasets import (
     FILE_NAME,
@@ -53,6 +54,7 @@ TIMES = "node_0.npy"
 """The file of the times of nodes."""
 
 
+@checked
 def build_dataset(
     spec: Spec | str | os.PathLike[str],
     folder: str | os.PathLike[str] | None = None,
@@ -100,7 +102,7 @@ def build_dataset(
         ['c', 'a']
     """
     if on_error not in {"raise", "skip"}:
-        raise ValueError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
+        raise ValueError(f"on_error must be 'raise' or 'skip', but is {brief(on_error)}")
     if memory is not None and memory < LEAST_MEMORY:
         raise ValueError(f"memory must be at least {LEAST_MEMORY} bytes, but is {memory}")
     plan = spec if isinstance(spec, Spec) else read_spec(spec)

@@ -10,6 +10,7 @@ from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
 from graphfeed.ingest.tables.scans import csv_schema
 from graphfeed.ingest.tables.table import CSV, EDGE_LISTS, find_sources
+from graphfeed.ops.arguments import brief, checked
 
 ENDS = ("source target", "source destination", "src dst", "src dest", "from to", "head tail", "start end", "u v", "0 1")
 """How the columns of sources and destinations are often called, maybe with "id" behind it."""
@@ -88,6 +89,7 @@ class Seen:
         return found | ({"features": {"feat": tuple(features)}} if features else {})
 
 
+@checked
 def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]]:
     """Guess a specification from the names and columns of tables.
 
@@ -101,6 +103,8 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
     Raises:
         ValueError: A file is damaged or of no known format, or none has edges.
     """
+    if not all(isinstance(file, (str, os.PathLike)) for file in files):
+        raise TypeError(f"files must be a list of paths, but is {brief(files)}")
     seen = [Seen(Path(file), {stem_of(Path(other)) for other in files}) for file in files]
     with_ends, others = [table for table in seen if table.ends], {table.stem: table for table in seen if not table.ends}
     if not with_ends:

@@ -11,7 +11,7 @@ from graphfeed.ingest.build.bad_rows import Problems
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
 from graphfeed.ingest.build.values import NAN_REASON, NARROW_REASON
 from graphfeed.ingest.tables.engine import Engine
-from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, Relation, load
+from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, NoColumn, Relation, load
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.process import local_path
 from graphfeed.storage.memory import map_npy
@@ -41,7 +41,18 @@ def load_rows(
             raise ValueError(f"{source.name} can't be read as {source.suffix}: {text}")
         problems.count(source.name, WIDTH_REASON, count, f"{WIDTH_REASON}: {text}")
 
-    return load(engine, name, sources, columns, on_width)
+    try:
+        return load(engine, name, sources, columns, on_width)
+    except NoColumn as error:
+        raise ValueError(f"{argument_of(table, error.column)}: {error}") from error
+
+
+def argument_of(table: Table, column: str) -> str:
+    """Return the first argument of a table that names a column."""
+    for name in ("id", "names", "source", "destination", "weight", "time", "label"):
+        if getattr(table, name, None) == column:
+            return name
+    return next((f"features.{name}" for name, columns in table.features.items() if column in columns), "split")
 
 
 def roles_of(table: Table) -> dict[str, str]:

@@ -15,6 +15,7 @@ from graphfeed.ingest.tables.arrow_types import arrow, is_text
 from graphfeed.ingest.tables.engine import as_numpy
 from graphfeed.ingest.tables.relation import Column, Relation
 from graphfeed.ingest.tables.table import TableSource
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.memory import check_nodes_fit
 
@@ -131,7 +132,7 @@ def rows_of_arrays(table: NodeTable, given: Mapping[str, NDArray[Any]]) -> Relat
         raise ValueError(f"the arrays of the nodes have {lengths} rows, and count is {table.count}")
     if roles_of(table):
         name = next(iter(roles_of(table)))
-        raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
+        raise ValueError(f"features: there is no column {brief(name)}, for the nodes have no files; name an array")
     count = counts.pop()
     check_nodes_fit("count", count)
     sql = f"(SELECT range AS n FROM range({count}))"

@@ -10,8 +10,16 @@ from typing import Any, Self, TypeAlias
 
 import yaml
 
-from graphfeed.ingest.build.settings import MOST_FLOAT32, as_columns, check_constant, is_column, is_real, is_row, is_whole
-from graphfeed.ops.arguments import brief
+from graphfeed.ingest.build.settings import (
+    MOST_FLOAT32,
+    as_columns,
+    check_constant,
+    is_column,
+    is_real,
+    is_row,
+    is_whole,
+)
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
@@ -47,7 +55,8 @@ class Split:
             raise ValueError("train_until and validation_until are bounds of times, but time names no column")
         for name in ("column", *PARTS):
             value = getattr(self, name)
-            if isinstance(value, (Mapping, list, tuple)):
+            of_column = name != "column" and self.column is not None and isinstance(value, (bool, float, date))
+            if not (value is None or is_column(value) or of_column):
                 raise TypeError(f"{name} must be a name or a value, but is {brief(value)}")
             if value is not None:
                 object.__setattr__(self, name, str(value).lower() if isinstance(value, bool) else str(value))
@@ -161,8 +170,9 @@ class NodeTable(Table):
             raise ValueError(f"count must be a whole number from 0, but is {brief(self.count)}")
         if self.count is not None and self.files:
             raise ValueError("count is for nodes without files; leave it out, for the rows of the files are counted")
-        if not self.files and (self.id or self.names or isinstance(self.time, str) or self.split is not None):
-            raise ValueError("id, names, time and split are columns, but there are no files; name them in files")
+        named = [self.id, self.names, self.label, self.split, self.time if isinstance(self.time, str) else None]
+        if not self.files and any(column is not None for column in named):
+            raise ValueError("id, names, label, time and split are columns, but there are no files; give files")
         if self.id is not None and self.names is not None:
             raise ValueError("names are for nodes that edges name by row; leave it out, for the ids are kept as well")
         check_constant("time", self.time)
@@ -197,6 +207,9 @@ class EdgeTable(Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_columns("source", "destination")
+        for name in ("source", "destination"):
+            if getattr(self, name) is None:
+                raise TypeError(f"{name} must be the name of a column, but is None")
         self.check_flags("time_sorted", "training_graph")
         if not self.files:
             raise ValueError("files is missing; name the files of the edges")
@@ -204,7 +217,7 @@ class EdgeTable(Table):
         check_constant("time", self.time)
         if self.time_sorted and not isinstance(self.time, str):
             raise ValueError("time_sorted is about a column, but time names none")
-        if self.task not in (None, "link"):
+        if self.task is not None and str(self.task) != "link":
             raise ValueError(f"task must be 'link', but is {brief(self.task)}; a label makes a task of classes")
         if self.task is not None and self.label is not None:
             raise ValueError("task is 'link', which edges with a label have no need of; leave one of them out")
@@ -222,6 +235,7 @@ class EdgeTable(Table):
         return not self.training_graph or self.task is not None or self.label is not None
 
 
+@checked
 @dataclass(frozen=True)
 class Spec:
     """What a data set is made of.
@@ -250,6 +264,9 @@ class Spec:
     def __post_init__(self) -> None:
         if not self.edges:
             raise ValueError("edges is empty; give at least one edge type")
+        check_tables("edges", self.edges, EdgeTable)
+        check_tables("nodes", self.nodes, NodeTable)
+        object.__setattr__(self, "folder", Path(self.folder))
         if len(self.edges) == 1 and not any(":" in name for name in (*self.edges, *self.nodes)):
             if len(self.nodes) > 1:
                 raise ValueError(
@@ -303,6 +320,7 @@ class Spec:
         return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))
 
     @classmethod
+    @checked
     def from_mapping(cls, data: Any, file: str = "the specification", folder: Path = Path()) -> Self:
         """Make a specification of what a YAML file holds.
 
@@ -321,6 +339,14 @@ class Spec:
             return cls(tables["edges"], tables["nodes"], name, folder)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
+
+
+def check_tables(name: str, tables: Mapping[Any, Any], kind: type[Table]) -> None:
+    for type_name, table in tables.items():
+        if not isinstance(type_name, str) or not isinstance(table, kind):
+            raise TypeError(
+                f"{name} must be a dict of names of types to {kind.__name__}, but has {brief({type_name: table})}"
+            )
 
 
 def as_entry(table: Table) -> dict[str, Any]:
@@ -364,6 +390,7 @@ def refuse_rest(section: Section) -> None:
         raise ValueError(f"{section.file}: {section.name(str(key))} is not known; the keys are {known}")
 
 
+@checked
 def read_spec(path: str | os.PathLike[str]) -> Spec:
     """Read a specification from a YAML file, in whose folder its paths begin.
 

@@ -14,7 +14,7 @@ from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDat
 from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, FixedLenFeature
 from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.tfrecord_reader import Batch, read_batches
-from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.arguments import brief, check_count, checked
 
 EXACT_INTEGERS = 1 << 24
 """Up to here, float32 holds every integer."""
@@ -49,9 +49,10 @@ class TFRecordDataLoader:
             rank = torch.distributed.get_rank() if in_group else int(os.environ.get("RANK", "0"))
         if world_size is None:
             world_size = torch.distributed.get_world_size() if in_group else int(os.environ.get("WORLD_SIZE", "1"))
+        check_count("world_size", world_size, 1)
         share_of([], rank, world_size)
         self.rank = rank
-        self.world_size = world_size
+        self.world_size = int(world_size)
 
     def load_as_torch_tensors(
         self, serialized_tf_record_info: SerializedTFRecordInfo, tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS

@@ -167,11 +167,19 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict
     return {column: arrow_type for column, (arrow_type, _) in types.items()}
 
 
+class NoColumn(ValueError):
+    """A table does not have a column that is to be read."""
+
+    def __init__(self, text: str, column: str) -> None:
+        super().__init__(text)
+        self.column = column
+
+
 def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
     """Raise unless a table has some columns, of types that can be read."""
     for name, _ in columns:
         if name not in source.names:
-            raise ValueError(f"{source.name} has no column {name!r}; it has {brief(source.names)}")
+            raise NoColumn(f"{source.name} has no column {brief(name)}; it has {brief(source.names)}", name)
         if source.suffix not in TEXTS and sql_type(source.type_of(name)) == "BLOB":
             kind = "several kinds" if source.suffix in NDJSON else source.type_of(name)
             raise TypeError(f"{source.name}: {name} has values of {kind}; save numbers, texts, or vectors of numbers")

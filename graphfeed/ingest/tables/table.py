@@ -238,15 +238,15 @@ def as_stream(frame: Any) -> Any:
         batches = slices({str(key): np.asarray(part) for key, part in frame.items()})
         first = next(batches)
         return pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-    if isinstance(frame, list):
+    if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
         names = dict.fromkeys(name for row in frame for name in row)
         frame = pa.table({str(name): [row.get(name) for row in frame] for name in names})
     elif not hasattr(frame, "__arrow_c_stream__"):
         try:
             frame = pa.table(frame)  # of a batch, or of a frame of older releases of pandas
-        except TypeError as error:
-            text = f"a table must be a path, a data frame, an Arrow table or a dict of arrays, but is {brief(frame)}"
-            raise TypeError(text) from error
+        except (TypeError, ValueError) as error:
+            text = "files: a table must be a path, a data frame, an Arrow table or a dict of arrays, but is"
+            raise TypeError(f"{text} {brief(frame)}") from error
     return pa.RecordBatchReader.from_stream(frame)
 
 

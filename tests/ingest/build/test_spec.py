@@ -2,7 +2,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, read_spec
+import numpy as np
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset, guess_spec, read_spec
 from tests.refusals import Refusal, check_refused
 
 WHOLE = """
@@ -91,7 +93,7 @@ WRONG = [
     ("edges: {e: {files: a.csv}}\nnodes: {a: {count: -1}}", "count must be a whole number from 0, but is -1"),
     ("edges: {e: {files: a.csv}}\nnodes: {a: {count: x}}", "count must be a whole number from 0, but is 'x'"),
     ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1, files: x.csv}}", "count is for nodes without files"),
-    ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, names, time and split are columns"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, names, label, time and split are columns"),
     ("edges: {'a:r:b': {files: a.csv}}\nnodes: {c: {}}", r"no edge type has the node types \['c'\]"),
     ("edges: {'a:r:b': {files: a.csv}}\nnodes: {'a:': {count: 1}}", "a node type must be a name without ':'"),
     ("more: 1\nedges: {e: {files: a.csv}}", "more is not known; the keys are edges, name, nodes"),
@@ -105,6 +107,54 @@ def calling(make: Callable[..., object], *given: Any, **options: Any) -> Callabl
 
 def test_what_is_wrong_is_named_with_the_file(tmp_path: Path) -> None:
     check_refused([(calling(parse, text, tmp_path), ValueError, f"spec.yaml.*{words}") for text, words in WRONG])
+
+
+def test_an_argument_of_another_kind_is_named(tmp_path: Path) -> None:
+    table: dict[str, Any] = {"source": np.array([0, 1]), "destination": np.array([1, 0])}
+    own: Any = EdgeTable
+    build: Any = build_dataset
+    spec: Any = Spec
+    split: Any = Split
+    guess: Any = guess_spec
+    read: Any = read_spec
+    no_files = "label, time and split are columns, but there are no files"
+    edges, nan, lost = {"e": own(table)}, float("nan"), "frame 0 has no column 'q'; it has"
+    tables: list[tuple[dict[str, Any], str]] = [
+        ({"source": "q"}, f"^source: {lost}"),
+        ({"label": "q"}, f"^label: {lost}"),
+        ({"split": Split(test="q")}, f"^split: {lost}"),
+        ({"features": {"x": ["source", "q"]}}, f"^features.x: {lost}"),
+        ({"files": [[1, 2], [3]]}, r"^files: a table must be a path, .*, but is \[1, 2\]"),
+        ({"files": 3}, "^files: a table must be a path, .*, but is 3"),
+        ({"source": None}, "^source must be the name of a column, but is None"),
+        ({"task": np.ones(2)}, "^task must be 'link', but is array"),
+    ]
+    for given, words in tables:
+        arguments: dict[str, Any] = {"files": table} | given
+
+        def make(arguments: dict[str, Any] = arguments) -> object:
+            return build(Spec({"e": own(**arguments)}))
+
+        check_refused([(make, (TypeError, ValueError), words)])
+    check_refused([
+        (lambda: build(spec(edges), memory=float("inf")), TypeError, "^memory must be a whole number, but is inf"),
+        (lambda: build(spec(edges), executor={}), TypeError, r"^executor must be an executor, but is \{\}"),
+        (lambda: build(spec(edges), progress="no"), TypeError, "^progress must be True or False, but is 'no'"),
+        (lambda: build(spec(edges), on_error=[]), TypeError, r"^on_error must be a string, but is \[\]"),
+        (lambda: build(7), TypeError, "^spec must be a Spec or a string or a path, but is 7"),
+        (lambda: spec(edges, folder=nan), TypeError, "^folder must be a path, but is nan"),
+        (lambda: spec(edges, name=7), TypeError, "^name must be a string, but is 7"),
+        (lambda: spec([own(table)]), TypeError, r"^edges must be a dict, but is \["),
+        (lambda: spec({"e": NodeTable(count=3)}), TypeError, "^edges must be a dict of names of types to EdgeTable"),
+        (lambda: spec(edges, {7: NodeTable(count=3)}), TypeError, "^nodes must be a dict of names of types to NodeT"),
+        (lambda: NodeTable(count=3, label="y"), ValueError, no_files),
+        (lambda: NodeTable(count=3, id=""), ValueError, no_files),
+        (lambda: split("p", train=own), TypeError, "^train must be a name or a value, but is EdgeTable"),
+        (lambda: split(train=1.5), TypeError, "^train must be a name or a value, but is 1.5"),
+        (lambda: guess([7]), TypeError, r"^files must be a list of paths, but is \[7\]"),
+        (lambda: read(7), TypeError, "^path must be a string or a path, but is 7"),
+    ])  # fmt: skip
+    assert spec(edges, folder=str(tmp_path)).folder == tmp_path
 
 
 def test_wrong_arguments_of_tables_are_refused() -> None:
