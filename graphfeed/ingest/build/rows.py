@@ -37,7 +37,7 @@ BAD = "bad_rows"
 MOST_CLASSES = 10_000
 """How many different texts a label may have."""
 MOST_LETTERS = 1 << 18
-"""How many letters these texts may have together, which `metadata.yaml` has to list."""
+"""How many characters they may have in total: `metadata.yaml` lists them and its size is limited."""
 SPLIT_VALUES = 20
 """How many values of a split's column an error may list."""
 
@@ -182,8 +182,8 @@ class Rows:
             names = engine.rows(f"{texts} ORDER BY name LIMIT {MOST_CLASSES + 1}")
             if len(names) > MOST_CLASSES or sum(len(name) for (name,) in names) > MOST_LETTERS:
                 raise ValueError(
-                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different texts, or texts "
-                    f"of more than {MOST_LETTERS} letters; save numbers in their place"
+                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different texts, or more "
+                    f"than {MOST_LETTERS} characters in these; save numbers in their place"
                 )
             self.classes = [name for (name,) in names]
             engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")

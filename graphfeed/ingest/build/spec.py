@@ -225,13 +225,13 @@ class EdgeTable(Table):
             raise ValueError(f"negatives must be a whole number from 0, but is {brief(self.negatives)}")
         known = self.splits is not None and (self.splits.time is not None or "train" in self.splits.parts)
         if self.negatives and (self.task is None or not known):
-            raise ValueError("negatives need task: link, and a split that says what is for training")
+            raise ValueError("negatives need task: link, and a split with a part for training")
         if self.training_graph and not known:
-            raise ValueError("training_graph needs a split that says what is for training")
+            raise ValueError("training_graph needs a split with a part for training")
 
     @property
     def has_items(self) -> bool:
-        """Whether items are made of the rows of the split, if there is one."""
+        """Whether the parts of a split are items, rather than only edges that are left out of the graph."""
         return not self.training_graph or self.task is not None or self.label is not None
 
 

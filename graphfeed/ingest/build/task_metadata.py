@@ -28,7 +28,7 @@ def describe_tasks(
 
 
 def task_name(domain: str, files: Mapping[str, str], folder: Path) -> str:
-    """Return what is predicted, by the files of the items."""
+    """Return the name of the task that items with these files belong to."""
     if "labels" not in files:
         return "link_prediction" if domain == "edge" else "node_classification"
     return f"{domain}_{'regression' if map_npy(folder / files['labels']).dtype.kind == 'f' else 'classification'}"

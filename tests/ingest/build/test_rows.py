@@ -322,6 +322,8 @@ def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> 
         (lambda: build(tmp_path, {"y": many}, label="y"), ValueError,
          "the label y has more than 10000 different texts"),
         (lambda: build(tmp_path, {"y": many[1:]}, {"y": many[:1]}, label="y"), ValueError, "more than 10000 different"),
+        (lambda: build(tmp_path, {"y": ["a" * 200_000, "b" * 100_000]}, label="y"), ValueError,
+         "or more than 262144 characters in these"),
         (lambda: build(tmp_path, {"u": [1]}, features={"x": "typo"}), ValueError,
          "there is no column 'typo'|has no col"),
         (lambda: build(tmp_path, {"p": [1, 0]}, split=Split("p", train="1", test="x")), ValueError,
