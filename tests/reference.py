@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from graphfeed.ops import ALWAYS
 from graphfeed.ops.random import GOLDEN, MASK, NODE, bounded, draw, fold, mix, variate
 from graphfeed.ops.sampling.permute import SORTED_UP_TO
 
@@ -167,7 +168,9 @@ def labor_sample_neighbors(
 def admitted(stamps: Sequence[Ints], segment: range, period: tuple[int | None, int]) -> list[int]:
     """Return the edges whose times all lie in a period that begins with its first time, by their last time."""
     first, end = period
-    inside = [edge for edge in segment if all((first is None or first <= t) and t < end for t in stamps[edge])]
+    begun = [edge for edge in segment if all(t < end for t in stamps[edge])]
+    # What exists always is in every period.
+    inside = [edge for edge in begun if first is None or all(t in (ALWAYS, max(t, first)) for t in stamps[edge])]
     return sorted(inside, key=lambda edge: (max(stamps[edge], default=0), edge))
 
 

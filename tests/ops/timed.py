@@ -41,10 +41,12 @@ class TimedGraph:
         if self.stamps and not self.stamps[0]:
             return plain._replace(cumulative=ops.cumulate_weights(indptr, weights) if weighted else None)
         last = torch.tensor([max(own) for own in self.stamps], dtype=torch.int64)
-        first = torch.tensor([min(own) for own in self.stamps], dtype=torch.int64)
+        from_when = [[2**63 - 1 if time == ops.ALWAYS else time for time in own] for own in self.stamps]
+        first = torch.tensor([min(own) for own in from_when], dtype=torch.int64)
+        is_split = any(len(own) > 1 or ops.ALWAYS in own for own in self.stamps)
         found = ops.order_by_time(indptr, last, types if by_type else None)
         places = torch.arange(len(last)) if found.order is None else ops.places_in_order(indptr, found.order)
-        earliest = first[places] if self.stamps and len(self.stamps[0]) > 1 else None
+        earliest = first[places] if is_split else None
         cumulative = ops.cumulate_weights(indptr, weights[places]) if weighted else None
         return plain._replace(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
 

@@ -80,7 +80,8 @@ class TypedInTime:
                 spans = zip(rows[destinations[kind]], pairwise(starts[kind]), strict=True)
                 parents = [row for row, (low, high) in spans for _ in range(low, high)]
                 for edge, (_, time, window) in zip(positions[kind], parents, strict=True):
-                    own_time = time if self.edge_times is None else self.edge_times[edge]
+                    own_time = ops.ALWAYS if self.edge_times is None else self.edge_times[edge]
+                    own_time = time if own_time == ops.ALWAYS else own_time
                     local[kind].append(len(after[sources[kind]]))
                     after[sources[kind]].append((indices[edge] - first_ids[sources[kind]], own_time, window))
             hops.append(reference_hops.TypedHop(nodes_of(rows), nodes_of(after), starts, local, positions))

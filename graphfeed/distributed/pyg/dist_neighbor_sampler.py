@@ -15,10 +15,10 @@ from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, type_of
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.ops import draw_key
+from graphfeed.ops import ALWAYS, draw_key
 from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.process import in_one_step, result_of
-from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
+from graphfeed.pyg.data import NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery

@@ -14,8 +14,9 @@ from graphfeed.distributed.partition.reader import open_part
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import EdgeType, LocalEdgeAttr, Maps, group_of, read_info, type_of
+from graphfeed.ops import ALWAYS
 from graphfeed.ops.arguments import check_length, checked
-from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, check_index, fill_missing, make_graph
+from graphfeed.pyg.data import EdgeList, as_time_column, check_index, fill_missing, make_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, ends_of, from_type_dict, to_type_dict
 
 Key = tuple[EdgeType | None, str]

@@ -20,12 +20,12 @@ from graphfeed.ingest.build.inputs import load_rows
 from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, digest
 from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
 from graphfeed.ingest.build.rows import Places
-from graphfeed.ingest.build.settings import have_all
 from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
 from graphfeed.ingest.build.task_metadata import describe_tasks, narrow_seeds
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
+from graphfeed.ops import ALWAYS
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path, progress_bar
 from graphfeed.storage.datasets import (
@@ -126,8 +126,8 @@ class Builder:
         self.progress = partial(progress_bar, unit="row", wanted=progress)
         self.nodes, self.edges = spec.node_tables, spec.edge_tables
         self.with_rows = spec.has_edge_features
-        self.attributes = [name for name in ("weight", "time") if have_all(self.edges, name)]
-        self.node_time = have_all(self.nodes, "time")
+        self.attributes = [name for name in ("weight", "time") if has_any(self.edges, name)]
+        self.node_time = has_any(self.nodes, "time")
         self.sources: dict[tuple[str, str | None], list[TableSource]] = {
             (key, type_name): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
@@ -262,7 +262,11 @@ class Builder:
         for number, (edge_type, info) in enumerate(edges.items()):
             ends = ends_of(edge_type)
             constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
-            constants = {name: value for name, value in constants.items() if not isinstance(value, str)}
+            constants = {
+                name: WITHOUT[name] if value is None else value
+                for name, value in constants.items()
+                if not isinstance(value, str)
+            }
             # Features have the rows of the tables, whichever of the edges are in the graph.
             some = " WHERE in_graph" if self.edges[edge_type].training_graph else ""
             firsts, table = (first[ends[0]], first[ends[1]]), f"(SELECT rowid AS row, * FROM edges_{number}{some})"
@@ -290,11 +294,11 @@ class Builder:
             return
         with ArrayWriter(self.graph / TIMES, (sum(counts.values()),), np.int64) as writer:
             for number, (name, count) in enumerate(counts.items()):
-                given = self.nodes[name].time
+                given = WITHOUT["time"] if self.nodes[name].time is None else self.nodes[name].time
                 times = (
                     f"times_{number}"
                     if isinstance(given, str)
-                    else f"(SELECT {given}::BIGINT AS time FROM range({count}))"
+                    else f"(SELECT ({int(given)})::BIGINT AS time FROM range({count}))"
                 )
                 for batch in engine.stream(f"SELECT time FROM {times}"):
                     writer.append(as_numpy(batch.column(0)))
@@ -345,6 +349,14 @@ class Builder:
             "skipped": self.problems,
             "checksums": checksums,
         }
+
+
+WITHOUT = {"weight": 1, "time": ALWAYS}
+"""What is written for types that are not given a weight or a time, if others are: they exist always."""
+
+
+def has_any(tables: Mapping[str | None, Any], name: str) -> bool:
+    return any(getattr(table, name, None) is not None for table in tables.values())
 
 
 def refuse_numbers_that_are_columns(name: str, table: Any, sources: list[TableSource]) -> None:

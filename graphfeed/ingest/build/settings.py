@@ -10,16 +10,6 @@ from graphfeed.ops.arguments import brief
 MOST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-def have_all(tables: Mapping[Any, Any], name: str) -> bool:
-    """Return whether all types have a time or a weight; raise a ValueError if only some do."""
-    lacking = [type_name for type_name, table in tables.items() if getattr(table, name) is None]
-    if 0 < len(lacking) < len(tables):
-        raise ValueError(
-            f"{name} is given for some types, but not for {lacking}; give a column or one number for each type"
-        )
-    return not lacking
-
-
 def check_constant(name: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return

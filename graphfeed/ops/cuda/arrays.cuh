@@ -19,6 +19,7 @@ __device__ inline i64 counted(const i64 *number, i64 most) { return number ? *nu
 
 const unsigned ALL_LANES = 0xFFFFFFFFu;
 const i64 WARP_SIZE = 32;
+const i64 ALWAYS = (i64)(1ull << 63);  // the time of what exists always
 
 __device__ inline i64 lane() { return threadIdx.x & (WARP_SIZE - 1); }
 

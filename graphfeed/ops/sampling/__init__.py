@@ -26,6 +26,7 @@ from graphfeed.ops.sampling.random_walks import random_walks
 from graphfeed.ops.sampling.sample_neighbors import sample_neighbors
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import (
+    ALWAYS,
     TimeOrder,
     as_times,
     link_sources,
@@ -37,7 +38,7 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph", "JoinedHops",
+    "ALWAYS", "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph", "JoinedHops",
     "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
     "StaticGraph", "TemporalGraph", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
     "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time",

@@ -28,11 +28,13 @@ class TemporalGraph(NamedTuple):
     links: torch.Tensor | None = None
     """int64, by rank: the edge's place and its source, as `link_sources` returns them. Saves all hops `order`."""
     earliest: torch.Tensor | None = None
-    """int64, by rank: a second time of each edge, never above the first; it has to lie in the window as well."""
+    """int64, by rank: a second time of each edge, which decides whether a window begins after it. It is not above the
+    first, unless that is `ALWAYS`."""
     cumulative: torch.Tensor | None = None
     """Fixed-point weights by rank, as `cumulate_weights` returns them."""
     edge_times: torch.Tensor | None = None
-    """int64, by position: the time at which the next hop queries each edge's source; None takes the column's."""
+    """int64, by position: the time at which the next hop queries each edge's source; that of the column where it is
+    `ALWAYS`, or if this is None."""
     types: torch.Tensor | None = None
     """Edge types, ascending inside each column."""
     num_types: int = 1

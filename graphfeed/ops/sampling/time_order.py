@@ -15,6 +15,8 @@ TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")
 """Which of the two int32 of an int64 is its upper half."""
 INT64 = torch.iinfo(torch.int64)
+ALWAYS = INT64.min
+"""The time of what has none: it exists at all times, and is in every window."""
 
 
 class TimeOrder(NamedTuple):

@@ -4,7 +4,7 @@ Only `tables` knows how PyG's data store their values. Graphs and features thems
 """
 
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, dim_of, domain_of, read_features
-from graphfeed.pyg.data.data_graph import ALWAYS, as_time_column, fill_missing, make_graph, read_graph
+from graphfeed.pyg.data.data_graph import as_time_column, fill_missing, make_graph, read_graph
 from graphfeed.pyg.data.inputs import (
     InputEdges,
     InputNodes,
@@ -17,7 +17,7 @@ from graphfeed.pyg.data.store_data import EdgeList, check_index
 from graphfeed.pyg.data.tables import Tables, import_pyg, is_data, tables_of
 
 __all__ = [
-    "ALWAYS", "FLAT", "DataFeatures", "EdgeList", "InputEdges", "InputNodes", "NegativeSampling", "Tables",
+    "FLAT", "DataFeatures", "EdgeList", "InputEdges", "InputNodes", "NegativeSampling", "Tables",
     "as_time_column", "check_index", "dim_of", "domain_of", "fill_missing", "import_pyg", "is_data", "make_graph",
     "read_features", "read_graph", "read_input_edges", "read_input_nodes", "split_edge_type", "tables_of",
 ]  # fmt: skip

@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.sampling import as_times
+from graphfeed.ops.sampling import ALWAYS, as_times
 from graphfeed.pyg.data.store_data import EdgeList, EdgeType, StoreTable
 from graphfeed.pyg.data.tables import check_edge_index, tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph import type_name
-
-ALWAYS = torch.iinfo(torch.int64).min
-"""The time of what has none: it exists at all times."""
-
 
 class DataGraph(NamedTuple):
     """A graph, and which of its attributes hold times and weights."""

@@ -207,12 +207,6 @@ class ExtraOptions:
             return found
         if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
             raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
-        # Nodes without a time have always been there, which is before each window.
-        if sampler.untimed:
-            raise ValueError(
-                f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
-                "give it times, or leave time_window out"
-            )
         return found
 
 

@@ -258,11 +258,11 @@ def check_attributes(graph: OnDiskGraph) -> None:
         check_doubles("graph.feature_data", [(part.domain, part.type, part.name) for part in own])
         for name in dict.fromkeys(part.name for part in own):
             types = [part.type for part in own if part.name == name]
-            if set(types) != set(known):
-                # Attributes of all types lie one behind the other in one array, so none may be missing.
+            # Types may be missing where a value stands for none, which the arrays decide.
+            if not set(types) <= set(known):
                 raise ValueError(
-                    f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} must cover the types {known}, but "
-                    f"has {types}; give an entry for each type"
+                    f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} must have types of {known}, but "
+                    f"has {types}; name types of the graph"
                 )
 
 

@@ -26,7 +26,7 @@ from graphfeed.storage.datasets.file_tasks import run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH
 from graphfeed.storage.datasets.metadata import FILE_NAME, GRAPH_TYPE, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
-from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, value_where_missing
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.type_names import ends_of, first_ids
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
@@ -64,10 +64,10 @@ def open_edges(
         types = ends_of(edges.type)
         firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
         # Numbered, because names of attributes may not be names of files.
-        own = {f"edge_{index}": by_type[edges.type] for index, by_type in enumerate(attributes.values())}
-        lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts, own))
-        for name, by_type in attributes.items():
-            check_rows(name_attribute(name, edges.type), by_type[edges.type], len(lists[-1]))
+        lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts))
+        for index, (name, by_type) in enumerate(attributes.items()):
+            values = values_of("edge", name, by_type, edges.type, len(lists[-1]))
+            lists[-1].attributes[f"edge_{index}"] = values
     return lists
 
 
@@ -94,6 +94,24 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
 
 def name_attribute(name: str, type_name: str | None) -> str:
     return f"graph.feature_data {name!r}" + (f" of {type_name!r}" if type_name else "")
+
+
+def values_of(
+    domain: str, name: str, by_type: Mapping[str | None, NDArray[Any]], of_type: str | None, count: int
+) -> NDArray[Any]:
+    """Return an attribute of a type, which has one row for each node or edge, or what stands for it if it is missing."""
+    if of_type in by_type:
+        check_rows(name_attribute(name, of_type), by_type[of_type], count)
+        return by_type[of_type]
+    known = next(iter(by_type.values()))
+    value = value_where_missing(domain, torch.from_numpy(np.array(known[:1])))
+    # Attributes of all types lie one behind the other in one array, so they are of one dtype.
+    if value is None or value.numpy().dtype != known.dtype:
+        raise ValueError(
+            f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} has no entry for the type {of_type!r}; only "
+            "times in int64, and weights and masks of edges, may lack types"
+        )
+    return np.broadcast_to(value.numpy(), count)
 
 
 def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
@@ -180,8 +198,7 @@ def write_node_attributes(folder: Path, graph_folder: Path, graph: OnDiskGraph) 
         dtype = next(iter(by_type.values())).dtype
         with ArrayWriter(graph_folder / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
             for node_type, count in graph.num_nodes.items():
-                check_rows(name_attribute(name, node_type), by_type[node_type], count)
-                writer.append(by_type[node_type])
+                writer.append(values_of("node", name, by_type, node_type, count))
     return files
 
 

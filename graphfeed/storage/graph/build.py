@@ -10,7 +10,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector, checked
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.ops.structure import expand_indptr
-from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_rows
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_rows, value_where_missing
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import EdgeType, by_type_name, ends_of, first_ids, has_ends, type_name
@@ -54,15 +54,17 @@ def from_coo(
             numbers are copied to int64. With types, a dict of these by "source:relation:destination", or by tuples of
             the three, as PyG's `edge_index_dict`; the ids of each node type begin at 0.
         num_nodes: With types, by node type, in the order that the types will have.
-        node_attributes: Tensors or arrays by name; with types, by name and node type, with all types.
-        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type.
+        node_attributes: Tensors or arrays by name; with types, by name and node type. Types may be left out of whole
+            numbers, which are times: their nodes exist always.
+        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type. Edges of
+            types that are left out have the weight 1, pass a mask, and exist always.
         sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
             types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
             then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
             each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
 
     Raises:
-        KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
+        KeyError: An attribute of an unknown type, one that lacks a type and is none of these, or no attribute of the name in `sort_by`.
         ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:
@@ -104,10 +106,18 @@ def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
 
 def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
     named = by_type_name(check_by(name, "type", by_type))
-    if set(named) != set(rows):
+    value = None
+    if named.keys() < rows.keys() and named and ORIGINAL_EDGE_ID not in name:
+        value = value_where_missing(name[:4], as_tensor(name, next(iter(named.values()))))
+    if named.keys() != rows.keys() and value is None:
         raise KeyError(f"{name} must have the types {list(rows)}, but has {list(named)}")
     return torch.cat(
-        [with_rows(f"{name}[{type_name!r}]", named[type_name], count) for type_name, count in rows.items()]
+        [
+            value.expand(count)
+            if value is not None and of_type not in named
+            else with_rows(f"{name}[{of_type!r}]", named[of_type], count)
+            for of_type, count in rows.items()
+        ]
     )
 
 

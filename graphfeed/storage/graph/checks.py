@@ -33,6 +33,18 @@ def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> t
     return attributes[name]
 
 
+def value_where_missing(domain: str, values: torch.Tensor) -> torch.Tensor | None:
+    """Return what stands for the values of other types that an attribute lacks; None: it must have all types.
+
+    Without a time, a node or an edge exists always. An edge without a weight has the weight 1, and passes a mask.
+    """
+    if values.dim() != 1:  # rows of features
+        return None
+    if values.dtype == torch.bool or values.is_floating_point():
+        return torch.ones(1, dtype=values.dtype) if domain == "edge" else None
+    return torch.tensor([ops.ALWAYS])
+
+
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
     for name, values in attributes.items():
         check_rows(f"{domain}_attributes[{name!r}]", values, rows)

@@ -2,6 +2,13 @@
 
 #include "sampling/temporal_eligibility.cuh"
 
+// The edges of a segment that the second time may leave: those that exist always come first, and are in every window.
+__device__ inline Segment late_part(const Graph &graph, const TimeRange &range, i64 column, const Segment &whole) {
+    Segment own = eligible_part(graph, range, column, whole);
+    if (range.times && whole.low < whole.high && range.times[whole.low] == ALWAYS) own.low = whole.low;
+    return own;
+}
+
 // Also counts, in `eligible_offsets`, how many edges of each column are not too early by their second time.
 extern "C" __global__ void count_late_neighbors(
     Graph graph, TimeRange range, Columns columns, const i64 *earliest, i64 replace, i64 *offsets, i64 *eligible_offsets) {
@@ -14,7 +21,7 @@ extern "C" __global__ void count_late_neighbors(
         i64 total = 0, all = 0, before;
         Segment whole = open_column(graph, columns.nodes[column]);
         while (next_segment(graph, whole)) {
-            Segment own = eligible_part(graph, range, column, whole);
+            Segment own = late_part(graph, range, column, whole);
             i64 eligible = 0, late = 0;
             for (i64 edge = own.low + team.rank(); edge < own.high; edge += team.size()) {
                 if (earliest[edge] < range.firsts[column]) continue;
@@ -42,7 +49,7 @@ extern "C" __global__ void gather_late_neighbors(
         i64 at = offsets[column], total = 0;
         Segment whole = open_column(graph, columns.nodes[column]);
         while (next_segment(graph, whole)) {
-            Segment own = eligible_part(graph, range, column, whole);
+            Segment own = late_part(graph, range, column, whole);
             Piece piece = piece_of(team, own.low, own.high);
             i64 number = 0, sum = 0, late = 0, weight = 0;
             for (i64 edge = piece.low + team.lane_of_part(); edge < piece.high; edge += WARP_SIZE) {

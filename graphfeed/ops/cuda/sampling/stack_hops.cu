@@ -14,7 +14,7 @@ extern "C" __global__ void clean_seeds(
 }
 
 // In time, every edge makes a row: at the time of its column, or at its own if edges have `edge_times`, and with the
-// window of its column. Sources and edge times are `at` some positions of the graph, or one for each edge. Rows that the
+// window of its column. An edge that exists always has no time of its own. Sources and edge times are `at` some positions of the graph, or one for each edge. Rows that the
 // CPU makes room for in vain are at time 0.
 extern "C" __global__ void append_rows(
     Ints seeds, i64 most_seeds, const i64 *num_seeds, Ints sources, const i64 *at, const i64 *offsets, i64 most_edges,
@@ -27,7 +27,8 @@ extern "C" __global__ void append_rows(
         bool is_row = edge < edges;
         if (is_row) {
             column = edge < 0 ? row : part_of(offsets, most_seeds, edge);
-            time = edge < 0 || !edge_times ? times[column] : edge_times[times_at ? times_at[edge] : edge];
+            time = edge < 0 || !edge_times ? ALWAYS : edge_times[times_at ? times_at[edge] : edge];
+            if (time == ALWAYS) time = times[column];
             rows.put(row, edge < 0 ? seeds[row] : sources[at ? at[edge] : edge]);
             if (edge >= 0) local.put(edge, row);
         }

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.sampling import as_times
+from graphfeed.ops.sampling import ALWAYS, as_times
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import (
     append_edges,
@@ -94,7 +94,11 @@ class Rows:
             own_times = append_edges(
                 with_all_types(times, to_type_dict(columns)), {name: given[name] for name in order}
             )
-            self.times = from_type_dict(own_times)
+            # An edge that exists always has no time of its own.
+            of_columns = to_type_dict(self.times)
+            self.times = from_type_dict(
+                {name: torch.where(own == ALWAYS, of_columns[name], own) for name, own in own_times.items()}
+            )
         windows: Any = self.windows
         if windows is not None and not isinstance(windows, int):
             self.windows = compact_csc_format(sampled, columns, windows)[2]

@@ -1,6 +1,6 @@
 """Sampling in time: which edges of a graph's arrays existed before the time of a seed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -59,7 +59,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     # Times become int64. The order costs no memory if the edges are in it already, as in a graph made of a list that is
     # sorted by time, and only the edges have times, in int64. Otherwise it takes 8 bytes per edge, and 8 more if the
     # edges are not in order. With weights, edges that are not in order take 8 more, and so does a time window where
-    # both nodes and edges have times, or an inclusive query whose hops go by the times of edges.
+    # both nodes and edges have times or some have none, or an inclusive query whose hops go by the times of edges.
     query, probs_name = query_of(request), request.probs_name
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
@@ -78,19 +78,19 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
             )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
-    # An edge is within the window only if both of its times are.
-    if node is not None and edge is not None and query.pre_time_window is not None:
+    if columns.times is not None and query.pre_time_window is not None:
         (earliest,) = graph.cached(
             f"earlier of both times {which}",
             (node, edge, sorted_by),
-            lambda: (by_rank(graph, times_of(graph, node, edge, torch.minimum), columns.order),),
+            lambda: (earlier_times(graph, node, edge, columns.order),),
         )
         columns = columns._replace(earliest=earliest)
     if query.hop_time == "edge":
         own = edge_times_of(graph, query)
         if query.inclusive:
             # The attribute is a source too: `own` may be derived from it.
-            (own,) = graph.cached(f"later than {names[1]}", (edge, own), lambda: (later(own),))
+            make = lambda: (torch.where(own == ops.ALWAYS, own, later(own)),)
+            (own,) = graph.cached(f"later than {names[1]}", (edge, own), make)
         columns = columns._replace(edge_times=own)
     if probs_name is not None and columns.order is None:
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
@@ -105,20 +105,34 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     return columns
 
 
-def times_of(
-    graph: GraphArrays,
-    node: torch.Tensor | None,
-    edge: torch.Tensor | None,
-    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum,
-) -> torch.Tensor:
-    """Return the time of each edge: its own, its source's, or what is chosen of the two."""
+def times_of(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None) -> torch.Tensor:
+    """Return the time of each edge: its own, its source's, or the later one, as an edge exists once both are there."""
+    times = both_times(graph, node, edge)
+    return times[0] if len(times) == 1 else torch.maximum(*times)
+
+
+def both_times(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None) -> list[torch.Tensor]:
     times = []
     if edge is not None:
         times.append(ops.as_times("the edges' timestamps", edge))
     if node is not None:
         times.append(ops.gather_rows(ops.as_times("the nodes' timestamps", node), graph.indices))
-    # By default the later one: an edge exists once both are there.
-    return times[0] if len(times) == 1 else choose(*times)
+    return times
+
+
+def earlier_times(
+    graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, order: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Return the earlier time of each edge, by rank, which decides whether it is in a window.
+
+    What exists always is in every window, so its time is the last one here. If all edges have one time, the order of
+    time decides, and the result is None.
+    """
+    times = both_times(graph, node, edge)
+    if len(times) == 1 and not bool((times[0] == ops.ALWAYS).any()):
+        return None
+    times = [torch.where(own == ops.ALWAYS, LAST_TIME, own) for own in times]
+    return by_rank(graph, times[0] if len(times) == 1 else torch.minimum(*times), order)
 
 
 def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, *, by_type: bool) -> Tensors:

@@ -44,6 +44,7 @@ def hop_by_hop(
         layers.append([part.tolist() for part in (seeds, rows, picks.offsets, places, picks.positions)])
         inherited = torch.repeat_interleave(times, picks.offsets.diff())
         own = inherited if columns.edge_times is None else columns.edge_times[picks.positions]
+        own = torch.where(own == ops.ALWAYS, inherited, own)
         seeds, times = rows, torch.cat([times, own])
         if len(seeds) > 3000:
             break
@@ -66,7 +67,8 @@ def test_all_hops_are_single_hops(
     if isinstance(device, Cpu):
         columns = columns._replace(earliest=None)
     if data.draw(st.booleans()):
-        columns = columns._replace(edge_times=torch.arange(len(graph.indices)) % 9 - 4)
+        edge_times = torch.arange(len(graph.indices)) % 9 - 4
+        columns = columns._replace(edge_times=torch.where(edge_times == -4, ops.ALWAYS, edge_times))
     if data.draw(st.booleans()):
         columns = graph.linked(columns)
     drawing: dict[str, Any] = {

@@ -4,6 +4,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.sampling.passes.state import (
+    ALWAYS,
     EDITED,
     SHORT,
     ColumnStarts,
@@ -175,7 +176,10 @@ def append_rows(
         # An edge's own time costs one random read.
         for edge in range(first, end if edge_times.size > 0 else first):
             prefetch(edge_times, edges.positions[np.uintp(min(edge + AHEAD, last))])
-            moments.times[np.uintp(shift + edge)] = edge_times[np.uintp(edges.positions[np.uintp(edge)])]
+            time = edge_times[np.uintp(edges.positions[np.uintp(edge)])]
+            # An edge that exists always has no time.
+            if time != ALWAYS:
+                moments.times[np.uintp(shift + edge)] = time
         for edge in range(first, end):
             nodes.rows[np.uintp(shift + edge)] = nodes.neighbors[np.uintp(edge)]
             nodes.neighbors[np.uintp(edge)] = known + edge - first

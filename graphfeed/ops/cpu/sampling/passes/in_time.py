@@ -11,6 +11,7 @@ from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefet
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
 from graphfeed.ops.cpu.sampling.passes.state import (
     AGAIN,
+    ALWAYS,
     COUNT,
     FIRST_NEW,
     NEEDED,
@@ -25,7 +26,6 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     TimeOrder,
 )
 
-EARLIEST = np.int64(np.iinfo(np.int64).min)
 BLOCK = 128
 """How many columns are bisected in lockstep."""
 FEW_TIMES = 16
@@ -43,7 +43,7 @@ def open_moments(rows: Rows, columns: Runs, moments: Moments) -> None:
             if moments.windows.size > 0:
                 # The window is open: it begins one later. No time is before the earliest one, so nothing overflows.
                 steps = max(moments.windows[np.uintp(first + column)] - 1, 0)
-                moments.first_times[np.uintp(low + column)] = EARLIEST if time < EARLIEST + steps else time - steps
+                moments.first_times[np.uintp(low + column)] = ALWAYS if time < ALWAYS + steps else time - steps
 
 
 @kernel
@@ -57,6 +57,10 @@ def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: 
     if moments.first_times.size > 0:
         count_below(times, moments.first_times, by_run, columns)
         for run in range(first, columns.sizes[COUNT]):
+            # Edges that exist always come first. They are in every window, which their second time decides later.
+            if ranked.earliest.size > 0 and columns.degrees[np.uintp(run)] > 0:
+                if times[np.uintp(columns.starts[np.uintp(run)])] == ALWAYS:
+                    continue
             columns.starts[np.uintp(run)] += below[np.uintp(run)]
             columns.degrees[np.uintp(run)] -= below[np.uintp(run)]
 
@@ -138,7 +142,7 @@ def gather_block(
         block.ids[size], block.states[size] = run, columns.states[run]
         block.starts[size] = block.bases[size] = total
         block.fanouts[size] = fanout_of(columns, run)
-        first = bound_of(moments.first_times, by_run, columns, np.uintp(run)) if earliest.size > 0 else EARLIEST
+        first = bound_of(moments.first_times, by_run, columns, np.uintp(run)) if earliest.size > 0 else ALWAYS
         before, sum_so_far = np.int64(0), np.int64(0)
         if weighted and low > columns.bases[run]:
             before = weights.cumulative[low - 1]

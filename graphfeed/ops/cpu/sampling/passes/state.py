@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
 
 SHORT, AGAIN, UNDECIDED, EDITED = range(1, 5)
@@ -9,6 +11,8 @@ SHORT, AGAIN, UNDECIDED, EDITED = range(1, 5)
 have not decided all runs, or the graph leads to a node, an edge or an edge type that it does not have."""
 COUNT, FIRST_NEW, NEEDED = range(3)
 """Places in `Runs.sizes`."""
+ALWAYS = np.int64(np.iinfo(np.int64).min)
+"""The time of what has none: it exists at all times, and is in every window."""
 
 
 class Indptr(NamedTuple):
@@ -104,7 +108,8 @@ class Moments(NamedTuple):
     """Of each column its time; and the first time inside of its window, if there are windows."""
     first_times: Int64s
     edge_times: Int64s
-    """Of each edge of the graph, the time at which its source is looked at; empty: the time of the column."""
+    """Of each edge of the graph, the time at which its source is looked at. `ALWAYS` stands for the time of the column,
+    and so does an empty array."""
 
 
 class Runs(NamedTuple):
