@@ -189,6 +189,7 @@ def temporal_sample_neighbors(
     def choose(part: range, kind: int, node: int, period: tuple[int | None, int]) -> list[int]:
         ranks = admitted(stamps, part, period)
         if method == "latest":
+            ranks = [edge for edge in ranks if units is None or units[edge] > 0]
             return ranks if fanouts[kind] < 0 else ranks[max(len(ranks) - fanouts[kind], 0) :]
         own = None if units is None else [units[edge] for edge in ranks]
         edge_type = kind if len(fanouts) > 1 else None

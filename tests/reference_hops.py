@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from graphfeed.ops import fold
 from tests import reference
 from tests.reference import Ints
 
@@ -55,7 +56,11 @@ def sample_hops(
     for fanout, key in hops:
         ids = [node % TREE for node in columns[known:]]
         if isinstance(key, int):
-            picked = reference.sample_neighbors(indptr, ids, [fanout], key, replace, units)
+            in_tree = [fold(key, node // TREE) if kind == "tree" else key for node in columns[known:]]
+            picked = [
+                reference.sample_neighbors(indptr, [node], [fanout], own, replace, units)[0]
+                for node, own in zip(ids, in_tree, strict=True)
+            ]
         else:
             picked = reference.labor_sample_neighbors(graph, ids, [fanout], key, replace, units)
         found = [
@@ -109,7 +114,11 @@ def typed_sample_hops(
         owners = reference.join([kind] * len(ids) for kind, ids in enumerate(columns))
         ids = reference.join([first_ids[kind] + node % TREE for node in own] for kind, own in enumerate(columns))
         if isinstance(key, int):
-            picked = reference.sample_neighbors(indptr, ids, fanouts, key, replace, units, types)
+            keys = [fold(key, node // TREE) if in_trees else key for node in reference.join(columns)]
+            picked = [
+                reference.sample_neighbors(indptr, [node], fanouts, own, replace, units, types)[0]
+                for node, own in zip(ids, keys, strict=True)
+            ]
         else:
             picked = reference.labor_sample_neighbors((indptr, indices), ids, fanouts, key, replace, units, types)
         is_known = reference.join(

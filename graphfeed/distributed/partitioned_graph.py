@@ -35,6 +35,7 @@ from graphfeed.storage.graph import (
     parse_seeds,
     pick_edges,
     stack_queries,
+    stack_trees,
 )
 
 TOGETHER_BYTES = 1 << 26
@@ -201,6 +202,9 @@ class PartitionedGraph(SamplingGraph):
             windows = [own for _, own in asked if own is not None]
             further |= {"windows": torch.cat(windows)} if windows else {}
         opened = [open_seeds(columns, own) for own in nodes]
+        if hops[0].trees is not None:
+            trees = [stack_trees(hop, own) for hop, (own, _) in zip(hops, opened, strict=True)]
+            further["trees"] = torch.cat([own for own in trees if own is not None])
         ids, draws = [own for _, own in opened], hops[0].draws
         sizes = [len(own) for own in ids]
         if len(nodes) > 1:
@@ -249,7 +253,8 @@ class PartitionedGraph(SamplingGraph):
         if hop.request.temporal is not None:
             windows = questions["windows"].long() if "windows" in questions else None
             moments = ops.SeedTimes(questions["times"].long(), windows)
-        picks = pick_edges(columns, ids, hop, moments)
+        trees = questions["trees"].long() if "trees" in questions else None
+        picks = pick_edges(columns, ids, hop, moments, trees)
         if columns.type_per_edge is not None:
             picks = picks._replace(positions=sort_within_columns(columns.csc_indptr, ids, *picks))
         counts, sources, edge_ids = self.part.read_edges(ids, picks)

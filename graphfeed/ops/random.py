@@ -1,9 +1,10 @@
 """Counter-based keyed random numbers: what is drawn depends on what is sampled, never on who samples it or when.
 
 Every draw is `hash(seed, epoch, mini-batch, stage, hop, node, draw number)`. The first five are folded into one 64-bit
-key (`ops/keys.py`); a kernel folds the node into a state and counts its draws from there. The mixing function is the
-finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014), of integers
-alone, so that every back end computes the same bits.
+key (`ops/keys.py`), and so is the number of the seed where each seed has a tree of its own. A kernel folds the node
+into a state and counts its draws from there. The mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood:
+Fast splittable pseudorandom number generators, OOPSLA 2014), of integers alone, so that every back end computes the
+same bits.
 """
 
 MASK = (1 << 64) - 1

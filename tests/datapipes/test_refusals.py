@@ -109,6 +109,8 @@ def test_samplers_when_the_pipeline_is_written() -> None:
         (lambda: in_time(edge_timestamp_attr_name="when"), KeyError, "Edge attribute when does not exist"),
         (lambda: in_time(node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
         (lambda: in_time(strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
+        (lambda: in_time(strategy="latest", prob_name="w"), ValueError, "'latest' takes each edge once, whatever its"),
+        (lambda: EMPTY.sample_in_subgraph(GRAPH, "x"), KeyError, "Edge attribute x does not exist"),
         (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more"),
         (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be a whole number, 0 or more"),
         (lambda: gf.TemporalSampler(EMPTY, GRAPH, [3], edge_timestamp_attr_name="time"), NotImplementedError,

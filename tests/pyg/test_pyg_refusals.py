@@ -274,7 +274,6 @@ OF_OPTIONS: list[Refusal] = [
     (lambda: windowed(data(), None, 1.5), TypeError, "time_window must be whole numbers"),
     (lambda: windowed(data(), [1, 2], IDS), ValueError, "time_window must have 2 values"),
     (lambda: windowed(typed(), BOTH, {"user": 3}), ValueError, "time_window has no window for 'item'"),
-    (lambda: windowed(timeless(), "user", 3), ValueError, "needs times of all types, but 'item' has no 'time'"),
     (lambda: induced(disjoint=True), ValueError, "subgraph_type='induced' has one node"),
     (lambda: induced(time_attr="time"), ValueError, "subgraph_type='induced' has one node"),
     (lambda: nodes(data(), subgraph_type="all"), ValueError, "subgraph_type must be one of"),

@@ -1,5 +1,9 @@
 """Take all in-edges of the seeds."""
 
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
 import torch
 
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
@@ -14,7 +18,7 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
     """Takes all in-edges of the seeds: one hop, as `NeighborSampler` with fan-out -1.
 
     Raises:
-        KeyError: When it runs: seeds of an unknown node type.
+        KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
         ValueError: When it runs: a seed outside of the graph.
 
     Example:
@@ -26,12 +30,20 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
     """
 
     graph: SamplingGraph
+    prob_name: str | None = None
+    """The edge attribute that holds weights or a mask: edges with 0 or False are left out."""
 
     needs_key = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_graph(self.graph)
+        self.graph.validate(self.request)
+
+    @cached_property
+    def request(self) -> SamplingRequest:
+        """The request that the stage makes to its graph with each mini-batch."""
+        return replace(ALL_IN_EDGES, probs_name=self.prob_name)
 
     def sample_subgraphs(
         self,
@@ -40,8 +52,13 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and the one subgraph; times are ignored."""
-        return with_input_nodes(self.graph.sample_hops(seeds, ALL_IN_EDGES, [0]))
+        return with_input_nodes(self.graph.sample_hops(seeds, self.request, [0]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Before the graph is shared, so that workers share what was prepared.
+        self.graph.prepare(self.request)
+        return vars(self).copy()
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate from average in-degrees."""
-        return estimate_hops(before, self.graph, ALL_IN_EDGES)
+        return estimate_hops(before, self.graph, self.request)

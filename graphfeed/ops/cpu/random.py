@@ -26,6 +26,11 @@ def mix(value):
 
 
 @device_function
+def tree_key(key, tree):
+    return mix(key ^ mix(np.uint64(tree) + GOLDEN))
+
+
+@device_function
 def node_state(key, node):
     return mix(key ^ (np.uint64(node) * NODE))
 

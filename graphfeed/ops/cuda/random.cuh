@@ -16,6 +16,11 @@ __device__ inline u64 mix(u64 value) {
     return value ^ (value >> 31);
 }
 
+// The key of a column: that of the hop or, if there are trees, that of its tree.
+__device__ inline u64 key_of(u64 key, const i64 *trees, i64 column) {
+    return trees ? mix(key ^ mix((u64)trees[column] + GOLDEN)) : key;
+}
+
 __device__ inline u64 node_state(u64 key, i64 node) { return mix(key ^ ((u64)node * NODE)); }
 
 __device__ inline u64 timed_state(u64 key, i64 node, i64 time) {

@@ -14,6 +14,7 @@ from graphfeed.pyg.data.tables import check_edge_index, tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph import type_name
 
+
 class DataGraph(NamedTuple):
     """A graph, and which of its attributes hold times and weights."""
 
@@ -61,8 +62,9 @@ def read_graph(
             edge_type: column(f"weight_attr {weight_attr!r}", values)
             for edge_type, values in values_of(weight_attr, edges).items()
         }
+        is_mask = all(values.dtype == torch.bool for values in weights.values())
         floats = {
-            edge_type: values if values.is_floating_point() else values.double()
+            edge_type: values if is_mask or values.is_floating_point() else values.double()
             for edge_type, values in weights.items()
         }
         edge_values[weight_attr] = fill_missing(weight_attr, floats, lengths, 1)

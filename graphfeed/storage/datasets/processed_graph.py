@@ -99,7 +99,7 @@ def name_attribute(name: str, type_name: str | None) -> str:
 def values_of(
     domain: str, name: str, by_type: Mapping[str | None, NDArray[Any]], of_type: str | None, count: int
 ) -> NDArray[Any]:
-    """Return an attribute of a type, which has one row for each node or edge, or what stands for it if it is missing."""
+    """Return an attribute of a type, one row for each node or edge, or what stands for it if it is missing."""
     if of_type in by_type:
         check_rows(name_attribute(name, of_type), by_type[of_type], count)
         return by_type[of_type]

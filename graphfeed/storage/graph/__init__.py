@@ -30,7 +30,7 @@ from graphfeed.storage.graph.sampling.compaction import (
 from graphfeed.storage.graph.sampling.graph_files import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
-from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_edges
+from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_edges, stack_trees
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_queries
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together
@@ -74,6 +74,7 @@ __all__ = [
     "etype_tuple_to_str", "exclude_from_each", "first_ids", "from_coo", "from_type_dict", "fused_csc_sampling_graph",
     "group_hop", "group_times", "join_hops", "kernel_columns", "ldg_memory", "load_from_shared_memory", "load_graph",
     "match_types", "merge_sources", "one_draw", "open_seeds", "parse_seeds", "pick_edges", "revert_to_homo",
-    "sample_negative_pairs", "seed_type_str_to_ntypes", "split_by_type", "stack_queries", "stacked_assignment",
+    "sample_negative_pairs", "seed_type_str_to_ntypes", "split_by_type", "stack_queries", "stack_trees",
+    "stacked_assignment",
     "to_coo", "to_type_dict", "type_name", "unique_and_compact_csc_formats", "verify_graph",
 ]  # fmt: skip

@@ -64,7 +64,8 @@ def from_coo(
             each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
 
     Raises:
-        KeyError: An attribute of an unknown type, one that lacks a type and is none of these, or no attribute of the name in `sort_by`.
+        KeyError: An attribute of an unknown type or, if it is none of these, without a type; or no attribute of the
+            name in `sort_by`.
         ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:

@@ -21,7 +21,7 @@ from graphfeed.storage.graph.sampling.all_hops import (
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, sample_one_hop
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
+from graphfeed.storage.graph.sampling.temporal_sampling import mask_of, timed_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks
 from graphfeed.storage.graph.sampling_request import (
     Draws,
@@ -58,6 +58,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
         Raises:
             KeyError: The graph doesn't have an attribute that the request names.
+            ValueError: Weights in place of a mask for the latest edges.
         """
         super().validate(request)
         query = request.temporal or TemporalQuery()
@@ -66,6 +67,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         for name in (request.probs_name, query.edge_timestamp_attr_name):
             if name is not None:
                 self.edge_attribute(name)
+        mask_of(self, request)
 
     def prepare(self, request: SamplingRequest) -> None:
         """Compute the order of time, sums of weights, index of large columns or wider dtypes that a request needs."""
@@ -215,8 +217,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             As by `sample_neighbors`: every edge type, each with one column per seed of its destination type.
 
         Raises:
-            ValueError: Another number of times or windows than of seeds, a negative window, or weights or replacement
-                together with "latest"; and what `sample_neighbors` raises.
+            ValueError: Another number of times or windows than of seeds, a negative window, or replacement or weights
+                that are no mask together with "latest"; and what `sample_neighbors` raises.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
@@ -284,8 +286,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
         """Do `pick` for several mini-batches; of a graph in files, each page is read once for all of them."""
-        if len(nodes) == 1 or not self._reads_together(hops[0].request):
+        if method_of(hops[0].request) in self._own:
             return super().pick_each(nodes, hops, each)
+        if len(nodes) == 1 or not self._reads_together(hops[0].request):
+            return list(each(self.pick, nodes, hops))
         return pick_each_by_page(self, nodes, hops, each)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

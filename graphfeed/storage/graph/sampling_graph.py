@@ -1,6 +1,7 @@
 """All that samplers ask of a graph, made of the one hop that it offers."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
-from graphfeed.storage.graph.sampling.rows import Picked, Rows
+from graphfeed.storage.graph.sampling.rows import Picked, Rows, pick_in_trees
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
@@ -161,8 +162,11 @@ class SamplingGraph(GraphProtocol):
         return layers
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
-        """Do `pick` for the same hop of several mini-batches; a graph that can do so at once overrides this."""
-        return list(each(self.pick, nodes, hops))
+        """Do `pick` for the same hop of several mini-batches; a graph that can do so at once overrides this.
+
+        With `disjoint`, `pick` is called for each tree by itself: `hop.trees` is None there.
+        """
+        return list(each(partial(pick_in_trees, self.pick), nodes, hops))
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample in-edges of some nodes: one hop, with the ids of the graph.

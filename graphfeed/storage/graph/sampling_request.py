@@ -75,7 +75,7 @@ class SamplingRequest:
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     probs_name: str | None = None
-    """The edge attribute that holds weights or a mask."""
+    """The edge attribute that holds weights or a mask; for the latest edges, a mask."""
     strategy: Strategy = "uniform"
     """At random; the latest edges, which needs `temporal`; or at random by variates of the neighbours (LABOR)."""
     deduplicate: bool = True
@@ -86,17 +86,16 @@ class SamplingRequest:
     """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once; otherwise,
     all nodes found so far."""
     disjoint: bool = False
-    """Whether each seed has nodes of its own: nodes are merged inside the tree of a seed alone. Needs `only_new`."""
+    """Whether each seed has nodes of its own: nodes are merged inside the tree of a seed alone, and each tree draws by
+    its own key, so that copies of a seed differ. By LABOR, trees share the variates of nodes. Needs `only_new`."""
 
     def __post_init__(self) -> None:
         strategies = ("uniform", "latest", "labor")
         strategy: object = self.strategy
         if not isinstance(strategy, str) or strategy not in strategies:
             raise ValueError(f"strategy must be one of {strategies}, but is {brief(self.strategy)}")
-        if self.strategy == "latest" and (self.replace or self.probs_name is not None):
-            raise ValueError(
-                "strategy='latest' takes each edge once, whatever its weight; leave out replace and the weights"
-            )
+        if self.strategy == "latest" and self.replace:
+            raise ValueError("strategy='latest' takes each edge once; leave out replace")
         if self.strategy == "latest" and self.temporal is None:
             raise ValueError("strategy='latest' needs timestamps; give a TemporalQuery")
         if self.disjoint and not self.only_new:
@@ -126,6 +125,9 @@ class Hop(NamedTuple):
     """How many hops it is away from the seeds."""
     times: ByType | None = None
     """In time: when each node looks at the graph."""
+    trees: ByType | None = None
+    """With `disjoint`: the number of the seed in whose tree each node is. Nodes in different trees have different keys
+    (`ops.fold(key, tree)`), except by LABOR."""
 
     @property
     def fanout(self) -> torch.Tensor:

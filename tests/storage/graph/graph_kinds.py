@@ -58,16 +58,16 @@ EDGES = {
 
 
 def typed() -> gf.FusedCSCSamplingGraph:
-    """Return a graph with types, one of them without edges."""
+    """Return a graph with types, one of them without edges; not all have times, weights and a mask."""
     counts = {kind: ends.shape[1] for kind, ends in EDGES.items()}
     return gf.from_coo(
         EDGES,
         SIZES,
-        node_attributes={"born": {kind: drawn(60, size) for kind, size in SIZES.items()}},
+        node_attributes={"born": {kind: drawn(60, size) for kind, size in SIZES.items() if kind != "item"}},
         edge_attributes={
-            "time": {kind: drawn(100, count, 2) for kind, count in counts.items()},
-            "w": {kind: drawn(4, count).float() for kind, count in counts.items()},
-            "mask": {kind: drawn(3, count, 1) > 0 for kind, count in counts.items()},
+            "time": {kind: drawn(100, count, 2) for kind, count in counts.items() if kind != "user:likes:item"},
+            "w": {kind: drawn(4, count).float() for kind, count in counts.items() if kind != "user:knows:user"},
+            "mask": {kind: drawn(3, count, 1) > 0 for kind, count in counts.items() if kind != "item:made_for:shop"},
         },
     )
 
@@ -104,6 +104,7 @@ IN_TIME: list[dict[str, Any]] = [
     {"replace": True, "probs_name": "w"},
     {"probs_name": "w"},
     {"strategy": "latest"},
+    {"strategy": "latest", "probs_name": "mask"},
     {"strategy": "labor", "probs_name": "w"},
     {"strategy": "labor"},
 ]

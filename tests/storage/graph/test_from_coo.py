@@ -216,6 +216,26 @@ def test_an_attribute_is_added_as_an_array_like(convert: Callable[[torch.Tensor]
     assert_same(graph.node_attributes["n"], torch.arange(5))
 
 
+def test_types_that_lack_an_attribute_exist_always_weigh_one_and_pass_a_mask() -> None:
+    likes = "user:likes:item"
+    graph = from_coo(
+        TYPED,
+        COUNTS,
+        node_attributes={"born": {"item": torch.tensor([7, 8, 9], dtype=torch.int32)}},
+        edge_attributes={
+            "time": {likes: torch.tensor([5, 3, 4])},
+            "w": {likes: torch.tensor([5.0, 0.0, 4.0], dtype=torch.float64)},
+            "mask": {likes: torch.tensor([True, False, False])},
+        },
+    )
+    always = torch.iinfo(torch.int64).min
+    assert_same(graph.node_attribute("born"), torch.tensor([always, always, 7, 8, 9]))
+    given = graph.type_per_edge == graph.edge_types.index(likes)
+    for name, values, other in (("time", [4, 5, 3], always), ("w", [4.0, 5.0, 0.0], 1.0), ("mask", [0, 1, 0], True)):
+        assert graph.edge_attribute(name)[given].tolist() == values
+        assert graph.edge_attribute(name)[~given].tolist() == [other] * 3
+
+
 def graph_of(edges: Any, num_nodes: Any, **options: Any) -> Callable[[], object]:
     return lambda: from_coo(edges, num_nodes, **options)
 
@@ -265,8 +285,13 @@ REFUSED: list[Refusal] = [
      r"edge_attributes\['w'\]\['user:likes:item'\] must have 3 rows, .*, but has 2"),
     (graph_of(TYPED, COUNTS, node_attributes={"w": WRONG_NODES}), ValueError,
      r"node_attributes\['w'\]\['user'\] must have 2 rows, .*, but has 3"),
-    (graph_of(TYPED, COUNTS, edge_attributes={"w": {LIKES: torch.ones(3)}}), KeyError,
+    (graph_of(TYPED, COUNTS, edge_attributes={"w": {LIKES: torch.ones(3, 2)}}), KeyError,
      r"edge_attributes\['w'\] must have the types .*, but has \['user:likes:item'\]"),
+    (graph_of(TYPED, COUNTS, edge_attributes={"w": {"user:like:item": torch.ones(3)}}), KeyError,
+     r"edge_attributes\['w'\] must have the types .*, but has \['user:like:item'\]"),
+    (graph_of(TYPED, COUNTS, edge_attributes={"w": {}}), KeyError, "must have the types"),
+    (graph_of(TYPED, COUNTS, edge_attributes={ORIGINAL_EDGE_ID: {LIKES: torch.arange(3)}}), KeyError,
+     "must have the types"),
     (graph_of(TYPED, COUNTS, node_attributes={"w": {"user": torch.ones(2)}}), KeyError,
      r"node_attributes\['w'\] must have the types .*, but has \['user'\]"),
     (graph_of({"a:b:a": MANY}, {"a": 1}, edge_attributes={"w": LARGE}), TypeError,

@@ -13,7 +13,8 @@ extern "C" __global__ void count_plain_neighbors(
 }
 
 extern "C" __global__ void fill_plain_neighbors(
-    Ints indptr, Columns columns, i64 fanout, i64 replace, u64 key, const i64 *offsets, i64 *positions) {
+    Ints indptr, Columns columns, i64 fanout, i64 replace, u64 key, const i64 *trees, const i64 *offsets,
+    i64 *positions) {
     Graph graph = {indptr, nullptr, {nullptr, 0}, nullptr, fanout};
     i64 most = columns.count();
     ROLLED EACH(column, most) {
@@ -22,7 +23,7 @@ extern "C" __global__ void fill_plain_neighbors(
         i64 node = columns.nodes[column];
         Segment own = open_column(graph, node);
         next_segment(graph, own);
-        u64 state = node_state(key, node);
+        u64 state = node_state(key_of(key, trees, column), node);
         if (!pick_together(Thread(), nullptr, own, count, replace, state, positions + at)) {
             pick_plain(own, count, state, positions + at, nullptr);
         }

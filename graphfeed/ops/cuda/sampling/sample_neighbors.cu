@@ -27,8 +27,8 @@ extern "C" __global__ void count_neighbors(
 
 // A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole. If edges were gathered (`found`), they are the columns.
 extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
-    Graph graph, TimeRange range, Columns columns, RankPositions position_of, i64 replace, i64 latest, i64 walks, u64 key,
-    const i64 *offsets, i64 *table, i64 *positions) {
+    Graph graph, TimeRange range, Columns columns, RankPositions position_of, i64 replace, i64 latest, i64 walks, u64 hop_key,
+    const i64 *trees, const i64 *offsets, i64 *table, i64 *positions) {
     auto walk = [&](i64 column) {
         if (!walks || (!graph.fanouts && offsets[column + 1] - offsets[column] == graph.fanout)) return (i64)0;
         return degree_of(graph.indptr, position_of.found ? column : columns.nodes[column]);
@@ -50,6 +50,7 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
         i64 at = offsets[column];
         if (at == offsets[column + 1]) return;
         i64 node = columns.nodes[column];
+        u64 key = key_of(hop_key, trees, column);
         // At another time a node draws others.
         u64 state = range.limits ? timed_state(key, node, range.limits[column]) : node_state(key, node);
         Segment all = open_column(graph, position_of.found ? column : node);

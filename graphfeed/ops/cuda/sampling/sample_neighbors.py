@@ -27,7 +27,7 @@ def fill_neighbors(graph, hop, offsets, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
     columns, replace, key = _columns(hop), hop.drawing.replace, hop.keys[0]
     if _is_plain(graph, hop):
-        given = graph.indptr, *columns, int(hop.fanouts), replace, key
+        given = graph.indptr, *columns, int(hop.fanouts), replace, key, hop.trees
         launch("fill_plain_neighbors", columns[1], *given, offsets, positions)
         return
     graph, found = _gather_late(graph, hop)
@@ -38,7 +38,7 @@ def fill_neighbors(graph, hop, offsets, positions):
     # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
     walks = graph.cumulative.numel() > 0 or min(fanouts) == -1
     given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order
-    asked = replace, hop.drawing.method == "latest", walks, key
+    asked = replace, hop.drawing.method == "latest", walks, key, hop.trees
     launch("fill_neighbors", columns[1], *given, *asked, offsets, table, positions)
 
 

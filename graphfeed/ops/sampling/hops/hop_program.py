@@ -93,7 +93,7 @@ class HopProgram:
             self.add(in_time.open_moments, arrays.rows, opened, arrays.moments)
         # LABOR draws by neighbour; where all edges are taken, or the latest, nothing is drawn.
         if recipe.drawing.method == "uniform" and most > 0:
-            self.add(columns.draw_states, draws, opened, arrays.moments)
+            self.add(columns.draw_states, draws, arrays.rows, opened, arrays.moments, arrays.table)
         runs = opened
         if by_type:
             runs = arrays.scratch_for("runs", state.Runs, bounds=2, fanouts=LEAST_COLUMNS)

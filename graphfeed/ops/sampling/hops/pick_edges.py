@@ -70,6 +70,8 @@ class OneHop(NamedTuple):
     """On the CPU, whether the graph is read in the order of its file, and pages ahead of the reads."""
     num_seeds: torch.Tensor | None = None
     """On a GPU, how many of the seeds there are, if only the GPU knows; the others are any numbers."""
+    trees: torch.Tensor | None = None
+    """int64: in trees, the number of the one that each seed is in, which decides on its key; LABOR has none."""
     most: int | None = None
     """On a GPU, how many edges there may be, which is what positions have room for; None: it is waited for to count
     them."""
@@ -105,6 +107,9 @@ def check_keys(hop: OneHop) -> None:
     """Raise if seeds have keys of their own, and not each of them, or where they can't."""
     given: Any = hop.keys
     check_drawing(hop.drawing)
+    if hop.trees is not None:
+        check_vector("trees", hop.trees, (torch.int64,))
+        check_length("trees", hop.trees, hop.seeds.numel(), "seed")
     if isinstance(given, torch.Tensor):
         check_vector("keys", given, (torch.uint64,))
         check_length("keys", given, hop.seeds.numel(), "seed")
@@ -190,7 +195,8 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
         times, windows = hop.moments
         # The kernels compare with the first time in each window.
         moments = SeedTimes(times.contiguous(), NOTHING if windows is None else earliest_times(times, windows))
-    wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
+    trees = None if hop.trees is None else hop.trees.contiguous()
+    wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments, trees=trees)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
     # With a bound, positions have room for so many, and begin with those that there are.
@@ -217,8 +223,9 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     moments = [NOTHING if part is None else part.contiguous() for part in (times, windows)]
     room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0
     arrays.open_one(seeds, graph.indptr.numel() - 1, moments, room if room <= FEW_PICKS else 0)
-    by_seed = by_seed.contiguous()
+    by_seed, trees = by_seed.contiguous(), NOTHING if hop.trees is None else hop.trees.contiguous()
     arrays.columns.lend("keys", by_seed)
+    arrays.table.lend("trees", trees)
     program.run()
     found = arrays.columns.arrays
     offsets = found["offsets"][: found["sizes"][state.COUNT] + 1].copy()

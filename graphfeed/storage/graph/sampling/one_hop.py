@@ -39,7 +39,7 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[Sampled
     columns, ids = open_seeds(graph, seeds)
     types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
     edges = EdgeArrays(graph.indices, types, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
-    found, picks = group_hop(graph, columns, pick_edges(graph, ids, hop, moments), edges)
+    found, picks = group_hop(graph, columns, pick_edges(graph, ids, hop, moments, stack_trees(hop, columns)), edges)
     if query is None or query.hop_time != "edge":
         return found, None
     own = edge_times_of(graph, query)
@@ -48,7 +48,19 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[Sampled
     return found, group_times(graph, found, take_edges(graph, own, picks.positions), types)
 
 
-def pick_edges(graph: GraphArrays, ids: torch.Tensor, hop: Hop, moments: ops.SeedTimes | None = None) -> ops.Picks:
+def stack_trees(hop: Hop, nodes: ByType) -> torch.Tensor | None:
+    """Return the tree of each node, type after type; None if there are no trees."""
+    trees = None if hop.trees is None else to_type_dict(hop.trees)
+    return None if trees is None else torch.cat([trees[node_type] for node_type in to_type_dict(nodes)])
+
+
+def pick_edges(
+    graph: GraphArrays,
+    ids: torch.Tensor,
+    hop: Hop,
+    moments: ops.SeedTimes | None = None,
+    trees: torch.Tensor | None = None,
+) -> ops.Picks:
     """Pick the edges of one hop around ids of the graph's columns, in time by when each of them looks at the graph."""
     request, (keys, share), fanouts = hop.request, hop.draws, as_tensor("fanouts", hop.fanout)
     (starts, types), typed = kernel_columns(graph), graph.node_type_to_id is not None
@@ -57,7 +69,7 @@ def pick_edges(graph: GraphArrays, ids: torch.Tensor, hop: Hop, moments: ops.See
     # they are grouped.
     most = None if ids.is_cpu or not typed else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
     drawing = ops.Drawing(request.strategy, request.replace, share)
-    asked = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), most=most)
+    asked = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), trees=trees, most=most)
     if moments is not None:
         columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
         return ops.sample_neighbors(columns._replace(types=types, num_types=num_types), asked)

@@ -1,13 +1,16 @@
 """The rows of a mini-batch that is sampled hop by hop: which of them a hop samples, and what its edges make."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 
+from graphfeed.ops import fold
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.sampling import ALWAYS, as_times
+from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import (
     append_edges,
@@ -51,7 +54,10 @@ class Rows:
     ) -> None:
         """Begin with the seeds, and their times in time; `draws` has those of each hop, the seeds' own first."""
         self.num_nodes, self.request, self.draws = num_nodes, request, draws
-        self.ids, self.times, self.trees = match_types("seeds", seeds, num_nodes), times, dict[NodeType, torch.Tensor]()
+        self.ids, self.times = match_types("seeds", seeds, num_nodes), times
+        # The tree of each row, by the number of its seed.
+        complete = {**with_all_types(self.ids, to_type_dict(num_nodes)), **self.ids}
+        self.trees: Tensors = number_seeds(complete) if request.disjoint else {}
         self.windows = None if times is None else query_of(request).pre_time_window
         self.known: dict[NodeType, int] = {}
         """How many rows the hops have sampled; empty in front of the first."""
@@ -59,14 +65,16 @@ class Rows:
     def hop(self, number: int) -> tuple[ByType, Hop]:
         """Return the rows that the next hop samples, and the hop, which has a number."""
         request, times, windows = self.request, self.times, self.windows
-        # In a tree, all rows look at the graph as its seed does; a tree is numbered by its seed.
-        if self.trees and times is not None:
-            trees = from_type_dict(self._new(self.trees))
+        trees = from_type_dict(self._new(self.trees)) if self.trees else None
+        # In a tree, all rows look at the graph as its seed does.
+        if trees is not None and self.known and times is not None:
             times = take_by_type(times, trees)
             windows = windows if windows is None or isinstance(windows, int) else take_by_type(windows, trees)
         if request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=windows))
-        return from_type_dict(self._new(self.ids)), Hop(request, self.draws[number], number, times)
+        # LABOR draws by the neighbours, whichever tree they are in.
+        own_trees = trees if request.strategy == "uniform" else None
+        return from_type_dict(self._new(self.ids)), Hop(request, self.draws[number], number, times, own_trees)
 
     def take(self, picked: Picked) -> SampledSubgraph:
         """Make rows of what a hop has sampled; return it with its row ids."""
@@ -116,7 +124,7 @@ class Rows:
             self.ids = {**with_all_types(own, sizes), **own}
             self.known = dict.fromkeys(self.ids, 0)
             if self.request.disjoint:
-                self._open_trees(list(sizes))
+                self._join_times(list(sizes))
         before = self.ids
         if self.request.disjoint:
             self.ids, self.trees, local = merge_in_trees(cscs, self._new(self.trees), before, self.trees, sizes)
@@ -128,13 +136,63 @@ class Rows:
         csc, column_ids, row_ids = map(from_type_dict, (padded, before, self.ids))
         return SampledSubgraph(csc, column_ids, row_ids, hop.original_edge_ids)
 
-    def _open_trees(self, node_types: Sequence[NodeType]) -> None:
-        """Number the trees by their seeds, and have the times of these in the order of the numbers."""
-        self.trees = number_seeds(self.ids)
+    def _join_times(self, node_types: Sequence[NodeType]) -> None:
+        """Put the times of the seeds into the order of the trees."""
         if self.times is not None:
             self.times = join_by_type(node_types, self.times)
         if self.windows is not None and not isinstance(self.windows, int):
             self.windows = join_by_type(node_types, self.windows)
+
+
+def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop) -> Picked:
+    """Pick the edges of a hop, for each tree by itself with its key if there are trees."""
+    if hop.trees is None:
+        return pick(nodes, hop)
+    trees, request = to_type_dict(hop.trees), hop.request
+    found, places = list[Picked](), list[Tensors]()
+    for tree in torch.cat(list(trees.values())).unique().tolist():
+        places.append({name: (own == tree).nonzero().squeeze(1) for name, own in trees.items()})
+        key = fold(int(hop.draws[0][0]), tree)
+        query, take = request.temporal, partial(part_of, places[-1])
+        if query is not None:
+            query = replace(query, pre_time_window=take(query.pre_time_window))
+        own_hop = hop._replace(
+            request=replace(request, temporal=query), draws=((key, key), 0), times=take(hop.times), trees=None
+        )
+        found.append(pick(take(nodes), own_hop))
+    if not found:
+        return pick(nodes, hop._replace(trees=None))
+    # Where each column is among those of all trees, one tree after the other.
+    order = {name: torch.cat([own[name] for own in places]).argsort() for name in trees}
+    cscs, positions = {}, {}
+    for name in to_type_dict(found[0][0].sampled_csc):
+        parts: list[CSCFormatBase] = [to_type_dict(hop_of_tree.sampled_csc)[name] for hop_of_tree, _ in found]
+        degrees = torch.cat([part.indptr.diff() for part in parts])
+        columns = order[ends_of(name)[1]]
+        starts, counts = (degrees.cumsum(0) - degrees)[columns], degrees[columns]
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        edges = torch.cat([part.indices for part in parts])
+        shifts = expand_indptr(indptr, node_ids=starts - indptr[:-1], output_size=len(edges))
+        positions[name] = shifts + torch.arange(len(edges), device=edges.device)
+        cscs[name] = CSCFormatBase(indptr.to(parts[0].indptr.dtype), edges[positions[name]])
+    ids_of_edges = join_parts([hop_of_tree.original_edge_ids for hop_of_tree, _ in found], positions)
+    merged = SampledSubgraph(from_type_dict(cscs), nodes, None, ids_of_edges)
+    return merged, join_parts([times for _, times in found], positions)
+
+
+def part_of(places: Tensors, values: Any) -> Any:
+    """Return values by node type at some places; those that are not by node are returned as they are."""
+    if values is None or isinstance(values, int):
+        return values
+    return from_type_dict({name: own[places[name]] for name, own in to_type_dict(values).items()})
+
+
+def join_parts(parts: Sequence[Any], positions: Tensors) -> Any:
+    """Return the values of the edges of all trees in another order; None if there are none."""
+    if parts[0] is None:
+        return None
+    by_type = [to_type_dict(own) for own in parts]
+    return from_type_dict({name: torch.cat([own[name] for own in by_type])[at] for name, at in positions.items()})
 
 
 def join_by_type(node_types: Sequence[NodeType], values: ByType) -> torch.Tensor:

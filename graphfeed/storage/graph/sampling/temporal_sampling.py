@@ -64,24 +64,28 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
+    mask = mask_of(graph, request)
+    if mask is not None:
+        names, probs_name = (*names, probs_name), None
     columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
     # With fan-outs per edge type, the edges of each type are sorted by themselves.
     which = f"by the times {names}{' within edge types' if by_type else ''}"
-    if node is not None or edge is not None:
+    given = (node, edge, mask)
+    if any(own is not None for own in given):
         times, kept, links = graph.cached(
-            f"order {which}", (node, edge), lambda: time_order(graph, node, edge, by_type=by_type)
+            f"order {which}", given, lambda: time_order(graph, times_of(graph, *given), by_type=by_type)
         )
         order = kept if links is None else ops.linked_order(links)
         if links is not None and is_page_locked(links):  # for a GPU, which reads the order where it lies
             (order,) = graph.cached(
-                f"order of links {which}", (node, edge, links), lambda: (ops.linked_order(links).contiguous(),)
+                f"order of links {which}", (*given, links), lambda: (ops.linked_order(links).contiguous(),)
             )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
     if columns.times is not None and query.pre_time_window is not None:
         (earliest,) = graph.cached(
             f"earlier of both times {which}",
-            (node, edge, sorted_by),
+            (*given, sorted_by),
             lambda: (earlier_times(graph, node, edge, columns.order),),
         )
         columns = columns._replace(earliest=earliest)
@@ -89,8 +93,9 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         own = edge_times_of(graph, query)
         if query.inclusive:
             # The attribute is a source too: `own` may be derived from it.
-            make = lambda: (torch.where(own == ops.ALWAYS, own, later(own)),)
-            (own,) = graph.cached(f"later than {names[1]}", (edge, own), make)
+            (own,) = graph.cached(
+                f"later than {names[1]}", (edge, own), lambda: (torch.where(own == ops.ALWAYS, own, later(own)),)
+            )
         columns = columns._replace(edge_times=own)
     if probs_name is not None and columns.order is None:
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
@@ -98,17 +103,34 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         weights = graph.edge_attribute(probs_name)
         (cumulative,) = graph.cached(
             f"running sums of {probs_name} {which}",
-            (weights, node, edge, sorted_by),
+            (weights, *given, sorted_by),
             lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, columns.order)),),
         )
         columns = columns._replace(cumulative=cumulative)
     return columns
 
 
-def times_of(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None) -> torch.Tensor:
+def mask_of(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | None:
+    """Return the mask of a request for the latest edges; weights instead of a mask are a ValueError."""
+    if request.strategy != "latest" or request.probs_name is None:
+        return None
+    mask = graph.edge_attribute(request.probs_name)
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"strategy='latest' takes each edge once, whatever its weight, but {request.probs_name!r} has weights of "
+            f"{mask.dtype}; name a mask of torch.bool, or leave it out"
+        )
+    return mask
+
+
+def times_of(
+    graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, mask: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return the time of each edge: its own, its source's, or the later one, as an edge exists once both are there."""
     times = both_times(graph, node, edge)
-    return times[0] if len(times) == 1 else torch.maximum(*times)
+    later_one = times[0] if len(times) == 1 else torch.maximum(*times)
+    # What a mask leaves out never exists: no time is after the last one.
+    return later_one if mask is None else torch.where(mask, later_one, LAST_TIME)
 
 
 def both_times(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None) -> list[torch.Tensor]:
@@ -117,7 +139,7 @@ def both_times(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor
         times.append(ops.as_times("the edges' timestamps", edge))
     if node is not None:
         times.append(ops.gather_rows(ops.as_times("the nodes' timestamps", node), graph.indices))
-    return times
+    return times or [torch.full(graph.indices.shape, ops.ALWAYS, device=graph.indices.device)]
 
 
 def earlier_times(
@@ -135,10 +157,10 @@ def earlier_times(
     return by_rank(graph, times[0] if len(times) == 1 else torch.minimum(*times), order)
 
 
-def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, *, by_type: bool) -> Tensors:
+def time_order(graph: GraphArrays, times: torch.Tensor, *, by_type: bool) -> Tensors:
     """Return the times of the edges by rank, and their order, as positions in the columns or as links."""
     starts, types = kernel_columns(graph)
-    times, order = ops.order_by_time(starts, times_of(graph, node, edge), types if by_type else None)
+    times, order = ops.order_by_time(starts, times, types if by_type else None)
     if order is None or not order.is_cpu or is_page_locked(graph.indices):
         return times, order, None
     # On the CPU, where sources can be linked, a draw finds edge and source by one read.

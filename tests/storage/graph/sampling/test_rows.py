@@ -14,6 +14,7 @@ from graphfeed.storage.graph import join_hops
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from tests import reference
 from tests.digests import assert_same
+from tests.ops.chance import check_counts, check_unrelated
 from tests.pipelines import random_edges
 from tests.refusals import Refusal, check_refused
 from tests.storage.graph.graph_kinds import CASES, requests
@@ -216,11 +217,34 @@ def test_trees_share_no_node() -> None:
         assert all(trees[row] == trees[column] for row, column in edges_of(hop))
 
 
-def test_a_seed_that_is_there_twice_has_two_equal_trees() -> None:
-    hops = make_graph().sample_hops(SEEDS, request(3, 3, disjoint=True), KEYS[:2])
-    trees: Any = (join_hops(hops, disjoint=True).trees or {})[None]
-    rows: Any = hops[0].original_row_node_ids
-    assert rows[trees == 0].tolist() == rows[trees == 2].tolist()
+@pytest.mark.parametrize("in_time", [False, True])
+def test_copies_of_a_seed_draw_independently_in_their_trees_and_alike_without(in_time: bool) -> None:
+    copies, size = 20_000, 4
+    ends = torch.tensor([[1, 1, 2, 3, 4, 5], [0, 0, 1, 1, 1, 1]])
+    graph = gf.from_coo(ends, 6, edge_attributes={"time": torch.arange(6)})
+    items = gf.ItemSet((torch.zeros(copies, dtype=torch.int64), torch.full((copies,), 9)), ("seeds", "timestamp"))
+    for disjoint in (True, False):
+        pipe: gf.Datapipe = gf.ItemSampler(items, copies)
+        if in_time:
+            pipe = pipe.temporal_sample_neighbor(graph, [1, 1], edge_timestamp_attr_name="time", disjoint=disjoint)
+        else:
+            pipe = pipe.sample_neighbor(graph, [1, 1], disjoint=disjoint)
+        outer, inner = next(iter(pipe.with_seed(3))).sampled_subgraphs
+        first, second = inner.original_edge_ids, outer.original_edge_ids[-copies:] - 2
+        if disjoint:
+            check_counts(torch.bincount(first, minlength=2), torch.ones(2))
+            check_unrelated(second[::2], second[1::2], size)
+        else:
+            assert len(first.unique()) == 1
+
+
+def test_a_tree_depends_on_its_number_and_not_on_other_seeds() -> None:
+    graph, asked = make_graph(), request(3, 3, disjoint=True)
+    others = torch.tensor([70, 9, 1, 30])
+    pairs = [graph.sample_joined(seeds, asked, KEYS[:2]) for seeds in (SEEDS, others)]
+    for tree, is_same in enumerate([False, True, False, True]):
+        first, second = (own.edges[None][2][own.trees[None][own.edges[None][1]] == tree] for own in pairs)
+        assert (first.tolist() == second.tolist()) == is_same
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "latest"])

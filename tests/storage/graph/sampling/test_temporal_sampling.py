@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed import ops
 from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from tests.digests import assert_same
@@ -33,7 +34,9 @@ def admitted(
     found = []
     for row, (source, destination) in enumerate(ends.T.tolist()):
         stamps = ([int(born[source])] if names[0] else []) + ([int(times[row])] if names[1] else [])
-        inside = all(stamp < time and (window is None or stamp > time - window) for stamp in stamps)
+        inside = all(
+            stamp == ops.ALWAYS or (stamp < time and (window is None or stamp > time - window)) for stamp in stamps
+        )
         if destination == node and inside:
             found.append(row)
     return found

@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt64s, device_function, kernel, prefetch
-from graphfeed.ops.cpu.random import node_state, time_state, type_state
+from graphfeed.ops.cpu.random import node_state, time_state, tree_key, type_state
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
@@ -16,6 +16,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     NodeMap,
     Rows,
     Runs,
+    Table,
     TypePerEdge,
 )
 from graphfeed.ops.cpu.search import run_end
@@ -85,14 +86,21 @@ def open_columns(
 
 
 @kernel
-def draw_states(draws: UInt64s, columns: Runs, moments: Moments) -> None:
-    """Write what the draws of each node are counted from, by the key of a hop; at another time a node draws others."""
-    for number in range(columns.sizes[COUNT]):
-        column = np.uintp(number)
-        key = columns.keys[column] if columns.keys.size > 0 else draws[0]
-        columns.states[column] = node_state(key, columns.ids[column])
-        if moments.limits.size > 0:
-            columns.states[column] = time_state(columns.states[column], moments.limits[column])
+def draw_states(draws: UInt64s, rows: Rows, columns: Runs, moments: Moments, table: Table) -> None:
+    """Write what the draws of each node are counted from, by the key of a hop.
+
+    At another time, and in the tree of another seed, a node draws others.
+    """
+    for kind in range(rows.firsts.size - 1):
+        first, low = rows.firsts[kind], columns.bounds[kind]
+        for number in range(low, columns.bounds[kind + 1]):
+            column = np.uintp(number)
+            key = columns.keys[column] if columns.keys.size > 0 else draws[0]
+            if table.trees.size > 0:
+                key = tree_key(key, table.trees[np.uintp(first + number - low)])
+            columns.states[column] = node_state(key, columns.ids[column])
+            if moments.limits.size > 0:
+                columns.states[column] = time_state(columns.states[column], moments.limits[column])
 
 
 @kernel

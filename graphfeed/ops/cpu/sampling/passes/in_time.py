@@ -58,9 +58,9 @@ def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: 
         count_below(times, moments.first_times, by_run, columns)
         for run in range(first, columns.sizes[COUNT]):
             # Edges that exist always come first. They are in every window, which their second time decides later.
-            if ranked.earliest.size > 0 and columns.degrees[np.uintp(run)] > 0:
-                if times[np.uintp(columns.starts[np.uintp(run)])] == ALWAYS:
-                    continue
+            has_edges = ranked.earliest.size > 0 and columns.degrees[np.uintp(run)] > 0
+            if has_edges and times[np.uintp(columns.starts[np.uintp(run)])] == ALWAYS:
+                continue
             columns.starts[np.uintp(run)] += below[np.uintp(run)]
             columns.degrees[np.uintp(run)] -= below[np.uintp(run)]
 
