@@ -98,14 +98,19 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
             check_edges(graph, hop, f"mini-batch {index}, hop {place}")
         for place, (outer, inner) in enumerate(pairwise(hops)):
             what = f"mini-batch {index}, hop {place}: the columns are not the rows of the next hop"
-            assert_same(outer.original_column_node_ids, inner.original_row_node_ids, what=what)
+            assert_same(values_of(outer.original_column_node_ids), values_of(inner.original_row_node_ids), what=what)
         what = f"mini-batch {index}: input_nodes are not the rows of the first hop"
-        assert_same(minibatch.input_nodes, hops[0].original_row_node_ids, what=what)
-        for kind, seeds in to_type_dict(minibatch.seeds).items():
-            columns = to_type_dict(hops[-1].original_column_node_ids)
+        assert_same(values_of(minibatch.input_nodes), values_of(hops[0].original_row_node_ids), what=what)
+        for kind, seeds in values_of(minibatch.seeds).items():
+            columns = values_of(hops[-1].original_column_node_ids)
             if seeds.dim() == 1:
                 what = f"mini-batch {index}: the columns of the last hop don't begin with the seeds"
                 assert_same(columns[kind][: len(seeds)], seeds, what=what)
+
+
+def values_of(ids: Any) -> dict[Any, Any]:
+    """Return ids by type as int64, since those of a graph and those of seeds may have different dtypes."""
+    return {kind: own.long() if isinstance(own, torch.Tensor) else own for kind, own in to_type_dict(ids).items()}
 
 
 def assert_same(first: object, second: object, *, what: str = "they differ") -> None:
@@ -156,7 +161,7 @@ def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
     """Check that the edges of a hop are edges of a graph, and that its rows begin with its columns."""
     assert hop.original_column_node_ids is not None, f"{what}: has no original_column_node_ids"
     assert hop.original_row_node_ids is not None, f"{what}: has no original_row_node_ids"
-    columns, rows = to_type_dict(hop.original_column_node_ids), to_type_dict(hop.original_row_node_ids)
+    columns, rows = values_of(hop.original_column_node_ids), values_of(hop.original_row_node_ids)
     for kind, ids in columns.items():
         assert_same(rows[kind][: len(ids)], ids, what=f"{what}: the rows don't begin with the columns")
     there = graph.in_subgraph(hop.original_column_node_ids)

@@ -217,6 +217,21 @@ def test_a_sample_that_is_none_of_the_graph_is_told_how(change: Any, words: str)
         check_sampler(stages.graph(), pipe.transform(change))
 
 
+def test_seeds_may_have_another_dtype_than_the_graph() -> None:
+    ends = torch.arange(200, dtype=torch.int32)
+    items = gf.ItemSet((torch.arange(8), torch.full((8,), 150)), names=("seeds", "timestamp"))
+    graph = gf.from_coo((ends * 7 % 20, ends % 20), 20, edge_attributes={"time": torch.arange(200)})
+    assert graph.indices.dtype == torch.int32
+    for pipe in (
+        gf.ItemSampler(items, 4).sample_neighbor(graph, [2, 3]),
+        gf.ItemSampler(items, 4).sample_neighbor(graph, [2, 3], disjoint=True),
+        gf.ItemSampler(items, 4).temporal_sample_neighbor(graph, [2, 3], edge_timestamp_attr_name="time"),
+    ):
+        check_sampler(graph, pipe)
+        with pytest.raises(AssertionError, match="don't begin with the seeds"):
+            check_sampler(graph, pipe.transform(other_seeds))
+
+
 def test_edges_need_no_ids() -> None:
     pipe = stages.labelled_items().sample_neighbor(stages.graph(), [2, 3])
     check_sampler(stages.graph(), pipe.transform(without_ids))

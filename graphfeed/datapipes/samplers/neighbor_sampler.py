@@ -22,8 +22,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Without replacement, every
     set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
-    the same neighbours both times. The draws depend on the mini-batch's key, the hop and the node's id alone; a
-    mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
+    the same neighbours both times, unless the seeds are `disjoint`. The draws depend on the mini-batch's key, the hop
+    and the node's id alone; a mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
 
     The five options from `overlap_fetch` to `asynchronous` are those of samplers on GPUs. None may change the result.
 
@@ -60,7 +60,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once, as by PyG's
     `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
     disjoint: bool = False
-    """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Implies `only_new`."""
+    """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Each of these trees is drawn
+    by itself, also that of a copy of a seed: the draws depend on the number of the seed, too. Implies `only_new`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Leave a sampler with a way of its own out of windows, unless it has `begin` and `finish` of its own, too."""

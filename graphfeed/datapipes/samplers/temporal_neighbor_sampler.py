@@ -18,7 +18,7 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Nodes are not deduplicated:
     the rows of a hop are its seeds, then the source of every edge, each with its seed's time (or its edge's, by
     `hop_time`). So mini-batches are larger than those of `NeighborSampler`. The draws depend on the mini-batch's key,
-    the hop, the node's id and its time alone.
+    the hop, the node's id and its time alone, with `disjoint` also on the number of the seed.
 
     Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge,
     unless the graph was made of an edge list that is sorted by time.

@@ -21,9 +21,9 @@ class TemporalSampler(FanoutSampler):
     """
 
     node_timestamp_attr_name: str | None = None
-    """The node attribute with integer times, for all node types; a neighbour exists after its time."""
+    """The node attribute with integer times; a neighbour exists after its time, one of a type without times always."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute with integer times, for all edge types; an edge exists after its time."""
+    """The edge attribute with integer times; an edge exists after its time, one of a type without times always."""
     pre_time_window: int | None = None
     """How far back from its time a node may look, in the unit of the times; None: without limit. A mini-batch with
     `pre_time_window` has a window for each seed instead: name an item of the item set so."""

@@ -37,7 +37,8 @@ def read_graph(
     Args:
         data: The data, or a pair of stores.
         time_attr: The name of times of nodes or of edges, whole numbers; types without it exist at all times.
-        weight_attr: The name of weights of edges; edge types without it have the weight 1.
+        weight_attr: The name of weights of edges; edge types without it have the weight 1. If all values are
+            booleans, it is a mask.
         reverse: Whether edges lead from destination to source.
     """
     tables = tables_of(data)

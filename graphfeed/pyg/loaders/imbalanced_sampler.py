@@ -19,6 +19,9 @@ class ImbalancedSampler(Sampler[int]):
     draws depend on the loader's seed and the epoch alone. In a loader of torch's, they come from torch's default
     generator. A draw takes a class, then one of its members, both by integers, so the number of items has no limit.
 
+    A batch may have a seed several times. Its copies get the same neighbours, unless the loader has `disjoint=True` or
+    times: then each copy has a tree that is drawn by itself.
+
     Args:
         dataset: The labels, whole numbers from 0 on; or a `Data` with one in `y` for each node; or a data set or list
             of `Data` with one each.

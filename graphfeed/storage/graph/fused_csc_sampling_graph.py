@@ -208,8 +208,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             seeds: This, `fanouts`, `replace`, `probs_name` and `key` mean the same as for `sample_neighbors`.
             seeds_timestamp: The time of each seed, of any integer dtype; by node type as the seeds are.
             seeds_pre_time_window: How far back each seed may look, 0 or more; None: without limit.
-            node_timestamp_attr_name: The node attribute that holds integer times, for all node types.
-            edge_timestamp_attr_name: The edge attribute that holds integer times, for all edge types.
+            node_timestamp_attr_name: The node attribute that holds integer times. The earliest time of int64, which
+                `from_coo` gives to types without times, exists always and is in every window.
+            edge_timestamp_attr_name: The same of edges.
             strategy: "uniform" draws at random; "latest" takes the edges with the latest times, among equal times those
                 that come last in the graph. An edge with two times is as late as the later one.
 

@@ -34,7 +34,8 @@ class SamplingGraph(GraphProtocol):
 
     A graph of your own writes `num_nodes`, `num_edges` and `sample_neighbors`, as `GraphProtocol` describes them. Every
     sampler works with it then, except those with LABOR, which need `sample_layer_neighbors`, and those in time, which
-    need `pick`. It may override the other methods, to sample all hops in one call, for example.
+    need `pick`. Where each seed has a tree of its own (`disjoint`), there is a call for each tree. A graph may override
+    the other methods, to sample all hops in one call, for example.
     """
 
     heeds: ClassVar[Collection[str]] = ("replace", "probs_name")

@@ -315,3 +315,15 @@ def test_it_goes_on_from_a_sampler_before() -> None:
     assert len(batch.sampled_subgraphs) == 2
     assert digest(batch.sampled_subgraphs[1]) == digest(before.sampled_subgraphs[0])
     assert_same(batch.sampled_subgraphs[0].original_column_node_ids, before.input_nodes)
+
+
+def test_all_in_edges_may_be_those_of_a_mask_or_of_a_weight() -> None:
+    ends = random_edges(50, 50, 600, 0)
+    mask, weights = torch.arange(600) % 3 > 0, (torch.arange(600) % 5).float()
+    graph = gf.from_coo(ends, 50, edge_attributes={"mask": mask, "w": weights})
+    seeds = torch.arange(0, 50, 7)
+    for name, kept in (("mask", mask), ("w", weights > 0)):
+        items = gf.ItemSampler(gf.ItemSet(seeds, names="seeds"), batch_size=50)
+        (hop,) = next(iter(items.sample_in_subgraph(graph, prob_name=name))).sampled_subgraphs
+        expected = (torch.isin(ends[1], seeds) & kept).nonzero().squeeze(1)
+        assert torch.equal(hop.original_edge_ids.sort().values, expected)

@@ -16,6 +16,7 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import open_part
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ops import ALWAYS
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import checksum
 from tests.ingest.example_tables import LIKES, SUFFIXES, USERS, edges_of, likes
@@ -126,20 +127,31 @@ def test_the_result_can_be_partitioned_and_has_checksums(tmp_path: Path) -> None
     assert open_part(tmp_path / "parts", 1).graph.book.num_parts == 2
 
 
-def test_an_attribute_of_some_types_only_and_other_arguments_are_refused() -> None:
+def test_types_without_weights_weigh_1_and_those_without_times_are_always_there() -> None:
+    table = {"s": np.array([0, 1]), "d": np.array([0, 0]), "w": np.array([3.0, 2.0]), "at": np.array([7, 5])}
+    edges = {
+        "a:r:b": EdgeTable(table, source="s", destination="d", weight="w", time="at"),
+        "b:q:b": EdgeTable(table, source="s", destination="d"),
+    }
+    nodes = {"a": NodeTable(table, id="s", time="at"), "b": NodeTable(count=2)}
+    graph = build_dataset(Spec(edges, nodes)).graph
+    assert graph is not None
+    assert graph.edge_attributes["weight"].tolist() == [3, 2, 1, 1]
+    assert graph.edge_attributes["time"].tolist() == [7, 5, ALWAYS, ALWAYS]
+    assert graph.node_attributes["time"].tolist() == [7, 5, ALWAYS, ALWAYS]
+
+
+def test_other_arguments_are_refused() -> None:
     table = {"s": np.array([0]), "d": np.array([0]), "w": np.array([1.0])}
     edges = {
         "a:r:a": EdgeTable(table, source="s", destination="d", weight="w"),
-        "a:q:a": EdgeTable(table, source="s", destination="d"),
+        "a:q:a": EdgeTable(table, source="s", destination="d", weight=2),
     }
-    only = dict(edges)
-    edges["a:q:a"] = EdgeTable(table, source="s", destination="d", weight=2)
     graph = build_dataset(Spec(edges)).graph
     assert graph is not None
     assert graph.edge_attributes["weight"].tolist() == [2, 1]
     own: Any = "no"
     refused: list[Refusal] = [
-        (lambda: build_dataset(Spec(only)), ValueError, r"weight is given for some types, but not for \['a:q:a'\]"),
         (lambda: build_dataset(Spec(edges), memory=5), ValueError, "memory must be at least 16777216 bytes, but is 5"),
         (lambda: build_dataset(Spec(edges), on_error=own), ValueError,
          "on_error must be 'raise' or 'skip', but is 'no"),

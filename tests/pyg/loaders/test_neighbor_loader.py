@@ -231,3 +231,14 @@ def test_the_order_of_edges_and_of_their_times_does_not_matter(strategy: str, or
                 own = batch.edge_time[batch.edge_index[1] == row]
                 assert sorted(own.tolist()) == sorted(there.tolist())[-3:]
     assert found > 50
+
+
+def test_copies_of_a_seed_are_drawn_by_themselves_in_trees_and_alike_without() -> None:
+    data = homogeneous()
+    busiest = int(torch.bincount(data.edge_index[1]).argmax())
+    for options in ({"disjoint": True}, {"time_attr": "time", "input_time": torch.full((30,), 50)}, {}):
+        loader: Any = NeighborLoader(data, [2, 2], torch.full((30,), busiest), batch_size=30, seed=1, **options)
+        (batch,) = loader
+        columns = batch.edge_index[1]
+        samples = {tuple(batch.e_id[columns == copy].tolist()) for copy in range(30)}
+        assert len(samples) > 5 if options else len(samples) == 1

@@ -16,22 +16,39 @@ SEEDS = torch.tensor([7, 3, 50, 12])
 TIMES = torch.tensor([30, 25, 49, 10])
 
 
-def test_with_types_those_without_times_are_always_there() -> None:
+@pytest.mark.parametrize("window", [None, 12, 0])
+def test_with_types_those_without_times_are_always_there(window: int | None) -> None:
     data = heterogeneous()
     del data["item"].time
     loader = NeighborLoader(
-        data, [-1, -1], ("user", torch.arange(6)), torch.full((6,), 20), time_attr="time", batch_size=6
-    )
+        data, [-1, -1], ("user", torch.arange(6)), torch.full((6,), 20), time_attr="time", batch_size=6,
+        time_window=window,
+    )  # fmt: skip
     batch = next(iter(loader))
-    known = data["user"].time.tolist()
+    known, first = data["user"].time.tolist(), 20 - (99 if window is None else window)
     found = around(
         data, {"user": list(range(6))}, 2, disjoint=True,
-        allowed=lambda kind, edge, source, tree: kind[0] == "item" or known[source] <= 20,
+        allowed=lambda kind, edge, source, tree: kind[0] == "item" or first <= known[source] <= 20,
     )  # fmt: skip
     for kind in ("user", "item"):
         own = zip(batch[kind].batch.tolist(), batch[kind].n_id.tolist(), strict=True)
         assert sorted(own) == sorted(zip(found.trees[kind], found.nodes[kind], strict=True))
     assert batch["user"].seed_time.tolist() == [20] * 6
+
+
+def test_the_last_edges_may_be_those_of_a_mask() -> None:
+    data = homogeneous()
+    data.mask = torch.arange(200) % 3 > 0
+    options: dict[str, Any] = {"batch_size": 4, "time_attr": "edge_time", "temporal_strategy": "last"}
+    (batch,) = NeighborLoader(data, [2], SEEDS, TIMES, weight_attr="mask", **options)
+    for tree, (seed, time) in enumerate(zip(SEEDS.tolist(), TIMES.tolist(), strict=True)):
+        there = (data.edge_index[1] == seed) & (data.edge_time <= time) & data.mask
+        expected = sorted(data.edge_time[there].tolist())[-2:]
+        own = batch.e_id[batch.batch[batch.edge_index[1]] == tree]
+        assert sorted(data.edge_time[own].tolist()) == expected
+        assert data.mask[own].all()
+    with pytest.raises(ValueError, match="whatever its weight, but 'weight' has weights of"):
+        NeighborLoader(data, [2], SEEDS, TIMES, weight_attr="weight", **options)
 
 
 def test_seeds_of_a_type_without_times_may_be_given_some() -> None:

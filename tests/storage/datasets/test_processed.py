@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphfeed.ops import ALWAYS
 from graphfeed.storage import from_coo
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import parse_metadata
@@ -49,6 +50,23 @@ def test_without_types(tmp_path: Path) -> None:
         assert graph.edge_attribute("weight").tolist() == (order + 10.0).tolist(), (edges, ending)
         assert graph.node_attribute("age").tolist() == [7, 8, 9, 10], (edges, ending)
         assert graph.node_type_to_id is None
+
+
+def test_types_may_lack_weights_and_times(tmp_path: Path) -> None:
+    data = on_disk.typed(tmp_path)
+    del data["graph"]["feature_data"][1:]
+    for domain, kind, values in (("node", "item", [5, 6, 7]), ("edge", "user:likes:item", [9, 8, 7, 6])):
+        spec = on_disk.save(tmp_path, f"time_{domain}.npy", values)
+        data["graph"]["feature_data"].append({"domain": domain, "type": kind, "name": "time", **spec})
+    graph = process(tmp_path, data, with_edge_ids=True)
+    likes = graph.type_per_edge == graph.edge_types.index("user:likes:item")
+    ids = graph.edge_attribute(ORIGINAL_EDGE_ID).long()
+    assert graph.node_attribute("time").tolist() == [5, 6, 7, *[ALWAYS] * 4]
+    assert graph.edge_attribute("time").tolist() == torch.where(likes, 9 - ids, ALWAYS).tolist()
+    assert graph.edge_attribute("weight").tolist() == torch.where(likes, ids, 1).tolist()
+    on_disk.save(tmp_path, "time_node.npy", [0.5, 1, 2])
+    with pytest.raises(ValueError, match="'time' of domain node has no entry for the type 'user'; only times in int64"):
+        process(tmp_path, data, with_edge_ids=True)
 
 
 @pytest.mark.parametrize("edges", ["npy", "csv"])
