@@ -294,11 +294,12 @@ class Builder:
             return
         with ArrayWriter(self.graph / TIMES, (sum(counts.values()),), np.int64) as writer:
             for number, (name, count) in enumerate(counts.items()):
-                given = WITHOUT["time"] if self.nodes[name].time is None else self.nodes[name].time
+                given = self.nodes[name].time
+                one = WITHOUT["time"] if given is None else given
                 times = (
                     f"times_{number}"
-                    if isinstance(given, str)
-                    else f"(SELECT ({int(given)})::BIGINT AS time FROM range({count}))"
+                    if isinstance(one, str)
+                    else f"(SELECT ({int(one)})::BIGINT AS time FROM range({count}))"
                 )
                 for batch in engine.stream(f"SELECT time FROM {times}"):
                     writer.append(as_numpy(batch.column(0)))

@@ -150,15 +150,13 @@ def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop
         return pick(nodes, hop)
     trees, request = to_type_dict(hop.trees), hop.request
     found, places = list[Picked](), list[Tensors]()
-    for tree in torch.cat(list(trees.values())).unique().tolist():
+    for tree in sorted({number for own in trees.values() for number in own.tolist()}):
         places.append({name: (own == tree).nonzero().squeeze(1) for name, own in trees.items()})
         key = fold(int(hop.draws[0][0]), tree)
-        query, take = request.temporal, partial(part_of, places[-1])
+        take, query, asked = partial(part_of, places[-1]), request.temporal, request
         if query is not None:
-            query = replace(query, pre_time_window=take(query.pre_time_window))
-        own_hop = hop._replace(
-            request=replace(request, temporal=query), draws=((key, key), 0), times=take(hop.times), trees=None
-        )
+            asked = replace(request, temporal=replace(query, pre_time_window=take(query.pre_time_window)))
+        own_hop = hop._replace(request=asked, draws=((key, key), 0), times=take(hop.times), trees=None)
         found.append(pick(take(nodes), own_hop))
     if not found:
         return pick(nodes, hop._replace(trees=None))

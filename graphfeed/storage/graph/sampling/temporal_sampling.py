@@ -65,11 +65,11 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
     mask = mask_of(graph, request)
-    if mask is not None:
-        names, probs_name = (*names, probs_name), None
     columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
     # With fan-outs per edge type, the edges of each type are sorted by themselves.
     which = f"by the times {names}{' within edge types' if by_type else ''}"
+    if mask is not None:
+        which, probs_name = f"{which} of {probs_name}", None
     given = (node, edge, mask)
     if any(own is not None for own in given):
         times, kept, links = graph.cached(
