@@ -67,10 +67,18 @@ def test_equal_to_the_reference(
         expected = reference.labor_sample_neighbors(arrays, seeds, fanouts, (keys, share), *how)
     else:
         expected = reference.sample_neighbors(graph.indptr, seeds, fanouts, keys[0], *how)
+    trees = data.draw(st.none() | st.lists(KEYS.map(lambda key: key >> 1), min_size=len(seeds), max_size=len(seeds)))
+    if trees is not None and method != "labor":
+        expected = reference.join(
+            reference.sample_neighbors(graph.indptr, [node], fanouts, ops.fold(keys[0], tree), *how)
+            for node, tree in zip(seeds, trees, strict=True)
+        )
 
     def sample(put: Put) -> ops.Picks:
         drawing, asked = ops.Drawing(method, replace, share), put(torch.tensor(seeds, dtype=ids))
-        return ops.sample_neighbors(put_columns(put, columns), ops.OneHop(asked, torch.tensor(fanouts), keys, drawing))
+        own_trees = None if trees is None else put(torch.tensor(trees, dtype=torch.int64))
+        hop = ops.OneHop(asked, torch.tensor(fanouts), keys, drawing, trees=own_trees)
+        return ops.sample_neighbors(put_columns(put, columns), hop)
 
     for picks in results(device, sample, each_order=method == "labor"):
         assert picks.offsets.dtype == picks.positions.dtype == torch.int64
