@@ -241,7 +241,7 @@ def test_copies_of_a_seed_draw_independently_in_their_trees_and_alike_without(in
 def test_a_tree_depends_on_its_number_and_not_on_other_seeds() -> None:
     graph, asked = make_graph(), request(3, 3, disjoint=True)
     others = torch.tensor([70, 9, 1, 30])
-    pairs = [graph.sample_joined(seeds, asked, KEYS[:2]) for seeds in (SEEDS, others)]
+    pairs: list[Any] = [graph.sample_joined(seeds, asked, KEYS[:2]) for seeds in (SEEDS, others)]
     for tree, is_same in enumerate([False, True, False, True]):
         first, second = (own.edges[None][2][own.trees[None][own.edges[None][1]] == tree] for own in pairs)
         assert (first.tolist() == second.tolist()) == is_same
