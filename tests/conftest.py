@@ -25,7 +25,6 @@ from graphfeed.ops.memory import shared_memory
 from tests.ops.devices import GPUS, Cpu, Device, gpu_of
 from tests.ops.emulated_cuda import Cuda
 from tests.programs import warm
-from tests.waiting import end_idle_executors
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MEMORY = Path("/dev/shm")
@@ -230,13 +229,11 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         torch.ones(1, device="cuda")  # CUDA opens files of its own, once
     # It lives as long as the interpreter, once anything shared memory.
     resource_tracker.ensure_running()
-    end_idle_executors()
     end_idle()
     before = Resources()
     gc.freeze()  # what outlives a test takes half a second to go through each time, in a long run
     yield
     gc.collect()  # ends loaders that nobody refers to
-    end_idle_executors()
     end_idle()
     give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import graphfeed as gf
-from graphfeed.loader.executors.process_executor import KEPT
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -69,11 +68,3 @@ def interrupt(waits: Callable[[], object], after: float = 0.3) -> None:
     timer = threading.Timer(after, signal.pthread_kill, (main, signal.SIGINT))
     timer.start()
     waits()
-
-
-def end_idle_executors() -> None:
-    """End the worker processes that wait for the next loader."""
-    with KEPT.choosing.lock:
-        ended, KEPT.idle = KEPT.idle, []
-    for executor in ended:
-        executor.shutdown(cancel_futures=True)

@@ -62,8 +62,7 @@ class DataLoader(Generic[Batch]):
         num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
             options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. What
             `profile()` prints names a better number where there is one.
-        persistent_workers: Whether workers are kept for the next epoch. Then processes without work also wait for ten
-            seconds for the next loader of the same program that has as many workers and the same timeout.
+        persistent_workers: Whether workers are kept for the next epoch.
         max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
             computing. Applies to the whole process once an epoch starts.
         overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU are prefetched, with the stages
@@ -317,7 +316,7 @@ class DataLoader(Generic[Batch]):
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:
-        """End all running epochs and the workers; idle processes let go of the pipeline and leave within 10 seconds.
+        """End all running epochs and the workers.
 
         An epoch that another thread iterates raises a RuntimeError there.
         """

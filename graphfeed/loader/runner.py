@@ -11,7 +11,7 @@ from typing import Any
 
 from graphfeed.datapipes import Source
 from graphfeed.datapipes.pipeline import Observer, find, traverse
-from graphfeed.loader.executors.process_executor import KEPT, ProcessExecutor
+from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.explain import describe_setting
 from graphfeed.loader.options import RemoteServers
@@ -63,7 +63,7 @@ class Workers:
         with self.starting.lock:
             if self.pool is None:
                 self.pool = self._start()
-                self._release = weakref.finalize(self, KEPT.release, self.pool, wait=False)
+                self._release = weakref.finalize(self, self.pool.shutdown, wait=False, cancel_futures=True)
             return self.pool
 
     def leave(self, executor: Executor | None) -> None:
@@ -73,7 +73,7 @@ class Workers:
 
     def close(self) -> None:
         if self.pool is not None and self._release.detach():
-            KEPT.release(self.pool, wait=True)
+            self.pool.shutdown(wait=True, cancel_futures=True)
         self.pool = None
 
     def _start(self) -> Executor:
@@ -83,8 +83,7 @@ class Workers:
             executor: Executor = remote_executor(*which, self.num_workers, self.timeout, patience)
             return executor
         if self.worker == "process":
-            make = KEPT.take if self.persistent else ProcessExecutor
-            return make(self.num_workers, timeout=self.timeout)
+            return ProcessExecutor(self.num_workers, timeout=self.timeout)
         return ThreadExecutor(self.num_workers)
 
     def _forget(self) -> None:

@@ -8,9 +8,9 @@ from graphfeed.loader.executors.cores import available_cores, cpu_quotas
 from graphfeed.loader.executors.thread_executor import ThreadExecutor, renew_torch_threads
 from graphfeed.loader.executors.worker_main import RemoteError, RemoteTraceback, notes_of, summarise
 from graphfeed.loader.executors.worker_process import interrupts_blocked
-from graphfeed.loader.executors.worker_task import FORGETS, WorkerTask
+from graphfeed.loader.executors.worker_task import WorkerTask
 
 __all__ = [
-    "FORGETS", "RemoteError", "RemoteTraceback", "ThreadExecutor", "WorkerTask", "available_cores", "cpu_quotas",
+    "RemoteError", "RemoteTraceback", "ThreadExecutor", "WorkerTask", "available_cores", "cpu_quotas",
     "interrupts_blocked", "notes_of", "renew_torch_threads", "summarise",
 ]  # fmt: skip

@@ -11,7 +11,6 @@
 """
 
 import os
-import pickle
 import selectors
 import socket
 import threading
@@ -26,18 +25,14 @@ from typing import Any
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD
 from graphfeed.loader.executors.worker_main import GRACE_SECONDS, Reply
 from graphfeed.loader.executors.worker_process import WorkerProcess
-from graphfeed.loader.executors.worker_task import forget_work
 from graphfeed.loader.transport.thread_channel import STEPS
 
 ATTEMPTS = 3
 """How often a call is tried whose workers die, and how many workers in a row may fail to start."""
 START_SECONDS = 60.0
 """How much longer than a call the start of a worker may take: it imports torch and what the stages need."""
-IDLE_SECONDS = 10.0
-"""How long workers wait for another user."""
 KILLED_AT_START = 20
 """How many workers in a row may be killed while they start, which says less about them."""
-FORGET = pickle.dumps(forget_work)
 
 
 class WorkerLostError(RuntimeError):
@@ -72,10 +67,6 @@ class Dispatcher:
         """No more tasks will come."""
         self.stopped = False
         """Nobody waits for any task any more."""
-        self.idle_until: float | None = None
-        """When to end unless somebody takes over."""
-        self.forgets = False
-        """Whether the workers are to let go of what they keep."""
         self.workers: list[WorkerProcess] = []
         self.running: dict[WorkerProcess, Task] = {}
         self.lost_at_start = 0
@@ -104,22 +95,6 @@ class Dispatcher:
             self.finishing = True
             self.stopped = self.stopped or cancel
         self.wake()
-
-    def begin_wait(self) -> bool:
-        """End after a while, unless `end_wait` comes before; return False if there is work left, or the end near."""
-        with self.lock:
-            if os.getpid() != self.process or self.finishing or self.pending or self.running:
-                return False
-            self.idle_until = time.monotonic() + IDLE_SECONDS
-            self.forgets = True
-        self.wake()
-        return True
-
-    def end_wait(self) -> bool:
-        """Go on as before; return False if the end was sooner."""
-        with self.lock:
-            self.idle_until = None
-            return not self.finishing
 
     def wake(self) -> None:
         # If the socket is full, the thread is awake already; if it is closed, the thread has ended.
@@ -157,19 +132,12 @@ class Dispatcher:
 
     def is_over(self) -> bool:
         with self.lock:
-            if self.idle_until is not None and time.monotonic() >= self.idle_until:
-                self.finishing = True
             return self.finishing and not self.pending and not self.running
 
     def assign(self) -> None:
         """Give tasks to idle workers, and start more workers if there are too few."""
-        if self.forgets:
-            self.forgets = False
-            for worker in self.workers:
-                if worker.ready and worker not in self.running:
-                    self.give(worker, Task(0, FORGET, Future()))
         for worker in self.workers:
-            while worker.ready and worker not in self.running and (task := self.take(worker)) is not None:
+            while worker.ready and worker not in self.running and (task := self.take()) is not None:
                 self.give(worker, task)
         starting = sum(not worker.ready for worker in self.workers)
         while len(self.workers) < self.max_workers and starting < len(self.pending):
@@ -194,16 +162,13 @@ class Dispatcher:
             del self.running[worker]
             task.future.set_exception(error)
 
-    def take(self, worker: WorkerProcess | None = None) -> Task | None:
+    def take(self) -> Task | None:
         """Return the next task that was not cancelled."""
-        # Under the lock, a task for a worker is never neither pending nor running: begin_wait() would take it for done.
         with self.lock:
             while self.pending:
                 task = self.pending.popleft()
                 # One that a worker has begun is running already, and can't be set to that twice.
                 if task.lost or task.future.set_running_or_notify_cancel():
-                    if worker is not None:
-                        self.running[worker] = task
                     return task
         return None
 
@@ -215,8 +180,6 @@ class Dispatcher:
         if busy:
             left = min(map(self.deadline, busy)) - begin
             seconds = max(0.0, min(left, self.timeout / STEPS))
-        elif (idle_until := self.idle_until) is not None:
-            seconds = max(0.0, idle_until - begin)
         ready = self.selector.select(seconds)
         # If this process was stopped, or the machine asleep, no worker is to blame for that time.
         stood_still = 0.0 if seconds is None else time.monotonic() - begin - seconds

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
 
 PREFIX = "graphfeed-"
 """The names of worker processes begin with it."""
@@ -12,6 +14,10 @@ GUARD_ADVICE = (
     "worker processes import the main script again, and this one would start workers there too; put its main part "
     "under `if __name__ == '__main__':`"
 )
+TO_PRELOAD = "GRAPHFEED_PRELOAD"
+"""The environment variable with the modules that the fork server imports for its workers."""
+INSTALLED = {"site-packages", "dist-packages"}
+"""The names of the folders of installed packages."""
 
 
 class Imported:
@@ -41,3 +47,23 @@ def is_importable() -> bool:
         return spec.name != "__main__" and not spec.name.endswith(".__main__")
     path = getattr(main, "__file__", None)
     return path is not None and os.path.splitext(os.path.basename(path))[0] != "ipython"
+
+
+def installed_imports() -> list[str]:
+    """Return the installed modules that are bound in the main module, or in modules of the user's that are."""
+    waiting, seen, found = [sys.modules["__main__"]], {"__main__"}, []
+    # The standard library is quickly imported, and this package imported anyway.
+    left_out = {*sys.stdlib_module_names, __name__.partition(".")[0]}
+    while waiting:
+        for value in list(vars(waiting.pop(0)).values()):
+            kind = "__name__" if isinstance(value, ModuleType) else "__module__"
+            name = getattr(value, kind, None) if isinstance(value, (ModuleType, type, FunctionType)) else None
+            if not isinstance(name, str) or name in seen or name.partition(".")[0] in left_out:
+                continue
+            seen.add(name)
+            module = sys.modules.get(name)
+            if INSTALLED & set(Path(str(getattr(module, "__file__", None))).parts):
+                found.append(name)
+            elif isinstance(module, ModuleType):  # of the user's, which may change while the fork server lives
+                waiting.append(module)
+    return found

@@ -1,22 +1,31 @@
-"""What a fork server, and nobody else, imports once for all of its workers: a small pipeline loads the kernels."""
+"""What a fork server, and nobody else, imports once for all workers: installed packages, and what loads the kernels."""
 
 import gc
 import multiprocessing
 import os
 import signal
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing import util
 
 import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
-from graphfeed.loader.executors.main_module import PREFIX
+from graphfeed.loader.executors.main_module import PREFIX, TO_PRELOAD
 from graphfeed.ops.process import after_fork_in_child
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import ItemSet
 from graphfeed.storage.graph import fused_csc_sampling_graph
 
 SERVER = os.getpid()
+
+
+def import_packages(names: str) -> None:
+    """Import what the workers' main module imports; what can't be imported here is left to the workers."""
+    for name in names.split():
+        with suppress(Exception, SystemExit):
+            import_module(name)
 
 
 def warm_up() -> int:
@@ -48,6 +57,7 @@ def let_interrupts_through(_: object) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
+import_packages(os.environ.pop(TO_PRELOAD, ""))
 warm_up()
 receive_interrupts()
 after_fork_in_child(hold_interrupts)

@@ -17,20 +17,15 @@ from typing import Any, ParamSpec, TypeVar
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.executors.dispatcher import START_SECONDS, Dispatcher, Task
-from graphfeed.loader.executors.main_module import check_main_module, is_importable
+from graphfeed.loader.executors.main_module import TO_PRELOAD, check_main_module, installed_imports, is_importable
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.arguments import brief, checked
-from graphfeed.ops.process import ForkLock, renew_in_child, uninterrupted
+from graphfeed.ops.process import uninterrupted
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
-# Worker processes of closed loaders wait a few seconds for the next loader of the same program. Otherwise one that
-# makes a loader for each evaluation would wait each time until workers have started, imported its main module and
-# loaded their kernels.
-MOST_IDLE = 2
-"""How many executors wait at once; the one that has waited longest makes room."""
 RUNNING: "weakref.WeakSet[Dispatcher]" = weakref.WeakSet()
 
 P = ParamSpec("P")
@@ -72,8 +67,6 @@ class ProcessExecutor(Executor):
 
     start_seconds = START_SECONDS
     """How long calls may have to wait until a worker has started, beyond their own timeout."""
-    made_for: object = None
-    """What another loader has to want in order to take it over; None if it is never kept."""
 
     @checked
     def __init__(
@@ -134,17 +127,6 @@ class ProcessExecutor(Executor):
         """How many workers have died or were killed since the start."""
         return self._dispatcher.num_replaced
 
-    def begin_wait(self) -> bool:
-        """Wait for another user, and shut down if none comes for `IDLE_SECONDS`; return False if calls are left.
-
-        The workers let go of the stages that they have unpacked, with their graphs and features.
-        """
-        return self._dispatcher.begin_wait()
-
-    def end_wait(self) -> bool:
-        """Go on for another user; return False if it was too late."""
-        return self._dispatcher.end_wait()
-
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; end the workers when all calls are done, or at once with `cancel_futures`."""
         self._dispatcher.finish(cancel=cancel_futures)
@@ -171,10 +153,15 @@ def is_of_parent() -> bool:
     """Start the fork server if none runs; return whether it is one that the parent of this forked process started."""
     try:
         resource_tracker.ensure_running()  # otherwise it would start with the server, and unblock interrupts
+        # By a variable rather than `set_forkserver_preload`: there a package that raises anything but an ImportError
+        # would end the server.
+        os.environ[TO_PRELOAD] = " ".join(installed_imports() if is_importable() else ())
         with interrupts_blocked():
             forkserver.ensure_running()
     except ChildProcessError:
         return True
+    finally:
+        os.environ.pop(TO_PRELOAD, None)
     return False
 
 
@@ -187,41 +174,3 @@ def end_all() -> None:
 
 
 atexit.register(end_all)
-
-
-class KeptExecutors:
-    """The executors of closed loaders, which wait for the next one."""
-
-    def __init__(self) -> None:
-        self.choosing = ForkLock()
-        self.idle: list[ProcessExecutor] = []
-        # Those that a forked process finds here belong to its parent.
-        renew_in_child(self, lambda kept: kept.idle.clear())
-
-    def take(self, num_workers: int, timeout: float) -> ProcessExecutor:
-        """Return an executor that waits for a loader with these options, or else a new one."""
-        # Worker processes that start later would get other paths and variables, if these have changed.
-        wanted = num_workers, timeout, list(sys.path), dict(os.environ)
-        with self.choosing.lock:
-            for executor in reversed(self.idle):
-                if executor.made_for == wanted:
-                    self.idle.remove(executor)
-                    if executor.end_wait():
-                        return executor
-        executor = ProcessExecutor(num_workers, timeout=timeout)
-        executor.made_for = wanted
-        return executor
-
-    def release(self, executor: Executor, *, wait: bool) -> None:
-        """Let a loader's idle worker processes wait for the next loader; shut down any other executor."""
-        ended: Executor | None = executor
-        # In a notebook, modules may change before the next loader, and these workers would keep the old ones.
-        if isinstance(executor, ProcessExecutor) and executor.made_for and is_importable() and executor.begin_wait():
-            with self.choosing.lock:
-                self.idle.append(executor)
-                ended = self.idle.pop(0) if len(self.idle) > MOST_IDLE else None
-        if ended is not None:
-            ended.shutdown(wait=wait, cancel_futures=True)
-
-
-KEPT = KeptExecutors()

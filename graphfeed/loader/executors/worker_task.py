@@ -1,10 +1,8 @@
 """The task of a worker: the index of a mini-batch goes in, the finished mini-batch comes out."""
 
-import gc
 import io
 import multiprocessing
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -112,16 +110,6 @@ def unpack_work(packed: bytes) -> WorkerTask:
         torch.set_num_threads(1)
     work: WorkerTask = pickle.loads(packed)
     return work
-
-
-FORGETS: list[Callable[[], object]] = [unpack_work.cache_clear]
-"""What lets go of what a worker keeps for a loader."""
-
-
-def forget_work() -> None:
-    for function in FORGETS:
-        function()
-    gc.collect()
 
 
 def work_here(work: bytes, task: Any) -> Any:

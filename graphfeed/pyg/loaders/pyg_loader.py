@@ -16,7 +16,6 @@ from torch.utils.data import WeightedRandomSampler
 from graphfeed.datapipes import Datapipe, ItemSampler, Transform
 from graphfeed.datapipes.pipeline import Placement, find
 from graphfeed.loader import DataLoader, make_plan
-from graphfeed.loader.executors import FORGETS
 from graphfeed.loader.stages import Pin
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
@@ -49,7 +48,6 @@ class InitWorker(Transform):
 
 
 LOCAL = threading.local()
-FORGETS.append(LOCAL.__dict__.clear)  # a worker process does all its calls in one thread, which imports this
 NUMBERS = itertools.count()
 
 

@@ -12,11 +12,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jupytext
+import numpy as np
 import pytest
+import torch
 from nbclient import NotebookClient
 
 from graphfeed.loader.executors import main_module
-from graphfeed.loader.executors.main_module import check_main_module, is_importable
+from graphfeed.loader.executors.main_module import check_main_module, installed_imports, is_importable
 from tests.loader.executors.at_work import wait_for_end
 from tests.scripts import REPOSITORY, run
 
@@ -139,6 +141,57 @@ def test_a_program_without_a_file_can_fork(monkeypatch: pytest.MonkeyPatch) -> N
     check_main_module("fork")
     with pytest.raises(RuntimeError, match="was read from stdin"):
         check_main_module("spawn")
+
+
+NOTE = """
+import multiprocessing
+import sys
+from pathlib import Path
+
+is_worker = multiprocessing.current_process().name.startswith("graphfeed-")
+who = "worker" if is_worker else "main" if sys.argv[0].endswith("program.py") else "server"
+with open(Path({folder!r}, "notes"), "a") as file:
+    file.write(f"{name} {{who}}\\n")
+"""
+FAILS = "if who == 'server':\n    raise RuntimeError('not here')\n"
+
+
+@pytest.mark.slow
+def test_the_fork_server_imports_installed_packages_of_the_script_and_not_its_own_modules(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    modules = {"heavy": (installed, ""), "deep": (installed, ""), "fails": (installed, FAILS)}
+    modules["own"] = (tmp_path, "from deep import where\n")
+    for name, (folder, more) in modules.items():
+        text = NOTE.format(folder=str(tmp_path), name=name) + "def where():\n    pass\n" + more
+        (folder / f"{name}.py").write_text(text)
+    (tmp_path / "program.py").write_text("import heavy\nimport fails\nimport own\n" + GUARDED)
+    done = run(str(tmp_path / "program.py"), cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{REPOSITORY}")
+    assert (done.stdout, done.stderr) == (PRINTED, "")
+    notes = (tmp_path / "notes").read_text().splitlines()
+    everywhere = ["fails main", "fails server", "fails worker"]
+    assert sorted(notes) == [
+        "deep main",
+        "deep server",
+        *everywhere,
+        "heavy main",
+        "heavy server",
+        "own main",
+        "own worker",
+    ]
+
+
+def test_modules_that_are_bound_in_the_main_module_are_found_where_they_are_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    main, own, broken = ModuleType("__main__"), ModuleType("own"), ModuleType("broken")
+    vars(main).update(os=os, np=np, run=run, Path=Path, own=own, broken=broken, number=1)
+    vars(own).update(Tensor=torch.Tensor, main=main, itself=own)
+    vars(broken).update(__name__=None)
+    for name, module in (("__main__", main), ("own", own)):
+        monkeypatch.setitem(sys.modules, name, module)
+    assert installed_imports()[:1] == ["numpy"]
+    assert "torch" in installed_imports()
 
 
 WARM_UP = """

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
-from graphfeed.loader.executors.worker_task import forget_work
 from graphfeed.pyg import ImbalancedSampler, NeighborLoader
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.pyg_loader import LOCAL, TorchOptions
+from graphfeed.pyg.loaders.pyg_loader import TorchOptions
 from tests.pyg.neighborhood import homogeneous, values_of
 
 
@@ -261,9 +260,3 @@ def test_it_is_called_once_in_each_worker_and_not_without_workers() -> None:
         list(loader)
     assert 1 <= len(called) <= 2
     assert len({name for _, name in called}) == len({number for number, _ in called}) == len(called)
-
-
-def test_a_worker_that_goes_to_another_loader_calls_its_function_again() -> None:
-    LOCAL.done = {forget_work}
-    forget_work()
-    assert not hasattr(LOCAL, "done")
