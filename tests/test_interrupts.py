@@ -132,9 +132,14 @@ def test_other_errors_in_finalizers_are_reported_as_before() -> None:
 
 def test_an_interrupt_waits_for_the_end_of_a_block() -> None:
     done, before = [], signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        done.append(1)
+
+    def interrupted() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert done == [1]
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -172,6 +177,6 @@ def test_a_wait_is_told_of_changes_and_of_the_end_of_its_time() -> None:
 
 
 def test_no_lock_is_entered_in_python() -> None:
-    """An interrupt in `__enter__` or `wait` of these would leave them held; see `graphfeed/ops/process/interrupts.py`."""
+    """Because an interrupt in `__enter__` or `wait` of these would leave them held."""
     of_python = re.compile(r"threading\.Condition\(|\.Barrier\(|futures import .*\b(wait|as_completed)\b")
     assert [str(path) for path in PACKAGE.rglob("*.py") if of_python.search(path.read_text())] == []

@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.dataloader import DataLoader
-from graphfeed.ops.arguments import checked
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph, Task
 
 

@@ -107,7 +107,7 @@ class LinksOfType(NamedTuple):
         )
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
-        positives = torch.arange(len(pairs)) if indexes is None else indexes
+        positives = torch.arange(len(pairs), device="cpu") if indexes is None else indexes
         count = int(positives.max()) + 1 if len(positives) else 0
         ends = [pairs[: count if triplets else len(pairs), 0], pairs[:, 1]]
         return cls(ends, positives, count, ids, labels, times, windows)
@@ -169,7 +169,7 @@ def merge_ends(
 ) -> tuple[Any, list[torch.Tensor]]:
     """Return the nodes to sample around, by type if there are types, and each of the ends as positions in them."""
     nodes = to_type_dict(by_end(ends, ids))
-    places = {end: torch.arange(len(part)) for end, part in nodes.items()}
+    places = {end: torch.arange(len(part), device="cpu") for end, part in nodes.items()}
     if not disjoint:
         for end, part in nodes.items():
             nodes[end], places[end] = torch.unique(part, return_inverse=True)

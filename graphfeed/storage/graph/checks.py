@@ -41,8 +41,8 @@ def value_where_missing(domain: str, values: torch.Tensor) -> torch.Tensor | Non
     if values.dim() != 1:  # rows of features
         return None
     if values.dtype == torch.bool or values.is_floating_point():
-        return torch.ones(1, dtype=values.dtype) if domain == "edge" else None
-    return torch.tensor([ops.ALWAYS])
+        return torch.ones(1, dtype=values.dtype, device="cpu") if domain == "edge" else None
+    return torch.tensor([ops.ALWAYS], device="cpu")
 
 
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
@@ -81,7 +81,7 @@ def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
                 found = own + start if found is None else found[own]
             if found is not None and len(found):
                 highest = max(highest, int(found.max()))
-        return (torch.tensor([highest]),)
+        return (torch.tensor([highest], device="cpu"),)
 
     (highest,) = graph.cached(f"highest edge id of {edge_type}", (ids, types), find_highest, whole=False)
     return int(highest) + 1

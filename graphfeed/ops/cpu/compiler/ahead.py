@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -21,7 +21,7 @@ from graphfeed.ops.cpu.compiler.folders import SOURCES
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.store import find_or_compile
 from graphfeed.ops.kernel_load import KernelLoad
-from graphfeed.ops.process import after_fork_in_child
+from graphfeed.ops.process import after_fork_in_child, as_they_end, result_of
 
 PACKAGE = "graphfeed.ops.cpu"
 PROGRAM = """
@@ -77,7 +77,7 @@ def compile_all(processes: int | None = None) -> Iterator[KernelLoad]:
     failures = []
     pool = ThreadPoolExecutor(processes or cores())
     try:
-        for done in as_completed([pool.submit(find_or_compile, *pair) for pair in all_kernels()]):
+        for done in as_they_end([pool.submit(find_or_compile, *pair) for pair in all_kernels()]):
             if error := done.exception():
                 failures.append(str(error))
             else:
@@ -96,7 +96,7 @@ def load_together(missing: list[tuple[Kernel, tuple[str, ...]]]) -> None:
     pool = ThreadPoolExecutor(min(cores(), MOST_HELPERS))
     try:
         for done in [pool.submit(kernel.code, dtypes) for kernel, dtypes in missing]:
-            done.result()
+            result_of(done)
     finally:
         pool.shutdown(cancel_futures=True)
 
