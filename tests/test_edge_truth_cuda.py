@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from tests import test_edge_truth as laws
-from tests.datapipes.negatives import test_negative_samplers as exclusion
+from tests.datapipes.negatives import test_seed_edges_excluder as exclusion
 from tests.datapipes.samplers import test_neighbor_sampler as timed
 from tests.loader.late_streams import running
 from tests.ops.chance import check_counts, check_subsets, check_unrelated

@@ -26,7 +26,7 @@ from graphfeed.distributed.pyg.store_attributes import (
     group_of,
     type_of,
 )
-from graphfeed.pyg.data.data_graph import ALWAYS
+from graphfeed.ops import ALWAYS
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.pyg.test_partition_pyg_layout import through_all_types

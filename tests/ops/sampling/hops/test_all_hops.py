@@ -225,4 +225,4 @@ NUMBERS = torch.tensor([0, 3]), torch.tensor([[0, 0], [0, 0]]), torch.tensor([1,
 
 def test_a_forked_process_finds_the_lock_free() -> None:
     with held_elsewhere(hop_program.PROGRAMS.lending.lock):
-        assert in_child(lambda: hop_program.PROGRAMS.lock.acquire(timeout=5)) == "True"
+        assert in_child(lambda: hop_program.PROGRAMS.lending.lock.acquire(timeout=5)) == "True"
