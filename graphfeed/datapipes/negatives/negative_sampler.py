@@ -76,7 +76,7 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
             f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
             f"{type(stage).__name__} before the sampler"
         )
-    for name in PER_ITEM:  # the new indexes are positions among all rows, also among negatives that are there already
+    for name in PER_ITEM:  # the new indexes are positions among all rows, earlier negatives included
         setattr(result, name, spread_over_rows(minibatch, name))
 
     def sample_one(labels: Any, part: torch.Tensor, *seed_type: str) -> Sampled:

@@ -85,7 +85,7 @@ def check_mapping(mapping: object, *, include: bool) -> None:
 def exclude(
     minibatch: MiniBatch, mapping: Reverses | None, *, include: bool, by_id: bool, known: Collection[Any] = ()
 ) -> MiniBatch:
-    """Do `exclude_seed_edges`; `known` are edge types that may be named, beside those of the mini-batch."""
+    """Do `exclude_seed_edges`; `known` are further edge types that the mapping may name."""
     subgraphs = minibatch.sampled_subgraphs
     if subgraphs is None:
         raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before exclude_seed_edges")
