@@ -48,9 +48,11 @@ def check_known(argument: str, names: Iterable[str], known: Collection[str], kin
     """Raise for a name in an argument that isn't among the known ones of a kind, such as "edge type".
 
     Example:
-        >>> check_known("labels", ["a:t:b"], ["a:to:b"], "edge type")
-        Traceback (most recent call last):
-        UnknownName: labels has 'a:t:b', but the edge types are ['a:to:b']; did you mean 'a:to:b'?
+        >>> try:
+        ...     check_known("labels", ["a:t:b"], ["a:to:b"], "edge type")
+        ... except UnknownName as error:
+        ...     print(error)
+        labels has 'a:t:b', but the edge types are ['a:to:b']; did you mean 'a:to:b'?
     """
     for name in names:
         if name not in known:
