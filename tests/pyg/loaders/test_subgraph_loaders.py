@@ -91,6 +91,7 @@ def test_roots_may_be_a_mask() -> None:
     assert roots == [[node] for node in range(0, 60, 3)]
 
 
+@pytest.mark.filterwarnings("ignore:'y' has 2 rows")
 def test_labels_that_are_not_those_of_nodes_stay() -> None:
     data = homogeneous()
     data.y = torch.tensor([5.0, 6.0])
