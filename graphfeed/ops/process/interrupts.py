@@ -33,8 +33,12 @@ def raise_again(unraisable: Any) -> None:
         REPORT(unraisable)
         return
     with suppress(RuntimeError):  # the interpreter shuts down
-        # In another thread: in this one, the interrupt would be raised right here, and dropped again.
-        _thread.start_new_thread(_thread.interrupt_main, ())
+        # By another thread: if this one did it, the interrupt would be raised right here, and dropped again. The signal
+        # also ends a wait, which `interrupt_main` does not.
+        if hasattr(signal, "pthread_kill"):
+            _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+        else:
+            _thread.start_new_thread(_thread.interrupt_main, ())
 
 
 sys.unraisablehook = raise_again
