@@ -33,12 +33,16 @@ def raise_again(unraisable: Any) -> None:
         REPORT(unraisable)
         return
     with suppress(RuntimeError):  # the interpreter shuts down
-        # By another thread: if this one did it, the interrupt would be raised right here, and dropped again. The signal
-        # also ends a wait, which `interrupt_main` does not.
-        if hasattr(signal, "pthread_kill"):
-            _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
-        else:
-            _thread.start_new_thread(_thread.interrupt_main, ())
+        # By another thread: if this one did it, the interrupt would be raised right here, and dropped again.
+        _thread.start_new_thread(interrupt_soon, (threading.get_ident(),))
+
+
+def interrupt_soon(main: int) -> None:
+    time.sleep(0.01)  # so that it finds the thread at its next work or wait
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)  # which also ends a wait
+    else:
+        _thread.interrupt_main()
 
 
 sys.unraisablehook = raise_again
