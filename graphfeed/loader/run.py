@@ -66,7 +66,11 @@ class RunContext:
         self.cancelled = True
         self.changes.notify_all()
         while self.last_calls:
-            self.last_calls.popleft()()
+            try:
+                last = self.last_calls.popleft()
+            except IndexError:  # another thread has taken it
+                break
+            last()
         for part in list(self.parts):
             part.cancel()
 

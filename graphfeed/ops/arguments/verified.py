@@ -20,8 +20,9 @@ BELOW: dict[int, tuple[int, "weakref.ref[torch.Tensor]"]] = {}
 
 def has_passed(what: Hashable, tensors: Tensors) -> bool:
     """Tell whether these very tensors have passed a check."""
-    found = PASSED.get((what, *map(id, tensors)), [None])
-    return None not in [reference and reference() for reference in found]
+    found = PASSED.get((what, *map(id, tensors)))
+    # An interrupt may have kept a reference from removing the entry.
+    return found is not None and all(reference() is not None for reference in found)
 
 
 def mark_valid(what: Hashable, tensors: Tensors) -> None:
@@ -69,4 +70,5 @@ def mark_below(ids: torch.Tensor, bound: int) -> None:
 
 def are_below(ids: torch.Tensor, bound: int) -> bool:
     """Tell whether ids are noted as ids below a bound, as those that a GPU's sampler made are."""
-    return BELOW.get(id(ids), (bound + 1,))[0] <= bound
+    known = BELOW.get(id(ids))
+    return known is not None and known[0] <= bound and known[1]() is ids

@@ -100,7 +100,12 @@ class NodeMaps:
             if self.used_bytes + 4 * num_nodes > self.limit_bytes:
                 return None
             self.used_bytes += 4 * num_nodes
-        return np.full(num_nodes, -1, dtype=np.int32)
+        try:
+            return np.full(num_nodes, -1, dtype=np.int32)
+        except BaseException:
+            with self.lending.lock:
+                self.used_bytes -= 4 * num_nodes
+            raise
 
     def drop_idle(self) -> None:
         # The caller holds the lock.

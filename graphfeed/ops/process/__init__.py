@@ -7,7 +7,6 @@ from graphfeed.ops.process.forks import ForkLock, after_fork_in_child, renew_in_
 from graphfeed.ops.process.interrupts import (
     Changes,
     as_they_end,
-    in_main_thread,
     in_one_step,
     result_of,
     uninterrupted,
@@ -37,7 +36,6 @@ __all__ = [
     "as_they_end",
     "import_optional",
     "imported_entry_points",
-    "in_main_thread",
     "in_one_step",
     "install_hint",
     "load_entry_point",

@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +11,10 @@ from graphfeed.storage.features.feature import ReadsAhead
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows, bytes_with_slots, count_slots
 from graphfeed.storage.memory.cache_use import Cache
+
+
+class User:
+    """An epoch that has the memory as long as it holds this."""
 
 
 class RowMemory:
@@ -26,7 +31,9 @@ class RowMemory:
     def _begin_unused(self) -> None:
         self._process = os.getpid()
         self._kept: dict[StoreKey, PlannedRows] = {}
-        self._in_use = threading.Lock()
+        self._lending = threading.Lock()
+        self._user: Callable[[], User | None] = lambda: None
+        """Refers to the epoch that has the memory, which is free when that is gone, however it ended."""
         self.late_window = 0
         """The mini-batches of the largest window that was waited for; later windows have at least as many."""
 
@@ -48,7 +55,11 @@ class RowMemory:
         if self._process != process:
             self._begin_unused()  # the lock may be held, and the threads that read are the parent's
         # A loader may be iterated twice at a time: the second iteration makes memory of its own.
-        is_kept = self._in_use.acquire(blocking=False)
+        user = User()
+        with self._lending:
+            is_kept = self._user() is None
+            if is_kept:
+                self._user = weakref.ref(user)
         taken = (self._kept if is_kept else {}) or self._make()
         try:
             yield taken
@@ -62,7 +73,7 @@ class RowMemory:
         finally:
             if is_kept:
                 self._kept = taken
-                self._in_use.release()
+            del user
 
     def has_room(self) -> bool:
         """Tell whether there is memory for a row of each feature, besides the bookkeeping."""
