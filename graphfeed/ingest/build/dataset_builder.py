@@ -129,7 +129,9 @@ class Builder:
         self.attributes = [name for name in ("weight", "time") if has_any(self.edges, name)]
         self.node_time = has_any(self.nodes, "time")
         self.sources: dict[tuple[str, str | None], list[TableSource]] = {
-            (key, type_name): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
+            (key, type_name): find_sources(
+                table.files, spec.folder, header=table.header, pairs=key == "edges", memory=memory
+            )
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
             for type_name, table in tables.items()
         }

@@ -66,7 +66,7 @@ def read_ends(rows: Rows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, 
     names = {"source": table.source, "destination": table.destination}
     for (end, name), (node, described) in zip(names.items(), ends, strict=True):
         column = rows.relation.columns[name, True]
-        if not described["texts"] and column.raw and is_text(column.type):
+        if not described["texts"] and is_text(column.type):
             # If some of the texts are integers, the others are wrong rows.
             ((some,),) = rows.places.engine.rows(f"SELECT bool_or({is_integer(column.sql)}) FROM {rows.relation.sql}")
             if not some:

@@ -12,7 +12,7 @@ from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
 from graphfeed.ingest.build.values import NAN_REASON, NARROW_REASON
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, NoColumn, Relation, load
-from graphfeed.ingest.tables.table import TableSource
+from graphfeed.ingest.tables.table import TableSource, read_archive
 from graphfeed.ops.process import local_path
 from graphfeed.storage.memory import map_npy
 
@@ -75,23 +75,22 @@ def is_reference(name: str) -> bool:
     return name.partition("#")[0].endswith((".npy", ".npz"))
 
 
-def open_references(table: Table, folder: Path) -> dict[str, NDArray[Any]]:
+def open_references(table: Table, folder: Path, memory: int) -> dict[str, NDArray[Any]]:
     names = [name for names in table.features.values() for name in names if is_reference(name)]
-    return {name: open_reference(name, folder) for name in dict.fromkeys(names)}
+    return {name: open_reference(name, folder, memory) for name in dict.fromkeys(names)}
 
 
-def open_reference(reference: str, folder: Path) -> NDArray[Any]:
+def open_reference(reference: str, folder: Path, memory: int) -> NDArray[Any]:
     """Open an array that a feature names: `file.npy`, or `file.npz#name`."""
     path, _, name = local_path("features", reference).partition("#")
     if not (folder / path).is_file():
         raise FileNotFoundError(f"there is no file {folder / path}, which a feature names")
     array: NDArray[Any]
     try:
-        if path.endswith(".npy"):
-            array = map_npy(folder / path)
-        else:
-            with (folder / path).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-                array = arrays[name]
+        file = folder / path
+        array = map_npy(file) if path.endswith(".npy") else read_archive(file, memory, [name])[name]
+    except MemoryError:
+        raise
     except Exception as error:
         raise ValueError(f"{reference} can't be read: {error}; write FILE.npz#NAME for an array of several") from error
     if array.ndim == 0 or array.dtype.kind not in "biuf":

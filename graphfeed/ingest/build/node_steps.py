@@ -29,13 +29,13 @@ def read_nodes(
     relation = (
         load_rows(engine, f"rows_{prefix}", table, sources, problems)
         if sources
-        else rows_of_arrays(table, open_references(table, places.spec.folder))
+        else rows_of_arrays(table, open_references(table, places.spec.folder, engine.memory))
     )
     rows = Rows(places, table, relation, problems, bar)
     own, name = None, table.names if table.id is None else table.id
     if name is not None:
         column = relation.columns[name, True]
-        own = ids(column, is_text(column.type))
+        own = ids(column, are_texts(places, relation, column))
         if table.id is not None:
             rows.checks.insert(0, refuse_doubles(places, relation, column, own.sql))
         rows.checks = [*own.checks, *rows.checks]
@@ -86,7 +86,7 @@ def collect_nodes(
     places: Places, number: int, ends: Sequence[tuple[Relation, Column]], bar: ProgressBar
 ) -> dict[str, Any]:
     """Number the ids that columns of edges name, in ascending order, and return a description of these nodes."""
-    texts = any(is_text(column.type) for _, column in ends)
+    texts = any(are_texts(places, relation, column) for relation, column in ends)
     parts = [f"SELECT DISTINCT {ids(column, texts).sql} AS id FROM {relation.sql}" for relation, column in ends]
     every = f"SELECT DISTINCT id FROM ({' UNION ALL '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
     places.engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS {every}")
@@ -95,6 +95,14 @@ def collect_nodes(
     bar.total = count
     bar.update(count)
     return found | {"count": count, "features": {}, "items": {}, "classes": None, "num_classes": 0, "problems": []}
+
+
+def are_texts(places: Places, relation: Relation, column: Column) -> bool:
+    """Tell whether ids are read as texts, as unsigned integers are if int64 can't hold all of them."""
+    if not arrow().types.is_uint64(column.type):
+        return is_text(column.type)
+    ((found,),) = places.engine.rows(f"SELECT bool_or({column.sql} > {(1 << 63) - 1}) FROM {relation.sql}")
+    return bool(found)
 
 
 def write_ids(places: Places, number: int, name: str) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         table, relation = self.table, self.relation
-        self.given = open_references(table, self.places.spec.folder)
+        self.given = open_references(table, self.places.spec.folder, self.places.engine.memory)
         for names in table.features.values():
             parts = [name if is_reference(name) else self.read_feature(name) for name in names]
             self.features.append(parts)

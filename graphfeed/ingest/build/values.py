@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.settings import MOST_FLOAT32
 from graphfeed.ingest.build.spec import Split
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text, item_type, unit_of
+from graphfeed.ingest.tables.arrow_types import arrow, is_id, is_list, is_number, is_text, item_type, unit_of
 from graphfeed.ingest.tables.relation import Column
 from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type
 from graphfeed.ops.arguments import brief
@@ -77,10 +77,10 @@ def ids(column: Column, texts: bool) -> Values:
     """Return a column of ids: integers or texts."""
     pa, sql, arrow_type = arrow(), column.sql, column.type
     if texts:
-        if not column.raw and not (is_text(arrow_type) or pa.types.is_null(arrow_type)):
+        if not column.raw and not (is_id(arrow_type) or pa.types.is_null(arrow_type)):
             raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but the ids of these nodes are texts")
         return Values(f"{sql}::VARCHAR", [Check(f"{sql} IS NULL", column.name, "but must be an id", "'missing'")])
-    if column.raw:
+    if column.raw or is_text(arrow_type):
         reason = "but an integer id has no zero or + before it, as 7 has none"
         padded = f"regexp_full_match({sql}, '0.+|\\+.*|-0.*')"
         wrong = f"NOT {is_missing(sql)} AND NOT coalesce({is_integer(sql)}, false)"
@@ -92,8 +92,6 @@ def ids(column: Column, texts: bool) -> Values:
                 Check(is_missing(sql), column.name, "but must be an integer id", "'missing'"),
             ],
         )
-    if is_text(arrow_type):
-        raise TypeError(f"{column.table}: {column.name} has texts, but the ids of these nodes are integers")
     if pa.types.is_temporal(arrow_type) or pa.types.is_boolean(arrow_type):
         raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but an id is an integer or a text")
     found = numbers(column, "an integer id", whole=True)

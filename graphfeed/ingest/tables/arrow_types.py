@@ -1,6 +1,7 @@
 """The Arrow types of columns: which ones a table has, and which one holds the values of two."""
 
 from typing import Any
+from uuid import UUID
 
 from graphfeed.ops.process import import_optional, install_hint
 
@@ -19,6 +20,8 @@ def plain_type(arrow_type: Any) -> Any:
         return pa.int64() if arrow_type.scale <= 0 else pa.float64()
     if pa.types.is_string_view(arrow_type):
         return pa.large_string()
+    if is_uuid(arrow_type):
+        return pa.binary(16)
     if pa.types.is_float16(arrow_type):  # which the engine doesn't read from frames
         return pa.float32()
     if is_list(arrow_type):
@@ -31,6 +34,9 @@ def plain_type(arrow_type: Any) -> Any:
 
 def as_plain(values: Any) -> Any:
     pa, wanted = arrow(), plain_type(values.type)
+    if is_uuid(values.type):
+        parts = getattr(values, "storage", values).to_pylist()
+        return pa.array([None if part is None else str(UUID(bytes=part)) for part in parts], pa.large_string())
     if pa.types.is_dictionary(values.type):
         # Polars' categories are views of texts, which pyarrow can't take values from.
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(wanted)).dictionary_decode()
@@ -51,6 +57,8 @@ def wider_type(one: Any, other: Any) -> Any:
     pa = arrow()
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):
         return one if unit_of(one) == unit_of(other) else None
+    if is_text(one) and is_text(other):
+        return one if one == other else pa.string()
     schemas = [pa.schema([("", arrow_type)]) for arrow_type in (one, other)]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
@@ -76,9 +84,21 @@ def item_type(arrow_type: Any) -> Any:
     return arrow_type.value_type if is_list(arrow_type) else arrow_type
 
 
+def is_uuid(arrow_type: Any) -> bool:
+    """Tell whether values have 16 bytes, which are read as the texts of UUIDs."""
+    pa = arrow()
+    return bool(arrow_type == pa.binary(16) or getattr(arrow_type, "extension_name", None) == "arrow.uuid")
+
+
 def is_text(arrow_type: Any) -> bool:
     types = arrow().types
-    return any(test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    return is_uuid(arrow_type) or any(
+        test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view)
+    )
+
+
+def is_id(arrow_type: Any) -> bool:
+    return is_text(arrow_type) or bool(arrow().types.is_integer(arrow_type))
 
 
 def is_number(arrow_type: Any) -> bool:

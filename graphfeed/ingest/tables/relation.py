@@ -8,13 +8,14 @@ from itertools import groupby
 from operator import and_, itemgetter
 from typing import Any, TypeAlias
 
-from graphfeed.ingest.tables.arrow_types import arrow, item_type, wider_type
+from graphfeed.ingest.tables.arrow_types import arrow, is_id, is_text, item_type, wider_type
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.scans import (
     FILE_ROWS,
     json_lines,
     literal,
     parquet,
+    paths,
     plain,
     sql_type,
     text_lines,
@@ -105,7 +106,7 @@ def load(
         sql = f"(SELECT {selected} FROM {scan(sources)})"
         types = common_types(sources[:1], roles)
         firsts = [(file << FILE_ROWS, file) for file in range(len(sources))]
-        files = literal([str(source.source) for source in sources])
+        files = paths([source.source for source in sources])
         query = f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({files})"
     else:
         # What is beside texts becomes texts.
@@ -158,6 +159,8 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict
                 continue
             known, first = types.get(column, (arrow_type, source))
             wider = wider_type(known, arrow_type)
+            if column[1] and is_text(known) != is_text(arrow_type) and all(map(is_id, (known, arrow_type))):
+                wider = arrow().string()  # one id that is a text makes texts of all
             if wider is None:
                 raise TypeError(
                     f"{source.name}: {column[0]} is {arrow_type}, but it is {known} in {first.name}; "
@@ -187,7 +190,7 @@ def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
 
 def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
     """Give files of Parquet with the same columns one schema, that of the first."""
-    names = [str(source.source) for source in sources if source.suffix in PARQUET]
+    names = [source.source for source in sources if source.suffix in PARQUET]
     files = {str(source.source): source for source in sources}
     if not names:
         return
@@ -196,7 +199,7 @@ def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
     with naming(sources):
         columns = f"SELECT file_name, list({fields} ORDER BY column_id)[2:]::VARCHAR AS columns"
         for file, found in engine.rows(
-            f"{columns} FROM parquet_schema({literal(list(dict.fromkeys(names)))}) GROUP BY file_name"
+            f"{columns} FROM parquet_schema({paths(list(dict.fromkeys(names)))}) GROUP BY file_name"
         ):
             files[file].schema = known.setdefault(found, None) or files[file].schema
             known[found] = files[file].schema
@@ -206,7 +209,7 @@ def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
     """Yield tables that one statement reads: files of CSV in a row with the same columns and as many lines of names."""
 
     def key(source: TableSource) -> Any:
-        return (source.suffix, source.head, *source.names) if source.suffix in CSV else id(source)
+        return (source.suffix, source.source.suffix, source.head, *source.names) if source.suffix in CSV else id(source)
 
     return (list(group) for _, group in groupby(sources, key))
 

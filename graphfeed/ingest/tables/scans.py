@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text
+from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, is_uuid
 from graphfeed.ops.process import import_optional, install_hint
 
 MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -45,6 +45,11 @@ def paths(files: Sequence[Path]) -> str:
     return literal([re.sub(r"([*?\[])", r"[\1]", str(path)) for path in files])
 
 
+def compression(file: Path) -> str:
+    # A name with a ? hides its suffix from the engine, as if it were that of an address.
+    return f"compression='{'gzip' if file.suffix == '.gz' else 'none'}'"
+
+
 def numbered(count: int) -> str:
     return ", ".join(f"c{number}" for number in range(count))
 
@@ -60,14 +65,15 @@ def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 
     return (
         f"read_csv({paths(files)}, auto_detect=false, columns={{{names}}}, header=false, skip={skip}, "
         f"delim={literal(delimiter)}, quote={quote}, escape={quote}, nullstr='', max_line_size={LINE_BYTES}, "
-        f"hive_partitioning=false, null_padding=false, "
+        f"hive_partitioning=false, null_padding=false, {compression(files[0])}, "
         f"strict_mode={str(quoted).lower()}, store_rejects={str(quoted).lower()})"
     )
 
 
 def csv_schema(file: Path, delimiter: str, skip: int) -> Any:
     """Return the columns of a file of texts, with the types that its first rows seem to have."""
-    lines = f"read_csv({paths([file])}, delim={literal(delimiter)}, header=false, skip={skip}, hive_partitioning=false)"
+    settings = f"delim={literal(delimiter)}, header=false, skip={skip}, hive_partitioning=false, {compression(file)}"
+    lines = f"read_csv({paths([file])}, {settings})"
     with duckdb().connect(config=SAFE) as connection:
         return connection.sql(f"SELECT * FROM {lines} LIMIT 0").to_arrow_table().schema
 
@@ -76,7 +82,7 @@ def json_lines(file: Path, columns: int = 0) -> str:
     alias = f" AS t({numbered(columns)})" if columns else ""
     return (
         f"read_json({paths([file])}, format='newline_delimited', records='true', sample_size=-1, "
-        f"hive_partitioning=false){alias}"
+        f"hive_partitioning=false, {compression(file)}){alias}"
     )
 
 
@@ -123,6 +129,8 @@ def plain(column: str, arrow_type: Any) -> str:
     types = arrow().types
     if types.is_null(arrow_type):
         return "NULL::VARCHAR"
+    if is_uuid(arrow_type):
+        return f"hex({column}::BLOB)::UUID::VARCHAR"
     if types.is_duration(arrow_type) or not types.is_temporal(arrow_type):
         return f"{column}::{sql_type(arrow_type)}"
     if types.is_date(arrow_type):

@@ -60,6 +60,8 @@ class TableSource:
         # The source is a path or a frame. With pairs, an array of shape (2, N) has one row per column, as edge lists.
         self.found: dict[tuple[str, bool], Any] = {}
         """The types of columns of texts, as their values show them."""
+        self.memory: int | None = None
+        """How many bytes an archive of arrays may have when it is decompressed."""
         self.connection: Any = None
         """To the engine, once there is one: a new one for each file would take longer than a small file."""
         self.stream: Any = None
@@ -185,9 +187,7 @@ class TableSource:
                 raise ValueError(f"it must have one or two dimensions, but has shape {array.shape}")
             columns = array[:, None] if array.ndim == 1 else array
             return {str(number): columns[:, number] for number in range(columns.shape[1])}
-        # Opened here, because NumPy leaves the file of a damaged archive open.
-        with open(self.source, "rb", opener=regular_file) as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_archive(self.source, self.memory)
         lengths = {name: len(array) if array.ndim else None for name, array in arrays.items()}
         if not arrays or len(set(lengths.values())) > 1 or None in lengths.values():
             raise ValueError(f"its arrays must have one row count, but have {brief(lengths)}")
@@ -200,7 +200,7 @@ def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) 
     # Libraries that read such files raise almost anything; the engine's errors are ValueErrors, or not about a file.
     try:
         yield
-    except (FileNotFoundError, ImportError):
+    except (FileNotFoundError, ImportError, MemoryError):
         raise
     except wrong as error:
         text = str(error).strip()
@@ -275,6 +275,8 @@ def slices(arrays: Mapping[str, NDArray[Any]]) -> Batches:
 
 def as_arrow(array: NDArray[Any]) -> Any:
     pa = arrow()
+    if array.dtype.kind == "T":  # of NumPy's texts of any length
+        return pa.array(array.astype(object), pa.large_string(), from_pandas=True)
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if native.ndim == 1:
         # NumPy makes floats of a list without values.
@@ -289,7 +291,24 @@ def as_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> Any:
     return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(values))
 
 
-def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: bool) -> list[TableSource]:
+def read_archive(path: Path, memory: int | None, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Return arrays of a `.npz` file, by default all, unless they take more memory than is given."""
+    # Opened here, because NumPy leaves the file of a damaged archive open.
+    with open(path, "rb", opener=regular_file) as opened, np.load(opened, allow_pickle=False) as file:
+        names = file.files if names is None else names
+        sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
+        size = sum(sizes.get(name, 0) for name in names)
+        if memory is not None and size > memory:
+            raise MemoryError(
+                f"{path} has arrays of {size} bytes, but memory is {memory}; give more, or save `.npy` files, which "
+                "are mapped"
+            )
+        return {name: file[name] for name in names}
+
+
+def find_sources(
+    files: Sequence[Any], folder: Path, *, header: bool, pairs: bool, memory: int | None = None
+) -> list[TableSource]:
     """Return the tables of an entry; the files of a pattern or of a folder are in the order of `natural_order`."""
     sources, folder = [], folder.absolute()
     for number, part in enumerate(files):
@@ -299,6 +318,8 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
         for one in find_files(local_path("files", part), folder):
             keys = dict(name.split("=", 1) for name in Path(one).parts[:-1] if "=" in name)
             sources.append(TableSource(folder / one, str(folder / one), header, pairs, keys))
+    for source in sources:
+        source.memory = memory
     for key in {key for source in sources for key in source.keys}:
         kind = key_type([source.keys[key] for source in sources if key in source.keys])
         for source in sources:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.records import MOST_RECORD_BYTES, PLACES, ExampleLayout
@@ -202,6 +203,32 @@ def features_of(record: bytes, names: Container[str] | None = None) -> Iterator[
                 # Numbers may be packed: one content then has several.
                 values = [value for _, content in lists for value in parts(content, 1)]
                 yield name, {LIST_KINDS[number] for number, _ in lists}, values
+
+
+def count_features(data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many features the `tf.train.Example` of each record has, or -1 of those with other fields."""
+    counts = np.zeros_like(at)
+    usual, at = skip_head(data, at, ends, whole=True)
+    while (unread := usual & (at < ends)).any():
+        is_field, after = skip_head(data, at, ends, whole=False)
+        usual &= is_field | ~unread
+        at, counts = np.where(unread, after, at), counts + unread
+    return np.where(usual & (at == ends), counts, -1)
+
+
+def skip_head(
+    data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray[np.int64], whole: bool
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Return whether a message is the first field at some places, and where it begins (`whole`) or ends."""
+    last = len(data) - 1
+    usual, size, more = data[np.minimum(at, last)] == 1 << 3 | 2, np.zeros_like(at), np.ones_like(at, dtype=bool)
+    for place in range(5):
+        at = at + more
+        byte = data[np.minimum(at, last)]
+        size += np.where(more, (byte & 0x7F).astype(np.int64) << 7 * place, 0)
+        more &= byte >= 0x80
+    after = at + 1 + size
+    return usual & ~more & (after == ends if whole else after <= ends), at + 1 if whole else after
 
 
 def describe_list(name: str, kind: str, values: list[bytes]) -> tuple[int, int]:

@@ -4,9 +4,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from graphfeed.ingest.tfrecord.example_schema import ExampleSchema
+from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, count_features, features_of
 from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ops.arguments import brief, checked
@@ -35,8 +37,8 @@ def read_tfrecords(
     Args:
         files: A path, or several.
         features: Names of the features to read, or a dict from name to `FixedLenFeature` (TensorFlow's too). The
-            default is all features of the first record. A spec gives the shape and the dtype, which are those of the
-            first record otherwise; it may have a value for records without the feature.
+            default is all features of the first record; other records may not have more. A spec gives the shape and the
+            dtype, which are those of the first record otherwise; it may have a value for records without the feature.
         verify: Hold the checksums of each record against its bytes. This takes a tenth of the time.
 
     Returns:
@@ -98,6 +100,8 @@ def read_stream(stream: RecordStream, schema: ExampleSchema, keep: Callable[[Bat
     for starts, sizes in scan_stream(stream, schema, verify):
         if schema.columns is None:
             settle(schema, stream, int(starts[0]), int(sizes[0]))
+        if schema.names is None:
+            refuse_others(schema, stream, starts.numpy(), sizes.numpy())
         keep(parse(schema, stream, starts, sizes))  # the batch is of use until this returns
 
 
@@ -129,6 +133,27 @@ def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -
         schema.settle(stream.buffer[start : start + size].tobytes())
     except ValueError as error:
         raise stream.error(str(error)) from error
+
+
+def refuse_others(
+    schema: ExampleSchema, stream: RecordStream, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> None:
+    """Raise if a record has a feature that the first one lacks."""
+    counts = count_features(stream.buffer, starts, starts + sizes)
+    for row in np.flatnonzero(counts != len(schema.columns or {})).tolist():
+        start, size = int(starts[row]), int(sizes[row])
+        try:
+            names = [name for name, *_ in features_of(stream.buffer[start : start + size].tobytes())]
+        except ValueError:
+            return  # which the kernel names
+        other = next((name for name in names if name not in (schema.columns or {})), None)
+        if other is not None:
+            stream.record += row
+            raise stream.error(
+                f"feature {other!r} is not in the first record; give features, with a `default_value` for records "
+                "without one",
+                stream.offset + start,
+            )
 
 
 def parse(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor) -> Batch:

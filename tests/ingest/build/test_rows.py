@@ -188,9 +188,9 @@ def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.M
     opened: list[str] = []
     read = inputs.open_reference
 
-    def record(reference: str, folder: Path) -> Any:
+    def record(reference: str, *given: Any) -> Any:
         opened.append(reference)
-        return read(reference, folder)
+        return read(reference, *given)
 
     monkeypatch.setattr(inputs, "open_reference", record)
     dataset = build(tmp_path, {"y": [0, 0]}, {"y": [1, 1]}, features={"f": ["y", "a.npz#x"]})

@@ -88,7 +88,7 @@ def test_what_is_missing_is_left_out_or_filled_in() -> None:
         assert features(column, "skip").flatten().tolist() == [1], column
     assert features(pa.nulls(2), missing=9).flatten().tolist() == [9, 9]
     assert features(pa.array([1, 2], pa.int8()), missing=1000).tolist() == [[1], [2]]  # where none is missing
-    assert features(pa.array([True, None]), missing=7).tolist() == [[1], [1]]
+    assert features(pa.array([True, None]), missing=1).tolist() == [[1], [1]]
     found = features(pa.array([[1, None], [3, 4]]), missing=7)
     assert (found.dtype, found.tolist()) == (torch.int64, [[1, 7], [3, 4]])
     for kind in (pa.list_(pa.float32()), pa.list_(pa.int64(), 2), pa.large_list(pa.float64())):
@@ -129,7 +129,9 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: features(pa.array([None], pa.list_(pa.int8())), missing=7), ValueError, "no row has a vector in a"),
         (lambda: features(seconds), TypeError, r"a has timestamp\[s\], but a feature has numbers"),
         (lambda: ids([1, 2], ["x"]), TypeError, "s has .*, but the ids of these nodes are integers"),
-        (lambda: ids(["1", "2"], [1]), TypeError, "s has int64, but the ids of these nodes are texts"),
+        (lambda: ids(["1", "2"], [1.5]), TypeError, "s has double, but the ids of these nodes are texts"),
+        (lambda: ids([1, 2], ["1", "x"]), ValueError, "row 1: s is 'x', but must be an integer id"),
+        (lambda: ids([1, 2], large), ValueError, "row 1: s is 18446744073709551615, which is more than int64"),
         (lambda: ids(["x", "y"], [None, "x"]), ValueError, "row 0: s is 'missing', but must be an id"),
     ]  # fmt: skip
     check_refused(refused)

@@ -48,6 +48,22 @@ def test_some_features_are_read_in_the_order_that_they_are_asked_for(tmp_path: P
     assert_same(read_tfrecords(file, ["w", "id"]), {"w": COLUMNS["w"], "id": COLUMNS["id"]})
 
 
+@pytest.mark.parametrize("place", [1, 5, 299])
+def test_a_feature_that_the_first_record_lacks_is_an_error_unless_it_is_asked_for(tmp_path: Path, place: int) -> None:
+    rows: list[tfrecords.Example] = [{"id": [k], "long": [k] * 200} for k in range(300)]
+    file = tfrecords.write(tmp_path / "file", rows)
+    assert len(read_tfrecords(file)["long"]) == 300
+    rows[place] = {"id": [1], "late": [1.0], "long": [1] * 200}
+    file = tfrecords.write(tmp_path / "file", rows)
+    with pytest.raises(
+        ValueError, match=rf"file: record {place}, at byte \d+: feature 'late' is not in the first record"
+    ):
+        read_tfrecords(file)
+    found = read_tfrecords(file, {"id": FixedLenFeature([], "int64"), "late": FixedLenFeature([], "float32", 0.0)})
+    assert found["late"].nonzero().tolist() == [[place]]
+    assert list(read_tfrecords(file, ["id"])) == ["id"]
+
+
 def test_specs_say_shapes_dtypes_and_values_for_records_without_a_feature(tmp_path: Path) -> None:
     file = tfrecords.write(tmp_path / "file", [{"id": [1, 2]}, *ROWS[:1]])
     found = read_tfrecords(
