@@ -98,7 +98,7 @@ def collect_nodes(
 
 
 def are_texts(places: Places, relation: Relation, column: Column) -> bool:
-    """Tell whether ids are read as texts, as unsigned integers are if int64 can't hold all of them."""
+    """Return whether ids are read as strings: those of strings, and of unsigned integers beyond int64."""
     if not arrow().types.is_uint64(column.type):
         return is_text(column.type)
     ((found,),) = places.engine.rows(f"SELECT bool_or({column.sql} > {(1 << 63) - 1}) FROM {relation.sql}")

@@ -85,7 +85,7 @@ class Rows:
     given: dict[str, NDArray[Any]] = field(init=False)
     """The arrays that features name."""
     narrowed: list[str] = field(default_factory=list)
-    """Those of them that become float32, because floats stand beside them."""
+    """The arrays that become float32 because the feature has floats too."""
     features: list[list[Values | str]] = field(default_factory=list)
     """What each feature consists of: columns, and names of arrays."""
     label: Values | None = None

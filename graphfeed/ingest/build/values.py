@@ -136,7 +136,7 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
 
 
 def beyond_float32(column: Column, values: Values, joined: bool = False) -> list[Check]:
-    """Return the rules that float32 can hold numbers; integers must stay as they are where floats stand beside them."""
+    """Return the rules that float32 can hold numbers, and hold integers exactly if the feature has floats too."""
     value = "e" if values.length is not None else f"({values.sql})"
     number = f"{value}::DOUBLE"
     # A text such as 1e400 is read as an infinite number, but is not written as one, nor as nan.

@@ -53,7 +53,7 @@ class SerializedTFRecordInfo:
         return isinstance(self.entity_key, str)
 
     def find_files(self) -> list[Path]:
-        """Return the files, sorted by the numbers and texts of their paths: part 2 before part 10.
+        """Return the files, in natural order: `part-2` before `part-10`.
 
         Raises:
             FileNotFoundError: The folder is not there, or no file matches.

@@ -80,12 +80,12 @@ def unit_of(arrow_type: Any) -> str | None:
 
 
 def item_type(arrow_type: Any) -> Any:
-    """Return the type of the values of lists, and other types as they are."""
+    """Return the type of the values of lists, and other types unchanged."""
     return arrow_type.value_type if is_list(arrow_type) else arrow_type
 
 
 def is_uuid(arrow_type: Any) -> bool:
-    """Tell whether values have 16 bytes, which are read as the texts of UUIDs."""
+    """Return whether values have 16 bytes, which are read as UUIDs in the form of strings."""
     pa = arrow()
     return bool(arrow_type == pa.binary(16) or getattr(arrow_type, "extension_name", None) == "arrow.uuid")
 

@@ -160,7 +160,7 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict
             known, first = types.get(column, (arrow_type, source))
             wider = wider_type(known, arrow_type)
             if column[1] and is_text(known) != is_text(arrow_type) and all(map(is_id, (known, arrow_type))):
-                wider = arrow().string()  # one id that is a text makes texts of all
+                wider = arrow().string()  # integer ids become strings next to strings
             if wider is None:
                 raise TypeError(
                     f"{source.name}: {column[0]} is {arrow_type}, but it is {known} in {first.name}; "

@@ -59,7 +59,7 @@ def parquet(files: Sequence[Path], columns: int) -> str:
 
 
 def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 0, quoted: bool = True) -> str:
-    """Return what reads lines, all of which are rows but for the first ones that are skipped."""
+    """Return the SQL that reads the lines of files as rows, without the first `skip` lines of each."""
     names = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(columns))
     quote = "'\"'" if quoted else "''"
     return (

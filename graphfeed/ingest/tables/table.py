@@ -134,7 +134,7 @@ class TableSource:
 
     @cached_property
     def first_line(self) -> tuple[int, list[str]]:
-        """The first line of a file of texts that has values, and how many empty ones there are before it."""
+        """The first line with values, and the number of empty lines before it."""
         with open_text(self.source, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             if self.suffix in EDGE_LISTS:
                 lines = (line for line in map(str.strip, file) if not line.startswith(COMMENTS))
@@ -275,7 +275,7 @@ def slices(arrays: Mapping[str, NDArray[Any]]) -> Batches:
 
 def as_arrow(array: NDArray[Any]) -> Any:
     pa = arrow()
-    if array.dtype.kind == "T":  # of NumPy's texts of any length
+    if array.dtype.kind == "T":  # NumPy's `StringDType`
         return pa.array(array.astype(object), pa.large_string(), from_pandas=True)
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if native.ndim == 1:
@@ -335,7 +335,7 @@ def find_files(text: str, folder: Path) -> list[str]:
         found = glob.glob(text, root_dir=folder, recursive=True)
     paths = {path for path in found if (folder / path).is_file()}
     for path in found:
-        # Beside such folders, a pattern finds those that are only on the way to files.
+        # A pattern such as `**` finds other folders as well, which only lead to files.
         if (folder / path).is_dir() and (path == text or path.lower().endswith(PARQUET)):
             # Names that begin with _ are notes of Spark and others, or files that are not finished.
             inside = glob.glob("**", root_dir=folder / path, recursive=True)

@@ -1,4 +1,4 @@
-"""Counts the rows of files of texts without the engine, to compare with what the engine read."""
+"""Counts the rows of text files without the engine, for a comparison with the rows that the engine read."""
 
 import csv
 import gzip
@@ -75,7 +75,7 @@ def recount_rows(file: Path, delimiter: str | None, empty_lines: bool) -> int:
 
 
 def csv_reader(lines: Iterable[str], delimiter: str | None) -> Any:
-    """Return a reader of rows; without a delimiter, of lines as they are."""
+    """Return a reader of rows; without a delimiter, of unchanged lines."""
     csv.field_size_limit(LINE_BYTES)
     if delimiter is None:
         return csv.reader(lines, delimiter="\x01", quoting=csv.QUOTE_NONE)
