@@ -186,7 +186,7 @@ def test_what_nodes_can_not_be_is_refused(tmp_path: Path) -> None:
     x = {"x": "x.npy"}
     missing = r"row 1: x is .*; the key `missing:` of the table gives a number"
     refused: list[Refusal] = [
-        (lambda: NodeTable(count=3, names="name"), ValueError, "id, names, time and split are columns, but there are"),
+        (lambda: NodeTable(count=3, names="name"), ValueError, "id, names, label, time and split are columns, but"),
         (lambda: NodeTable("a.csv", id="id", names="name"), ValueError,
          "names are for nodes that edges name by row; le"),
         (lambda: values(1.0, None), ValueError, missing),
