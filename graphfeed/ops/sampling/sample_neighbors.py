@@ -26,14 +26,13 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
     Without replacement these are `min(fanout, eligible)` distinct edges. Every such set is equally likely; with weights
     the edges are drawn one after the other in proportion to them. With replacement there are `fanout` edges if any is
     eligible. Fan-out -1 takes each eligible edge once. An edge is eligible unless its weight is 0. The draws depend on
-    the key and the node's id alone, and on its tree if there are trees. A seed costs one random read and, with weights,
-    up to log2(degree) per pick.
+    the key, the node's id and its tree alone. A seed costs one random read and, with weights, up to log2(degree) per
+    pick.
 
     In time, an edge is eligible if its time lies in the open interval from `time - window` to `time` of its seed, and
-    its second time does too. An edge with the time `ALWAYS` and a second time is in the window if that one is. The
-    draws depend on the node's time as well. A column costs a binary search more; with a second time and a window, the
-    edges in between are read as well. The method "latest" takes the edges of the highest times instead of random ones;
-    among equal times, those that come last in the graph.
+    its second time does too, which alone decides on the window if its time is `ALWAYS`. The draws depend on the node's
+    time as well. A column costs a binary search more; with a second time and a window, the edges in between are read as
+    well. The method "latest" takes the edges of the highest times; among equal times, those that come last in the graph.
 
     By LABOR, each neighbour t has one variate r(t), the hash of the key and its id, for all columns and times. A column
     takes the `fanout` edges with the smallest r(t), or r(t) over weight; ties go to the first edge. So every subset of
