@@ -32,7 +32,7 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
     In time, an edge is eligible if its time lies in the open interval from `time - window` to `time` of its seed, and
     its second time does too, which alone decides on the window if its time is `ALWAYS`. The draws depend on the node's
     time as well. A column costs a binary search more; with a second time and a window, the edges in between are read as
-    well. The method "latest" takes the edges of the highest times; among equal times, those that come last in the graph.
+    well. The method "latest" takes the edges of the highest times; among equal times, those that come last.
 
     By LABOR, each neighbour t has one variate r(t), the hash of the key and its id, for all columns and times. A column
     takes the `fanout` edges with the smallest r(t), or r(t) over weight; ties go to the first edge. So every subset of

@@ -55,9 +55,10 @@ class Rows:
         """Begin with the seeds, and their times in time; `draws` has those of each hop, the seeds' own first."""
         self.num_nodes, self.request, self.draws = num_nodes, request, draws
         self.ids, self.times = match_types("seeds", seeds, num_nodes), times
-        # The tree of each row, by the number of its seed.
-        complete = {**with_all_types(self.ids, to_type_dict(num_nodes)), **self.ids}
-        self.trees: Tensors = number_seeds(complete) if request.disjoint else {}
+        self.trees: Tensors = {}
+        """The tree of each row, by the number of its seed."""
+        if request.disjoint:
+            self.trees = number_seeds({**with_all_types(self.ids, to_type_dict(num_nodes)), **self.ids})
         self.windows = None if times is None else query_of(request).pre_time_window
         self.known: dict[NodeType, int] = {}
         """How many rows the hops have sampled; empty in front of the first."""
