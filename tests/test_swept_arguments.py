@@ -9,6 +9,7 @@ import re
 import resource
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -22,7 +23,7 @@ from graphfeed import ops
 from tests.forked import in_child
 from tests.ops import calls
 from tests.ops.attack import attack_all
-from tests.public_calls import NOT_CALLED, Call, every_call, feature, graph, items, write_files
+from tests.public_calls import IDS, NOT_CALLED, Call, every_call, feature, graph, items, write_files
 from tests.refusals import MOST_LETTERS, check_refused
 from tests.scripts import REPOSITORY, run
 
@@ -35,11 +36,11 @@ CALLED = {
     "dst_nodes": "seeds", "edge_index": "edge_id", "edge_timestamp_attr_name": "attributes?", "edges": "pairs",
     "ids": "index", "key": "keys", "neg_sampling": "mode", "neighbor_sampler": "sampler", "node_idx": "input_nodes",
     "node_timestamp_attr_name": "attributes?", "nodes": "seeds", "num_neighbors": "fanouts", "old_datapipe": "old",
-    "pre_time_window": "windows|seeds_pre_time_window", "prob_name": "attributes?", "probs_name": "attributes?",
+    "pre_time_window": "windows|seeds_pre_time_window", "seeds_pre_time_window": "windows|pre_time_window", "prob_name": "attributes?", "probs_name": "attributes?",
     "rows": "torch_feature", "seeds": "seed", "tensor": "edge_attributes|node_attributes", "unique_dst_nodes": "seeds",
 }  # fmt: skip
 """How errors call what the graph's users call so, too."""
-NO_FLAGS: list[Any] = ["no", "", -1, 2, 0.0, None, [], {}, torch.tensor([True]), object()]
+NO_FLAGS: list[Any] = [None, "no", "", -1, 2, 0.0, [], {}, torch.tensor([True]), object()]
 
 
 def odd_values() -> list[Any]:
@@ -58,10 +59,14 @@ def odd_values() -> list[Any]:
 
 
 def swept(call: Call) -> Iterator[inspect.Parameter]:
-    """Return the parameters that a value can be given for."""
-    for parameter in inspect.signature(call.function).parameters.values():
+    """Return the parameters that a value can be given for, and those that the call gives besides."""
+    parameters = inspect.signature(call.function).parameters
+    for parameter in parameters.values():
         if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             yield parameter
+    for name, value in call.arguments.items():
+        if name not in parameters:
+            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=type(value))
 
 
 def refusal(call: Call, name: str, value: Any) -> Exception | None:
@@ -164,12 +169,47 @@ def test_a_flag_is_true_or_false(tmp_path: Path) -> None:
     for place, make in every_call(tmp_path).items():
         call = make()
         for parameter in swept(call):
-            if parameter.annotation is bool:
-                for value in NO_FLAGS:
+            if parameter.annotation in (bool, bool | None):
+                for value in NO_FLAGS[parameter.annotation is not bool :]:
                     error = refusal(call, parameter.name, value)
                     if not isinstance(error, TypeError) or parameter.name not in str(error):
                         wrong.append(f"{place}({parameter.name}={value!r}): {error!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_no_number_flag_or_list_is_refused_by_its_name() -> None:
+    made = every_call(Path())
+    table: list[tuple[str, dict[str, Any], str]] = [
+        ("DataLoader", {"observer": {}}, "^observer must be an object with the methods of Observer, but is {}"),
+        ("DataLoader", {"patience": np.ones(2)}, "^patience must be a number, but is array"),
+        ("DataLoader", {"num_workers": True}, "^num_workers must be a whole number or 'auto', but is True"),
+        ("DataLoader", {"overlap_graph_fetch": "no"}, "^overlap_graph_fetch must be True or False, but is 'no'"),
+        ("DataLoader", {"tls_root_certs": "text"}, "^tls_root_certs must be bytes, but is 'text'"),
+        ("DataLoader", {"servers": np.array([1])}, "^servers must be a list of addresses"),
+        ("MiniBatch.to", {"device": "a:b"}, "^device must be a device, such as 'cpu' .*, but is 'a:b'"),
+        ("CSCFormatBase", {"indices": torch.tensor(1)}, r"^indices must be .*, but is tensor\(1\)"),
+        ("NeighborSampler", {"fanouts": gf.ItemSet(3)}, "^fanouts must hold one number per hop, .*, but is a ItemSet"),
+        ("from_coo", {"num_nodes": np.bool_(True)}, "^num_nodes must be a whole number or a dict, but is np.True_"),
+        ("replace", {"new": None}, "^new must be a stage, but is None"),
+        ("loaders", {"task": gf.OnDiskTask({}, gf.ItemSet(IDS), None, None), "negative_ratio": 2},
+         "^negative_ratio is for items that are edges, but task has items that are nodes; leave it out"),
+        ("loaders", {"task": gf.OnDiskTask({}, gf.ItemSet(IDS), None, None), "reverse_etypes": {}},
+         "^reverse_etypes is for items that are edges, but task has items that are nodes; leave it out"),
+    ]  # fmt: skip
+    check_refused((partial(refused, made[place](), given), KINDS, words) for place, given, words in table)
+
+
+def refused(call: Call, given: dict[str, Any]) -> Any:
+    return call.function(**call.arguments | given)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    for two in (np.int64(2), torch.tensor(2)):
+        number: Any = two
+        with gf.DataLoader(
+            gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=number), num_workers=number
+        ) as loader:
+            assert [minibatch.seeds.tolist() for minibatch in loader] == [[0, 1], [2, 3]]
 
 
 def test_names_that_are_nearly_right_are_told_the_right_one() -> None:

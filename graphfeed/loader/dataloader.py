@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cached_property
@@ -16,13 +16,11 @@ from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.options import (
     EvenItems,
     RemoteServers,
-    as_pipeline,
     check_options,
     check_reading,
     choose_seed,
     usual_workers,
     with_known_options,
-    without_auto,
 )
 from graphfeed.loader.plan import RULES, Rule, make_plan
 from graphfeed.loader.profile import Profile
@@ -36,7 +34,7 @@ from graphfeed.loader.progress import (
 )
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget
 from graphfeed.loader.runner import Runner, Workers
-from graphfeed.ops.arguments import check_count, check_flags, checked
+from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in", "_even_items")
@@ -144,14 +142,11 @@ class DataLoader(Generic[Batch]):
         profile: bool = False,
         progress: bool = False,
         rules: Sequence[Rule] = RULES,
-        servers: Sequence[str] = (),
+        servers: Iterable[str] = (),
         token: str | None = None,
         tls_root_certs: bytes | None = None,
         patience: float = 60.0,
     ) -> None:
-        datapipe = as_pipeline(datapipe)
-        check_flags(persistent_workers=persistent_workers, profile=profile, progress=progress)
-        num_workers = without_auto(num_workers)
         servers = check_options(num_workers, worker, executor, servers, prefetch_factor, timeout)
         if num_workers is None:
             num_workers = usual_workers(datapipe, worker, executor, servers)

@@ -3,10 +3,9 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import wraps
-from inspect import signature
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
@@ -19,7 +18,7 @@ from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
 from graphfeed.loader.rules import sampled_on_device
 from graphfeed.ops import draw_unkeyed
-from graphfeed.ops.arguments import brief, check_count, check_names, check_position, check_seconds, parse_bytes
+from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, checked, parse_bytes
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.datasets import identify
 
@@ -27,24 +26,31 @@ FORMER_OPTIONS = ("num_gpu_cached_edges", "gpu_cache_threshold")
 """What GraphBolt 2.1 gave to its loader."""
 CHECKED = count()
 """Numbers the loaders whose items are compared with those of another rank."""
+MOST_IN_FLIGHT = 1 << 31
+"""The most workers, and the most mini-batches in flight for each."""
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def with_known_options(init: Init) -> Init:
-    """Let the `__init__` of the loader say what is meant where it is given an option that it doesn't have."""
-    known = tuple(signature(init).parameters)
+    """Make the `__init__` of the loader check its arguments, and say what to do about options of former releases."""
+    make = checked(init)
 
     @wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+    def make_known(self: Any, *args: Any, **kwargs: Any) -> None:
         for name in FORMER_OPTIONS:
             if name in kwargs:
                 raise TypeError(
                     f"DataLoader() has no argument {name!r}; leave it out: a cache of edges cost more than it saved"
                 )
-        check_names("DataLoader", known, kwargs)
-        init(self, *args, **kwargs)
+        # A pipe of torch's becomes a stage first.
+        for place, (name, convert) in enumerate({"datapipe": as_pipeline, "num_workers": without_auto}.items()):
+            if place < len(args):
+                args = (*args[:place], convert(args[place]), *args[place + 1 :])
+            elif name in kwargs:
+                kwargs[name] = convert(kwargs[name])
+        make(self, *args, **kwargs)
 
-    return cast("Init", checked)
+    return cast("Init", make_known)
 
 
 class RemoteServers(NamedTuple):
@@ -85,7 +91,7 @@ def without_auto(num_workers: Any) -> int | None:
         "num_workers='auto' is deprecated and means None; print what loader.profile() measures to see how many workers "
         "are best",
         DeprecationWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
     return None
 
@@ -94,30 +100,28 @@ def check_options(
     num_workers: int | None,
     worker: str,
     executor: Executor | None,
-    servers: Sequence[str],
+    servers: Iterable[str],
     prefetch_factor: int,
     timeout: float,
 ) -> tuple[str, ...]:
     """Raise if an option is out of range, or if two contradict each other; return the servers, each once."""
     if num_workers is not None:
-        check_count("num_workers", num_workers, 0)
+        check_count("num_workers", num_workers, 0, MOST_IN_FLIGHT)
     if worker not in ("thread", "process"):
         raise ValueError(f"worker must be 'thread' or 'process', but is {brief(worker)}")
     if executor is not None and worker != "thread":
         raise ValueError(f"worker={brief(worker)} and an executor were given; leave one of them out")
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have submit(), as concurrent.futures.Executor, but is {brief(executor)}")
     if executor is not None and num_workers == 0:
         raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
-    check_count("prefetch_factor", prefetch_factor, 1)
+    check_count("prefetch_factor", prefetch_factor, 1, MOST_IN_FLIGHT)
     check_seconds("timeout", timeout)
-    given: Any = servers
-    if isinstance(given, str) or not hasattr(given, "__iter__") or not all(isinstance(own, str) for own in given):
+    if isinstance(servers, str) or not all(isinstance(own, str) for own in servers):
         raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
+    servers = tuple(dict.fromkeys(servers))
     if servers and (executor is not None or worker != "thread" or num_workers == 0):
         other = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
         raise ValueError(f"servers take the place of workers, but {other} came along; leave one of them out")
-    return tuple(dict.fromkeys(servers))
+    return servers
 
 
 def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, servers: Sequence[str]) -> int:

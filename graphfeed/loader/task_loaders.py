@@ -19,7 +19,7 @@ def loaders(
     fanouts: Sequence[Any],
     batch_size: int,
     features: FeatureStore | None = None,
-    negative_ratio: int = 1,
+    negative_ratio: int | None = None,
     reverse_etypes: Mapping[str, str | None] | None = None,
     **options: Any,
 ) -> tuple[DataLoader | Any, DataLoader | Any, DataLoader | Any]:
@@ -38,14 +38,14 @@ def loaders(
         fanouts: As for `NeighborSampler`, the hop at the seeds last.
         batch_size: The number of items in a mini-batch.
         features: A store, such as `dataset.feature`, all of whose features of nodes and edges are fetched.
-        negative_ratio: How many negatives each edge without a label gets.
+        negative_ratio: How many negatives each edge without a label gets; None stands for 1.
         reverse_etypes: The reverse of each edge type that is asked about, whose edges back are left out too; None for
             a type without one.
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
 
     Raises:
-        ValueError: Items have times, which this would not heed; some are nodes and others edges; or a type of theirs is
-            not in `reverse_etypes`.
+        ValueError: Items have times, which this would not heed; some are nodes and others edges; a type of theirs is
+            not in `reverse_etypes`; or `negative_ratio` or `reverse_etypes` is given for items that are nodes.
         KeyError: A type in `reverse_etypes` that neither the graph nor the items have.
 
     Example:
@@ -72,7 +72,7 @@ def sample_items(
     graph: SamplingGraph,
     fanouts: Sequence[Any],
     batch_size: int,
-    negative_ratio: int,
+    negative_ratio: int | None,
     reverse_etypes: Mapping[str, str | None] | None,
     items: ItemSet | HeteroItemSet,
     shuffle: bool,
@@ -88,6 +88,9 @@ def sample_items(
     sets = {None: items} if isinstance(items, ItemSet) else items.by_type
     of_edges = [kind for kind, own in sets.items() if has_edges(own, names)]
     if not of_edges:
+        for name, given in (("negative_ratio", negative_ratio), ("reverse_etypes", reverse_etypes)):
+            if given is not None:
+                raise ValueError(f"{name} is for items that are edges, but task has items that are nodes; leave it out")
         return pipe.sample_neighbor(graph, fanouts)
     of_nodes = [kind for kind, own in sets.items() if len(own) and kind not in of_edges]
     if of_nodes:
@@ -96,7 +99,7 @@ def sample_items(
             "task for the ones and another task for the others"
         )
     if "labels" not in names:
-        pipe = pipe.sample_uniform_negative(graph, negative_ratio)
+        pipe = pipe.sample_uniform_negative(graph, 1 if negative_ratio is None else negative_ratio)
     both_ways = reverse_etypes is not None or isinstance(items, ItemSet)
     return pipe.sample_neighbor(graph, fanouts).exclude_seed_edges(both_ways, reverse_etypes)
 

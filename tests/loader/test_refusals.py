@@ -40,7 +40,7 @@ OPTIONS: list[Refusal] = [
     (with_options(servers=["a:1"], patience=-1.0), ValueError, "patience must be more than 0 seconds, but is -1"),
     (with_options(window=-1), ValueError, "window must be 0 or more, but is -1"),
     (with_options(memory_limit="much"), ValueError, "memory_limit must be a number of bytes"),
-    (with_options(executor=3), TypeError, "executor must have submit"),
+    (with_options(executor=3), TypeError, "executor must be an executor with submit"),
     (with_options(executor=POOL, num_workers=0), ValueError, "leave one of them out"),
     (with_options(prefetch_factor=0), ValueError, "prefetch_factor must be 1 or more, but is 0"),
     (with_options(timeout=0), ValueError, "timeout must be more than 0 seconds, but is 0"),
@@ -95,7 +95,7 @@ def whole_numbers() -> Iterator[Refusal]:
         ("3", "is '3'"),
         (3.0, "is 3.0"),
         (np.float64(3), r"is np.float64\(3.0\)"),
-        (torch.Generator(), r"is a torch.Generator; give its initial_seed\(\)"),
+        (torch.Generator(), r"is a (torch.)?Generator; give its initial_seed\(\)"),
         (torch.tensor([1, 2]), r"is tensor\(\[1, 2\]\)"),
         ([3], r"is \[3\]"),
     ]

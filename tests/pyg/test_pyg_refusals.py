@@ -78,8 +78,8 @@ OF_DATA: list[Refusal] = [
     (lambda: nodes(data(x=torch.eye(60).to_sparse())), TypeError, "'x' is sparse .torch.sparse_coo., but"),
     (lambda: nodes(data(edge_index=None, adj_t=0)), ValueError, "data has 'adj_t', but edges are read from edge_index"),
     (lambda: nodes(data(weight=EACH.clone().requires_grad_())), ValueError, "'weight' .*requires a gradient"),
-    (lambda: nodes(data(), weight_attr="w"), ValueError, "data has no attribute 'w'; it has"),
-    (lambda: nodes(typed(), "user", weight_attr="w"), ValueError, "no type of data has the attribute 'w'"),
+    (lambda: nodes(data(), weight_attr="w"), ValueError, "weight_attr is 'w', but data has no such attribute; it has"),
+    (lambda: nodes(typed(), "user", weight_attr="w"), ValueError, "weight_attr is 'w', but no type of data has such"),
     (lambda: nodes(data(), time_attr="name"), ValueError, "time_attr is 'name', but neither"),
     (lambda: timed(typed(KIND, time=torch.arange(120)), "user"), ValueError, "there for nodes and for edges"),
     (lambda: timed(data(edge_time=EACH), time_attr="edge_time"), TypeError, "'edge_time' must be torch.int64"),
@@ -198,7 +198,7 @@ OF_NODES: list[Refusal] = [
     (lambda: timed(data(), time_attr="edge_time"), ValueError, "have no 'edge_time' of their own; give input_time"),
     (lambda: timed(typed(KNOWS, t=torch.arange(90)), "user", time_attr="t"), ValueError, "have no 't' of their own"),
     (lambda: around_items(), ValueError, "the seeds have no 'time' of their own; give time"),
-    (lambda: nodes(data(), sampler=[70]), IndexError, "out of range"),
+    (lambda: nodes(data(), sampler=[70]), IndexError, "^sampler must lie in 0 .. 59, but holds 70"),
     (lambda: Former(PAIRS, sizes=[2]), TypeError, r"use NeighborLoader\(data, num_neighbors=...\)"),
     (lambda: Former(edge_index=PAIRS, num_neighbors=[2]), TypeError, "use NeighborLoader"),
 ]
@@ -321,7 +321,7 @@ def unsampled() -> Any:
 STRICT = pyg.NegativeSampling("triplet", strict=True)
 Links: Any = pyg.LinkLoader
 OF_SAMPLERS: list[Refusal] = [
-    (lambda: pyg.NodeLoader(typed(), object(), "user"), TypeError, "BaseSampler with sample_from_nodes"),
+    (lambda: pyg.NodeLoader(typed(), object(), "user"), TypeError, "node_sampler must be a sampler with sample_from_n"),
     (lambda: pyg.NodeLoader(data(), backward(data()), custom_cls=dict), ValueError, "custom_cls must be None"),
     (lambda: Links(data(), object()), TypeError, "sample_from_edges"),
     (lambda: Links(data(), Drawn(), custom_cls=dict), ValueError, "custom_cls must be None"),

@@ -129,4 +129,6 @@ def replace(pipe: "Datapipe", old: "Datapipe", new: "Datapipe") -> "Datapipe":
     """
     if not any(stage is old for stage in traverse(pipe)):
         raise ValueError(f"old: {type(old).__name__} is no stage of this pipeline; find() returns those that are")
+    if not isinstance(new, Rewritable):
+        raise TypeError(f"new must be a stage, but is {brief(new)}")
     return pipe.rewrite(lambda stage: new if stage is old else stage)

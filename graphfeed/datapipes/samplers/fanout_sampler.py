@@ -10,7 +10,7 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estima
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
 from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.arguments import as_tensor, brief, holds_whole, is_list
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, SamplingRequest, by_type_name
 
@@ -22,7 +22,7 @@ Fanouts: TypeAlias = Sequence[Fanout] | Mapping[str, Sequence[int]] | Mapping[tu
 
 def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.Tensor]:
     hops: Any = list(by_hop(fanouts)) if isinstance(fanouts, Mapping) else fanouts
-    if isinstance(hops, str) or not hasattr(hops, "__len__") or len(hops) == 0:
+    if not is_list(hops) or len(hops) == 0:
         raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(fanouts)}")
     return [parse_fanout(f"fanouts[{hop}]", given, graph) for hop, given in enumerate(hops)]
 
@@ -30,7 +30,7 @@ def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.T
 def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
     """Return one dict by edge type for each hop, from a dict with the numbers of all hops."""
     for edge_type, numbers in fanouts.items():
-        if isinstance(numbers, str) or not hasattr(numbers, "__len__"):
+        if not is_list(numbers):
             raise TypeError(
                 f"fanouts[{brief(edge_type)}] must hold one number per hop, as in [10, 10], but is {brief(numbers)}"
             )
@@ -43,7 +43,7 @@ def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
 
 def parse_fanout(name: str, given: Any, graph: SamplingGraph | None) -> torch.Tensor:
     fanout = as_tensor(name, in_order(name, given, graph) if isinstance(given, Mapping) else given).reshape(-1)
-    if fanout.is_floating_point() or fanout.is_complex() or fanout.dtype == torch.bool:
+    if not holds_whole(fanout):
         raise TypeError(f"{name} must be whole numbers, but is {brief(given)}")
     if fanout.numel() and int(fanout.min()) < -1:
         raise ValueError(f"{name} must be -1 (all neighbours) or more, but is {brief(given)}")

@@ -23,8 +23,8 @@ from graphfeed.ops.arguments.checks import (
     mark_copied_below,
     parse_bytes,
 )
-from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked
-from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, is_read_only
+from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked, is_list
+from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, holds_whole, is_read_only
 from graphfeed.ops.arguments.texts import UnknownName, brief, check_known, nearest
 from graphfeed.ops.arguments.verified import (
     Tensors,
@@ -42,6 +42,7 @@ __all__ = [
     "ID_DTYPES", "LARGEST", "MOST_VALUES", "NOTHING", "Tensors", "UnknownName", "are_below", "as_ids", "as_tensor",
     "bounds", "brief", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags", "check_ids",
     "check_ids_of_each", "check_known", "check_length", "check_names", "check_once", "check_position", "check_seconds",
-    "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "has_passed", "is_read_only",
+    "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "has_passed", "holds_whole", "is_list",
+    "is_read_only",
     "mark_below", "mark_copied_below", "mark_copies_valid", "mark_valid", "nearest", "parse_bytes", "passed_among",
 ]  # fmt: skip

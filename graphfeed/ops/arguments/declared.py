@@ -4,12 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, wraps
 from inspect import signature
+from multiprocessing.context import BaseContext
 from numbers import Real
 from operator import index
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ class Rule(NamedTuple):
     takes: Callable[[Any], bool]
     words: str
     plain: frozenset[type] = frozenset()
-    """Types of which all values are taken, without a call: most arguments are of these."""
+    """Types whose values are right without a call, except tensors of no dimension: most arguments are of these."""
 
 
 def is_flag(value: Any) -> bool:
@@ -33,8 +34,15 @@ def is_flag(value: Any) -> bool:
     return isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1))
 
 
+def is_truth(value: Any) -> bool:
+    """Return whether a value is True or False, or an array or a tensor of them, which Python takes for numbers, too."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")).removeprefix("torch.") == "bool"
+
+
 def is_whole(value: Any) -> bool:
-    """Tell whether a value is a whole number."""
+    """Return whether a value is a whole number; True and False are more likely mistakes."""
+    if is_truth(value):
+        return False
     try:
         index(value)
     except TypeError:
@@ -43,14 +51,20 @@ def is_whole(value: Any) -> bool:
 
 
 def is_list(value: Any) -> bool:
-    """Tell whether a value has parts by number, and is no text."""
-    has_parts = hasattr(value, "__len__") and hasattr(value, "__getitem__") and getattr(value, "ndim", 1) > 0
-    return has_parts and not isinstance(value, (str, bytes, Mapping))
+    """Return whether a value is a list, a tuple or an array of at least one dimension, rather than text or items."""
+    if isinstance(value, Sequence):
+        return not isinstance(value, (str, bytes, bytearray))
+    return hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0 and hasattr(value, "__len__")
+
+
+def is_like(protocol: type, value: Any) -> bool:
+    """Return whether a value has all methods of a protocol."""
+    return all(hasattr(value, name) for name in vars(protocol) if not name.startswith("_"))
 
 
 def is_array(value: Any) -> bool:
-    """Tell whether a tensor can be made of a value."""
-    return hasattr(value, "__array__") or isinstance(value, (list, tuple, range))
+    """Return whether a value is an array of at least one dimension, or a list that may become one."""
+    return isinstance(value, (list, tuple, range)) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0)
 
 
 def is_path(value: Any) -> bool:
@@ -59,8 +73,11 @@ def is_path(value: Any) -> bool:
 
 
 def is_device(value: Any) -> bool:
-    """Tell whether torch may know a value as a device."""
-    return isinstance(value, (str, torch.device)) or type(value) is int
+    """Return whether torch knows a value as a device, or it is "pinned", which stands for page-locked memory."""
+    try:
+        return value == "pinned" or bool(torch.device(value))
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 ARRAY = "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length"
@@ -68,18 +85,21 @@ RULES: dict[Any, Rule] = {
     NoneType: Rule(lambda value: value is None, "", frozenset([NoneType])),
     bool: Rule(is_flag, "True or False", frozenset([bool])),
     int: Rule(is_whole, "a whole number"),
-    float: Rule(lambda value: isinstance(value, Real), "a number"),
+    float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
+    bytes: Rule(lambda value: isinstance(value, bytes), "bytes", frozenset([bytes])),
     type: Rule(lambda value: isinstance(value, type), "a class"),
     PathLike: Rule(is_path, "a path"),
     torch.Tensor: Rule(is_array, ARRAY, frozenset([torch.Tensor])),
     torch.dtype: Rule(lambda value: isinstance(value, torch.dtype), "a torch.dtype"),
-    torch.device: Rule(is_device, "a device"),
-    Executor: Rule(lambda value: hasattr(value, "submit"), "an executor"),
+    torch.device: Rule(is_device, "a device, such as 'cpu' or 'cuda:1'", frozenset([torch.device])),
+    torch.Generator: Rule(lambda value: isinstance(value, torch.Generator), "a torch.Generator"),
+    BaseContext: Rule(lambda value: isinstance(value, BaseContext), "a context of multiprocessing"),
+    Executor: Rule(lambda value: hasattr(value, "submit"), "an executor with submit()"),
     Callable: Rule(callable, "a function"),
     Mapping: Rule(lambda value: isinstance(value, Mapping), "a dict"),
     Sequence: Rule(is_list, "a list", frozenset([list, tuple])),
-    Iterable: Rule(lambda value: hasattr(value, "__iter__"), "a list"),
+    Iterable: Rule(lambda value: hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0, "a list"),
 }
 ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tuple: Sequence}
 
@@ -88,12 +108,14 @@ ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tu
 def rule_of(declared: Any) -> Rule | None:
     """Return what a declared type takes; None: whatever there is, or what can't be told from it."""
     origin = get_origin(declared) or declared
-    if origin in (Literal, Annotated):
-        first: Any = get_args(declared)[0]
-        kind: Any = first if origin is Annotated else type(first)
-        return rule_of(kind)
+    if origin is Annotated:
+        return rule_of(get_args(declared)[0])
+    if origin is Literal:  # which of them it must be, errors say that may suggest others
+        kind = RULES[type(get_args(declared)[0])]
+        return kind._replace(words=" or ".join(map(repr, get_args(declared))))
     if origin in (Union, UnionType):
-        rules = [rule_of(kind) for kind in get_args(declared)]
+        kinds = get_args(declared)
+        rules = [rule_of(kind) for kind in kinds if kind is not str or torch.device not in kinds]
         found = [rule for rule in rules if rule is not None]
         if len(found) < len(rules):
             return None
@@ -104,21 +126,27 @@ def rule_of(declared: Any) -> Rule | None:
         size = len(get_args(declared))
         return Rule(lambda value: is_list(value) and len(value) == size, f"a tuple of {size}")
     origin = ALIKE.get(origin, origin)
+    if origin is Sequence and get_args(declared)[:1] == (str,):
+        texts = RULES[str].takes
+        return Rule(lambda value: is_list(value) and all(map(texts, value)), "a list of strings")
     if origin in RULES:
         return RULES[origin]
-    if not str(getattr(origin, "__module__", "")).startswith("graphfeed") or getattr(origin, "_is_protocol", False):
+    if not str(getattr(origin, "__module__", "")).startswith("graphfeed"):
         return None  # what others make may be another class of the same use
+    if Protocol in origin.__bases__:
+        return Rule(lambda value: is_like(origin, value), f"an object with the methods of {origin.__name__}")
     return Rule(lambda value: isinstance(value, origin), f"a {origin.__name__}", frozenset([origin]))
 
 
 def check_declared(name: str, rule: Rule | None, value: Any) -> None:
     """Raise a TypeError unless a value is what its rule takes, or a ValueError if it is a number of over 64 bits."""
-    if rule is None or type(value) in rule.plain:
+    if rule is None or (type(value) in rule.plain and (type(value) is not torch.Tensor or value.dim())):
         return
     if not rule.takes(value):
-        raise TypeError(f"{name} must be {rule.words or None}, but is {brief(value)}")
+        advice = "; give its initial_seed()" if isinstance(value, torch.Generator) else ""
+        raise TypeError(f"{name} must be {rule.words or None}, but is {brief(value)}{advice}")
     if type(value) is int and not -(2**63) <= value < 2**64:
-        raise ValueError(f"{name} must have 64 bits at most, but is {brief(value)}")
+        raise ValueError(f"{name} must lie in -2**63 .. 2**64 - 1, but is {brief(value)}")
 
 
 def check_flags(**values: object) -> None:
@@ -148,7 +176,9 @@ def checked(made: Made) -> Made:
     @wraps(made)
     def check(*args: Any, **kwargs: Any) -> Any:
         for (name, rule), value in zip(in_order, args, strict=False):
-            if rule is not None and type(value) not in rule.plain:
+            if rule is not None and (
+                type(value) not in rule.plain or (type(value) is torch.Tensor and not value.dim())
+            ):
                 check_declared(name, rule, value)
         for name, value in kwargs.items():
             check_declared(name, rules.get(name), value)
@@ -174,7 +204,13 @@ def rules_of(kind: type) -> dict[str, Rule | None]:
 
 
 def check_fields(made: Any) -> None:
-    """Raise a TypeError or a ValueError that names a field which holds something else than it is declared to hold."""
+    """Raise a TypeError or a ValueError that names a field which holds something else than it is declared to hold.
+
+    A field that is declared as a number and holds a tensor or a NumPy scalar becomes a number of Python's.
+    """
     kind: Any = type(made)
     for name, rule in rules_of(kind).items():
-        check_declared(name, rule, getattr(made, name))
+        value = getattr(made, name)
+        check_declared(name, rule, value)
+        if isinstance(value, (torch.Tensor, np.generic)):
+            made.__dict__[name] = value.item()

@@ -1,5 +1,8 @@
 """Arrays and lists that become tensors."""
 
+from array import array
+from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -47,8 +50,10 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
             values = np.asanyarray(values)
         elif isinstance(values, (list, tuple)) and not values:
             return torch.empty(0, dtype=torch.int64, device="cpu")
-        else:
+        elif isinstance(values, (Sequence, Number, array)):
             return torch.as_tensor(values, device="cpu")
+        else:
+            raise no_tensor(name, values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise no_tensor(name, values) from error
     return from_array(name, values)
@@ -76,6 +81,11 @@ def as_ids(name: str, values: Any) -> torch.Tensor:
             "no negative id became one of uint64"
         )
     return ids
+
+
+def holds_whole(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor holds whole numbers, rather than real or complex ones or truth values."""
+    return tensor.dtype in ID_DTYPES or tensor.dtype in OTHER_INTEGERS
 
 
 def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:

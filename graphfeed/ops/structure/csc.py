@@ -291,6 +291,8 @@ def expand_indptr(
     check_dtype(dtype)
     check_starts(indptr)
     columns = indptr.numel() - 1
+    if out is not None:
+        check_tensors(out=out)
     size = size_of(indptr, output_size)
     if node_ids is None:
         assert dtype is not None

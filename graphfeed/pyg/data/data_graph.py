@@ -59,10 +59,8 @@ def read_graph(
     node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}
     edge_values = {} if edge_time is None else {edge_time: times_of(edge_time, edges, lengths)}
     if weight_attr is not None:
-        weights = {
-            edge_type: column(f"weight_attr {weight_attr!r}", values)
-            for edge_type, values in values_of(weight_attr, edges).items()
-        }
+        called = f"weight_attr {weight_attr!r}"
+        weights = {of_type: column(called, values) for of_type, values in values_of(weight_attr, edges).items()}
         is_mask = all(values.dtype == torch.bool for values in weights.values())
         floats = {
             edge_type: values if is_mask or values.is_floating_point() else values.double()
@@ -167,7 +165,10 @@ def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) ->
 def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
     # Of several types, some may lack it; without types, it must be there.
     if None in tables and name not in tables[None]:
-        raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, tables[None].keys()))}")
+        raise ValueError(
+            f"weight_attr is {brief(name)}, but data has no such attribute; it has "
+            f"{brief(sorted(map(str, tables[None].keys())))}"
+        )
     return {of_type: table[name] for of_type, table in tables.items() if name in table}
 
 
@@ -192,7 +193,7 @@ def fill_missing(
 ) -> dict[Any, torch.Tensor]:
     """Return an attribute of all types; those without it have the value that changes nothing."""
     if not known:
-        raise ValueError(f"no type of data has the attribute {name!r}")
+        raise ValueError(f"weight_attr is {brief(name)}, but no type of data has such an attribute")
     # A graph has one tensor for all types, so they are of one dtype.
     dtype = next(iter(known.values())).dtype
     return {

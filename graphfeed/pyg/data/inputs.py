@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.datapipes import check_amount
-from graphfeed.ops.arguments import as_tensor, brief, checked
+from graphfeed.ops.arguments import as_tensor, brief, checked, holds_whole
 from graphfeed.ops.sampling import as_times
 from graphfeed.pyg.data.data_graph import edges_of
 from graphfeed.pyg.data.store_data import EdgeType, end_types, plain_index
@@ -162,7 +162,7 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
             raise ValueError(f"{name} is a mask of shape {tuple(nodes.shape)}, but there are {num_nodes} nodes")
         nodes = nodes.nonzero().squeeze(1)
         ids = nodes if ids is None else ids
-    if nodes.dim() != 1 or nodes.is_floating_point():
+    if nodes.dim() != 1 or not holds_whole(nodes):
         raise ValueError(f"{name} must be ids, shape (N,), or a mask, but is {brief(given.nodes)}")
     nodes = nodes.to(torch.int64)
     if len(nodes) == 0:
@@ -203,7 +203,7 @@ def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, A
 
 def as_windows(window: Any, count: int) -> torch.Tensor:
     windows = as_tensor("time_window", window).cpu()
-    if windows.is_floating_point() or windows.dtype == torch.bool:
+    if not holds_whole(windows):
         raise TypeError(f"time_window must be whole numbers, as the times are, but is {brief(window)}")
     windows = windows.to(torch.int64).expand(count) if windows.dim() == 0 else windows.to(torch.int64)
     if windows.numel() and int(windows.min()) < 0:
@@ -309,7 +309,7 @@ def check_by_type(argument: str, values: Any, index: Mapping[Any, Any]) -> None:
 
 
 def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:
-    if pairs.is_floating_point() or pairs.dtype == torch.bool:
+    if not holds_whole(pairs):
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):
         count = data.count_nodes(end_types(edge_type)[row])

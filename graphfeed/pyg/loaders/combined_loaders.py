@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform, length
 from graphfeed.datapipes.pipeline import find
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, InitWorker, PyGLoader, TorchOptions
 from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -63,6 +63,7 @@ class ZipLoader(PyGLoader):
         ValueError: There are no loaders.
     """
 
+    @checked
     def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:
         loaders = list(loaders)
         for loader in loaders:

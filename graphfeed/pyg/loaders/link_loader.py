@@ -10,7 +10,7 @@ from graphfeed.pyg import samplers
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputEdges, NegativeSampling, read_input_edges
 from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
-from graphfeed.pyg.stages.sample_with import SampleWith
+from graphfeed.pyg.stages.sample_with import SampleWith, check_sampler
 from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusions
 
 
@@ -58,11 +58,18 @@ class LinkLoader(PyGLoader):
         input_id: torch.Tensor | Mapping[Any, torch.Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
+        check_sampler(link_sampler, of_edges=True)
         more = ExtraOptions.take(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
-        if neg_sampling_ratio:
-            neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
-        negatives = NegativeSampling.cast(neg_sampling)
+        name, neg_sampling = (
+            ("neg_sampling_ratio", ("binary", neg_sampling_ratio))
+            if neg_sampling_ratio
+            else ("neg_sampling", neg_sampling)
+        )
+        try:
+            negatives = NegativeSampling.cast(neg_sampling)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from error
         given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id, more.time_window)
         edges = read_input_edges(data, given, negatives)
         pipe = options.source(edges.items)

@@ -11,7 +11,7 @@ from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
-from graphfeed.pyg.stages.sample_with import SampleWith
+from graphfeed.pyg.stages.sample_with import SampleWith, check_sampler
 
 
 class NodeLoader(PyGLoader):
@@ -53,6 +53,7 @@ class NodeLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
+        check_sampler(node_sampler)
         more = ExtraOptions.take(kwargs, node_sampler, "time_window", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         is_own = hasattr(node_sampler, "append_to")

@@ -3,21 +3,23 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import current_process, parent_process
-from typing import Any, ClassVar
+from multiprocessing import current_process, get_all_start_methods, parent_process
+from multiprocessing.context import BaseContext
+from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
 import torch
 from torch.utils.data import WeightedRandomSampler
 
 from graphfeed.datapipes import Datapipe, ItemSampler, Transform
-from graphfeed.datapipes.pipeline import Placement, find
+from graphfeed.datapipes.pipeline import Observer, Placement, find
 from graphfeed.loader import DataLoader, make_plan
 from graphfeed.loader.stages import Pin
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg
@@ -51,6 +53,7 @@ LOCAL = threading.local()
 NUMBERS = itertools.count()
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class TorchOptions:
     """What to do with the arguments of torch's `DataLoader`; what that does not have either is a TypeError."""
@@ -65,7 +68,7 @@ class TorchOptions:
     sampler with a generator of its own needs the state that this had before that epoch; another order is refused."""
     batch_sampler: Iterable[Sequence[int]] | None = None
     """The same, but gives the positions of each mini-batch."""
-    num_workers: int = 0
+    num_workers: int | Literal["auto"] | None = 0
     """The number of workers: threads, or processes with `worker="process"`. The mini-batches are the same."""
     collate_fn: Any = None
     """Has no effect, as in PyG."""
@@ -79,7 +82,7 @@ class TorchOptions:
     """How many seconds a worker may take for a mini-batch; 0 stands for 600, as nothing waits for ever here."""
     worker_init_fn: Callable[[int], Any] | None = None
     """Is called with the number of a worker, in each worker, before its first mini-batch. It need not seed anything."""
-    multiprocessing_context: Any = None
+    multiprocessing_context: str | BaseContext | None = None
     """Whatever it is, workers are processes if it is given. How they start, the loader decides."""
     generator: torch.Generator | None = None
     """The seed of all randomness is drawn from it, when the loader is made, unless `seed` is given."""
@@ -95,8 +98,8 @@ class TorchOptions:
     """The seed of all randomness; None draws one from `generator`, or else from torch's default generator."""
     worker: str | None = field(default=None, kw_only=True)
     """"thread" or "process"; see `graphfeed.DataLoader`, as for the rest."""
-    executor: Any = field(default=None, kw_only=True)
-    observer: Any = field(default=None, kw_only=True)
+    executor: Executor | None = field(default=None, kw_only=True)
+    observer: Observer | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.sampler is not None and self.shuffle:
@@ -105,6 +108,11 @@ class TorchOptions:
             raise ValueError(
                 "batch_sampler says which seeds a mini-batch has, so batch_size, shuffle, sampler and drop_last can't "
                 "be given with it; leave them out"
+            )
+        methods = get_all_start_methods()
+        if isinstance(self.multiprocessing_context, str) and self.multiprocessing_context not in methods:
+            raise ValueError(
+                f"multiprocessing_context must be one of {methods}, but is {brief(self.multiprocessing_context)}"
             )
         if self.batch_size is None:
             raise ValueError("batch_size must be a number, but is None; give 1 for one seed in each mini-batch")
@@ -183,6 +191,7 @@ def weights_of(sampler: Any) -> tuple[str, ...]:
     return () if name is None else (name,)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class ExtraOptions:
     """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""

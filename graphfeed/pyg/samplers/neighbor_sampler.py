@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
@@ -24,7 +25,7 @@ def refuse_former_arguments(init: Init) -> Init:
     """Let an `__init__` name `NeighborLoader` where it is called as PyG's former loader, `NeighborSampler`, was."""
 
     @wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
         given = args[0] if args else kwargs.get("edge_index")
         if isinstance(given, torch.Tensor) or "sizes" in kwargs:
             raise TypeError(
@@ -33,7 +34,7 @@ def refuse_former_arguments(init: Init) -> Init:
             )
         init(self, *args, **kwargs)
 
-    return cast("Init", checked)
+    return cast("Init", make)
 
 
 class StageSampler(BaseSampler):  # type: ignore[misc]
@@ -87,6 +88,7 @@ class NeighborSampler(StageSampler):
     """
 
     @refuse_former_arguments
+    @checked
     def __init__(
         self,
         data: Any,
@@ -111,6 +113,7 @@ class NeighborSampler(StageSampler):
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
         self.graph, self.untimed = found.graph, found.untimed
+        self.append_to(IterableSource([]))  # refuses wrong arguments now
 
     @property
     def time_attr(self) -> str | None:  # type: ignore[override]
@@ -156,6 +159,7 @@ class HGTSampler(StageSampler):
         ValueError: `data` has no types, or a node type has no numbers, or a number is negative.
     """
 
+    @checked
     def __init__(
         self,
         data: Any,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from graphfeed.datapipes import Datapipe
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, is_list
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.store_data import EdgeType
@@ -48,7 +48,7 @@ class Neighborhoods:
 
     def __post_init__(self) -> None:
         name = getattr(self.subgraph_type, "value", self.subgraph_type)  # PyG's is an enumeration
-        if name not in SUBGRAPH_TYPES:
+        if not isinstance(name, str) or name not in SUBGRAPH_TYPES:
             raise ValueError(f"subgraph_type must be one of {SUBGRAPH_TYPES}, but is {brief(self.subgraph_type)}")
         object.__setattr__(self, "subgraph_type", name)
         if self.temporal_strategy not in STRATEGIES:
@@ -88,7 +88,7 @@ class Neighborhoods:
     def given(self) -> Any:
         """The numbers as PyG's `NumNeighbors`."""
         kind, given = import_pyg("torch_geometric.sampler", "num_neighbors").NumNeighbors, self.num_neighbors
-        if not isinstance(given, (kind, Mapping)) and not hasattr(given, "__iter__"):
+        if not isinstance(given, (kind, Mapping)) and not is_list(given):
             raise TypeError(f"num_neighbors must be a list with one number per hop, or a dict, but is {brief(given)}")
         try:
             return given if isinstance(given, kind) else kind(given if isinstance(given, Mapping) else list(given))

@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes import Datapipe, ItemSampler, minibatcher_default
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, measure, seeded_globals, torch_shard
 from graphfeed.ops import fold
-from graphfeed.ops.arguments import check_count
+from graphfeed.ops.arguments import as_tensor, brief, check_count, check_ids, holds_whole
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 ORDER = 0x4F52444552
@@ -93,14 +93,15 @@ class OrderedItemSampler(Datapipe):
         with seeded_globals(fold(seed, epoch, ORDER)):
             read = list(self.order)
         if self.size is None:
-            parts = [torch.as_tensor(part, dtype=torch.int64, device="cpu") for part in read]
+            parts = [as_positions("batch_sampler", part) for part in read]
             positions = torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device="cpu")
             ends = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu").cumsum(0)
         else:
-            positions = torch.as_tensor(read, dtype=torch.int64, device="cpu")
+            positions = as_positions("sampler", read)
             kept = len(positions) - len(positions) % self.size if self.drop_last else len(positions)
             # The last mini-batch may have fewer.
             ends = torch.arange(self.size, kept + self.size, self.size, device="cpu").clamp(max=kept)
+        check_ids("sampler" if self.size else "batch_sampler", positions, len(self.item_set), IndexError)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), ends])
         return self.changed(seed=seed, epoch=epoch, start=start, positions=positions, bounds=bounds)
 
@@ -124,3 +125,11 @@ class OrderedItemSampler(Datapipe):
         if self.size is None:
             return None
         return measure(self.minibatch_of(torch.arange(min(self.size, len(self.item_set)), device="cpu"), 0))
+
+
+def as_positions(name: str, given: Any) -> torch.Tensor:
+    """Return what one of torch's samplers gives as positions, or raise if these are no whole numbers."""
+    positions = as_tensor(name, given).cpu()
+    if positions.dim() != 1 or not holds_whole(positions):
+        raise TypeError(f"{name} must give positions of seeds, which are whole numbers, but gives {brief(given)}")
+    return positions.to(torch.int64)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from graphfeed.datapipes import MiniBatch, Transform
+from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, as_sampled, only_type
@@ -29,12 +30,7 @@ class SampleWith(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        method = "sample_from_edges" if self.of_edges else "sample_from_nodes"
-        if not hasattr(self.sampler, method):
-            raise TypeError(
-                f"the sampler must be a torch_geometric.sampler.BaseSampler with {method}, "
-                f"but is a {type(self.sampler).__name__}"
-            )
+        check_sampler(self.sampler, self.of_edges)
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         ids, seeds, labels, times = (only_type(getattr(minibatch, name, None)) for name in MEMBERS)
@@ -54,6 +50,16 @@ class SampleWith(Transform):
         permutation = getattr(self.sampler, "edge_permutation", None)
         result.output.edge = permuted(result.output.edge, permutation)
         return result
+
+
+def check_sampler(sampler: Any, of_edges: bool = False) -> None:
+    """Raise unless a loader can call a sampler for seeds that are nodes, or edges."""
+    method = "sample_from_edges" if of_edges else "sample_from_nodes"
+    if not hasattr(sampler, method):
+        name = "link_sampler" if of_edges else "node_sampler"
+        raise TypeError(
+            f"{name} must be a sampler with {method}, as torch_geometric.sampler.BaseSampler, but is {brief(sampler)}"
+        )
 
 
 MEMBERS = ("input_id", "seeds", "labels", "timestamp")

@@ -3,7 +3,6 @@
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -131,12 +130,17 @@ class ItemSet(Shareable):
         self._names = as_names(names)
         if not members:
             raise ValueError("items is an empty tuple; give a tensor, or a tuple of at least one tensor")
+        if self._names is not None and len(self._names) != len(members):
+            raise ValueError(
+                f"Number of items ({len(members)}) and names ({len(self._names)}) don't match; "
+                "name each member of items once"
+            )
         # A single member without a name stands for seeds.
         own = self._names or (SEEDS[0] if len(members) == 1 else None,) * len(members)
         self._items: tuple[Any, ...] = tuple(
             # A mask of nodes becomes the ids of those that it selects.
             member.nonzero().squeeze(1) if name in SEEDS and is_mask(member) else member
-            for member, name in zip_longest(members, own)
+            for member, name in zip(members, own, strict=True)
         )
         lengths = [count_rows(member) for member in self._items]
         if len(set(lengths)) > 1:
@@ -147,11 +151,6 @@ class ItemSet(Shareable):
         if lengths[0] < 0:
             raise ValueError(f"items must be 0 or more, but is {lengths[0]}")
         self._length = lengths[0]
-        if self._names is not None and len(self._names) != len(self._items):
-            raise ValueError(
-                f"Number of items ({len(self._items)}) and names ({len(self._names)}) don't match; "
-                "name each member of items once"
-            )
 
     @property
     def names(self) -> tuple[str | None, ...] | None:

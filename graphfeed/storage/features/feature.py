@@ -352,6 +352,7 @@ class TorchBasedFeature(Shareable, Feature):
         self._tensor, self._read_only = locked, self._read_only and locked is self._tensor
         return self
 
+    @checked
     def to(self, device: torch.device | str) -> Self:
         """Return a feature with the tensor on a device; "pinned" stands for page-locked CPU memory."""
         pins = str(device) == "pinned" and self._tensor.is_cpu

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -266,16 +266,17 @@ def rows_within(max_size_in_bytes: int, row_bytes: int) -> int:
 
 
 @checked
-def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
+def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: Any) -> int:
     """Return how many items fit into a number of bytes, rounded up.
 
     Example:
         >>> bytes_to_number_of_items(9, torch.zeros(2))
         2
     """
+    check_tensors(single_item=single_item)
     if cache_capacity_in_bytes < 0:
         raise ValueError(f"cache_capacity_in_bytes must be 0 or more, but is {cache_capacity_in_bytes}")
-    return -(-cache_capacity_in_bytes // max(1, single_item.nbytes))
+    return -(-cache_capacity_in_bytes // max(1, int(single_item.nbytes)))
 
 
 def first_positions(looked_up: LookedUp) -> torch.Tensor:

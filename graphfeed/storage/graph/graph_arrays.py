@@ -308,6 +308,7 @@ class GraphArrays(Shareable):
             self.__dict__[name] = after
             self._cached = {made: entry for made, entry in self._cached.items() if gone.isdisjoint(map(id, entry[0]))}
 
+    @checked
     def to(self, device: torch.device | str) -> Self:
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""
         if str(device) != "cpu":

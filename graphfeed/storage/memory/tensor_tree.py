@@ -108,7 +108,7 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
     there; everything else stays where it is. On their way to pinned memory or a GPU, tensors of less than 256 KiB go
     through one block, where they stay side by side.
     """
-    pinned = str(device) == "pinned"
+    pinned, non_blocking = str(device) == "pinned", bool(non_blocking)  # torch takes no 0 or 1
     small: dict[int, torch.Tensor] = {}
     if pinned or is_gpu(device):
         small = {id(leaf): leaf for leaf in each_leaf(tree) if goes_with_others(leaf)}

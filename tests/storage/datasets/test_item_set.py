@@ -146,6 +146,7 @@ def test_what_cannot_be_a_set_is_refused_when_it_is_made() -> None:
         (lambda: make(()), ValueError, r"items is an empty tuple; give a tensor"),
         (lambda: make((IDS, LABELS[:4])), ValueError, r"Size mismatch between items: the members have \[5, 4\] rows"),
         (lambda: make(-1), ValueError, r"items must be 0 or more, but is -1"),
+        (lambda: make(IDS, names=("seeds", "labels")), ValueError, r"items \(1\) and names \(2\) don't match"),
         (lambda: make((IDS, LABELS), names="seeds"), ValueError, r"Number of items \(2\) and names \(1\) don't match"),
         (lambda: make({"seeds": NODES}), TypeError, "items must be a tensor, .* but is {'seeds': tensor"),
         (lambda: make(torch.tensor(5.5)), TypeError, r"items must be a tensor, .* but is tensor\(5.5"),
