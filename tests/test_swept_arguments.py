@@ -36,8 +36,9 @@ CALLED = {
     "dst_nodes": "seeds", "edge_index": "edge_id", "edge_timestamp_attr_name": "attributes?", "edges": "pairs",
     "ids": "index", "key": "keys", "neg_sampling": "mode", "neighbor_sampler": "sampler", "node_idx": "input_nodes",
     "node_timestamp_attr_name": "attributes?", "nodes": "seeds", "num_neighbors": "fanouts", "old_datapipe": "old",
-    "pre_time_window": "windows|seeds_pre_time_window", "seeds_pre_time_window": "windows|pre_time_window", "prob_name": "attributes?", "probs_name": "attributes?",
-    "rows": "torch_feature", "seeds": "seed", "tensor": "edge_attributes|node_attributes", "unique_dst_nodes": "seeds",
+    "pre_time_window": "windows|seeds_pre_time_window", "prob_name": "attributes?", "probs_name": "attributes?",
+    "rows": "torch_feature", "seeds": "seed", "unique_dst_nodes": "seeds",
+    "seeds_pre_time_window": "windows|pre_time_window", "tensor": "edge_attributes|node_attributes",
 }  # fmt: skip
 """How errors call what the graph's users call so, too."""
 NO_FLAGS: list[Any] = [None, "no", "", -1, 2, 0.0, [], {}, torch.tensor([True]), object()]
@@ -187,7 +188,7 @@ def test_what_is_no_number_flag_or_list_is_refused_by_its_name() -> None:
         ("DataLoader", {"tls_root_certs": "text"}, "^tls_root_certs must be bytes, but is 'text'"),
         ("DataLoader", {"servers": np.array([1])}, "^servers must be a list of addresses"),
         ("MiniBatch.to", {"device": "a:b"}, "^device must be a device, such as 'cpu' .*, but is 'a:b'"),
-        ("CSCFormatBase", {"indices": torch.tensor(1)}, r"^indices must be .*, but is tensor\(1\)"),
+        ("PartBook", {"owners": torch.tensor(1)}, r"^owners must be .*, but is tensor\(1\)"),
         ("NeighborSampler", {"fanouts": gf.ItemSet(3)}, "^fanouts must hold one number per hop, .*, but is a ItemSet"),
         ("from_coo", {"num_nodes": np.bool_(True)}, "^num_nodes must be a whole number or a dict, but is np.True_"),
         ("replace", {"new": None}, "^new must be a stage, but is None"),
