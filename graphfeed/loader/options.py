@@ -82,7 +82,7 @@ def as_pipeline(datapipe: object) -> Datapipe[Any]:
     return datapipe
 
 
-def without_auto(num_workers: Any) -> int | None:
+def without_auto(num_workers: Any) -> Any:
     """Return the number of workers, None for `"auto"` with a DeprecationWarning: 0.1.0 measured some mini-batches."""
     if not isinstance(num_workers, str) or num_workers != "auto":
         given: int | None = num_workers
