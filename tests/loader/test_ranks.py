@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import graphfeed as gf
 from tests.distributed.rank_processes import run_ranks
 
 IDS = torch.arange(20)
+ITEMS: Any = range(20)
 
 
 def core(ids: torch.Tensor, sampler: Any = gf.ItemSampler, **options: Any) -> gf.DataLoader:
@@ -50,7 +52,7 @@ def be_rank() -> dict[str, list[str]]:
         "links": lambda: of_pyg("LinkNeighborLoader", **sizes),
         "in a random order": lambda: of_pyg("NeighborLoader", sampler=RandomSampler(IDS), **sizes),
         "shared nodes": lambda: of_pyg("NeighborLoader", input_nodes=own, **sizes),
-        "sampler": lambda: of_pyg("NeighborLoader", sampler=DistributedSampler(range(20)), **sizes),
+        "sampler": lambda: of_pyg("NeighborLoader", sampler=DistributedSampler(ITEMS), **sizes),
     }
     found = {name: warnings_of(make) for name, make in loaders.items()}
     if rank == 0:  # nobody waits for ever for a loader that others don't make
@@ -77,11 +79,7 @@ def test_without_a_process_group_the_launcher_says_how_many_ranks_there_are(monk
     monkeypatch.setenv("WORLD_SIZE", "2")
     (text,) = warnings_of(lambda: core(IDS, seed=0))
     assert "each of 2 ranks makes mini-batches of all items" in text
-    shared = DistributedSampler(range(20), 2, 0)
-    for order in (
-        {"sampler": shared},
-        {
-            "batch_sampler": BatchSampler(shared, 4, False),
-        },
-    ):
-        assert warnings_of(lambda given=order: of_pyg("NeighborLoader", num_neighbors=[2], **given)) == []
+    shared: Any = DistributedSampler(ITEMS, 2, 0)
+    orders: list[dict[str, Any]] = [{"sampler": shared}, {"batch_sampler": BatchSampler(shared, 4, False)}]
+    for order in orders:
+        assert warnings_of(partial(of_pyg, "NeighborLoader", num_neighbors=[2], **order)) == []

@@ -25,7 +25,6 @@ from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
 
 PARTS = ("train", "validation", "test")
-
 Files: TypeAlias = Any
 """A path, a pattern such as `*` or `**`, a data frame or an Arrow table, or a list of these; or a list of dicts."""
 
