@@ -91,10 +91,13 @@ def read_weight(rows: Rows, table: EdgeTable) -> dict[str, str]:
     column = rows.relation.columns[table.weight, False]
     found = numbers(column, "a number")
     float32 = f"TRY_CAST({found.sql} AS FLOAT)"
-    # A weight that becomes 0 would never be drawn.
-    wrong = f"NOT coalesce({float32} >= 0 AND isfinite({float32}) AND ({float32} > 0 OR {found.sql} = 0), false)"
-    reason = "but a weight must be a number from 0 that float32 can hold"
-    rows.checks += [*found.checks, Check(wrong, table.weight, reason, column.sql)]
+    wrong = f"NOT coalesce({float32} >= 0 AND isfinite({float32}), false)"
+    lost = f"{float32} = 0 AND {found.sql} <> 0"
+    rows.checks += [
+        *found.checks,
+        Check(wrong, table.weight, "but a weight must be a number from 0", column.sql),
+        Check(lost, table.weight, "which is 0 as float32, so that the edge would never be drawn; scale it", column.sql),
+    ]
     return {"weight": float32}
 
 

@@ -130,12 +130,7 @@ def load(
         sql = f"(SELECT rowid AS n, * FROM {name})"
         rows = engine.rows(f"SELECT min(n) AS first, file FROM {sql} GROUP BY file ORDER BY first")
         firsts, query = [(first, file) for first, file in rows], f"SELECT count(*) FROM {name}"
-    mixed = {
-        column
-        for column, kind in types.items()
-        if arrow().types.is_floating(item_type(kind))
-        and any(arrow().types.is_integer(item_type(source.type_of(*column))) for source in shared.values())
-    }
+    mixed = mixed_columns(types, shared.values())
     return Relation(
         sql,
         sources,
@@ -176,6 +171,15 @@ class NoColumn(ValueError):
     def __init__(self, text: str, column: str) -> None:
         super().__init__(text)
         self.column = column
+
+
+def mixed_columns(types: Mapping[Key, Any], sources: Iterable[TableSource]) -> set[Key]:
+    """Return the columns that have floats, with integers in some tables."""
+    kinds = {column: [item_type(source.type_of(*column)) for source in sources] for column in types}
+    is_integer, is_floating = arrow().types.is_integer, arrow().types.is_floating
+    return {
+        column for column, own in kinds.items() if is_floating(item_type(types[column])) and any(map(is_integer, own))
+    }
 
 
 def check_columns(source: TableSource, columns: Iterable[Key]) -> None:

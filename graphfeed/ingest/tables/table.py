@@ -42,6 +42,8 @@ COMMENTS = ("#", "%")
 """What lines begin with that say something about the edges, as files of SNAP and of KONECT have them."""
 PANDAS_INDEX = "__index_level_0__"
 """What pandas adds to the columns of a frame."""
+LEAST_ARCHIVE = 1 << 24
+"""How many bytes an archive of arrays may have in any case."""
 MOST_ROWS = 1 << 17
 """How many rows of a table in memory go into the engine at a time."""
 
@@ -298,7 +300,7 @@ def read_archive(path: Path, memory: int | None, names: Sequence[str] | None = N
         names = file.files if names is None else names
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
         size = sum(sizes.get(name, 0) for name in names)
-        if memory is not None and size > memory:
+        if memory is not None and size > max(memory, LEAST_ARCHIVE):
             raise MemoryError(
                 f"{path} has arrays of {size} bytes, but memory is {memory}; give more, or save `.npy` files, which "
                 "are mapped"
