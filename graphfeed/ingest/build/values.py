@@ -145,7 +145,7 @@ def beyond_float32(column: Column, values: Values, joined: bool = False) -> list
     if joined or column.mixed or column.raw:
         # Floats beyond 2^53 may have been integers that float64 has rounded already.
         rounded = f"{value}::FLOAT::HUGEINT <> {value}::HUGEINT OR abs({number}) >= {1 << 53}"
-        whole = is_integer(column.sql) if column.raw else f"{value} = trunc({value})"
+        whole = is_integer(column.sql) if column.raw and not joined else f"{value} = trunc({value})"
         wrong.append(f"CASE WHEN abs({number}) BETWEEN {1 << 24} AND 2e19 THEN {whole} AND ({rounded}) END")
     if values.length is not None:
         wrong = [f"list_bool_or(list_transform({values.sql}, lambda e: {broken}))" for broken in wrong]
