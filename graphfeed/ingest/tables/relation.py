@@ -130,17 +130,12 @@ def load(
         sql = f"(SELECT rowid AS n, * FROM {name})"
         rows = engine.rows(f"SELECT min(n) AS first, file FROM {sql} GROUP BY file ORDER BY first")
         firsts, query = [(first, file) for first, file in rows], f"SELECT count(*) FROM {name}"
-    mixed = mixed_columns(types, shared.values())
-    return Relation(
-        sql,
-        sources,
-        {
-            column: Column(column[0], number, types.get(column, arrow().null()), raw, sources[0].name, column in mixed)
-            for column, number in numbers.items()
-        },
-        firsts,
-        lambda: int(engine.rows(query)[0][0]),
-    )
+    mixed, null = mixed_columns(types, shared.values()), arrow().null()
+    columns_read = {
+        column: Column(column[0], number, types.get(column, null), raw, sources[0].name, column in mixed)
+        for column, number in numbers.items()
+    }
+    return Relation(sql, sources, columns_read, firsts, lambda: int(engine.rows(query)[0][0]))
 
 
 def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict[Key, Any]:
