@@ -87,7 +87,9 @@ RULES: dict[Any, Rule] = {
     int: Rule(is_whole, "a whole number"),
     float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
-    bytes: Rule(lambda value: isinstance(value, bytes), "bytes", frozenset([bytes])),
+    bytes: Rule(
+        lambda value: isinstance(value, bytes), "bytes, as Path('chain.pem').read_bytes() gives", frozenset([bytes])
+    ),
     type: Rule(lambda value: isinstance(value, type), "a class"),
     PathLike: Rule(is_path, "a path"),
     torch.Tensor: Rule(is_array, ARRAY, frozenset([torch.Tensor])),
