@@ -205,7 +205,7 @@ OF_NODES: list[Refusal] = [
 
 
 def link_seeds(seeds: Any) -> Any:
-    return list(pyg.LinkSeeds(gf.IterableSource([gf.MiniBatch(seeds=seeds)]), False, False))
+    return list(pyg.LinkSeeds(gf.IterableSource([gf.MiniBatch(seeds=seeds)])))
 
 
 TWO: Any = {KIND: None, KNOWS: None}

@@ -135,7 +135,7 @@ class Neighborhoods:
             self.check_negatives(negatives)
             query = negatives.query(self.node_time)
             pipe = pipe.sample_negative_pairs(self.graph, negatives.mode, negatives.amount, query)
-        triplets = negatives is not None and negatives.is_triplet()
+        triplets = int(negatives.amount) if negatives is not None and negatives.is_triplet() else 0
         return self.append_to(LinkSeeds(pipe, self.is_disjoint, triplets, edge_types))
 
     def check_negatives(self, negatives: NegativeSampling) -> None:

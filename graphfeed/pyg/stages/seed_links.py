@@ -37,8 +37,9 @@ class LinkSeeds(Transform):
 
     disjoint: bool = False
     """Whether each seed has nodes of its own."""
-    triplets: bool = False
-    """Whether the data hold a source, a destination and negatives, rather than pairs and labels."""
+    triplets: int = 0
+    """How many negatives each triplet has. 0: the data hold pairs and labels, rather than a source, a destination and
+    negatives."""
     edge_types: tuple[EdgeType, ...] = ()
     """The edge types of the seeds, of which a mini-batch may lack some. By default, those that the mini-batch has."""
 
@@ -51,7 +52,7 @@ class LinkSeeds(Transform):
         links: dict[EdgeType | None, LinksOfType] = {}
         first = 0
         for edge_type in types:
-            links[edge_type] = link = LinksOfType.of(minibatch, edge_type, self.triplets)
+            links[edge_type] = link = LinksOfType.of(minibatch, edge_type, triplets=self.triplets > 0)
             ends += end_types(edge_type)
             ids += link.ends
             trees += [link.positives[: len(part)] + first for part in link.ends]
@@ -59,8 +60,8 @@ class LinkSeeds(Transform):
         seeds, positions = merge_ends(ends, ids, disjoint=self.disjoint)
         metadata, of_seeds = {}, {}
         for edge_type, *local in zip(links, positions[::2], positions[1::2], strict=True):
-            metadata[edge_type] = links[edge_type].metadata(local, triplets=self.triplets)
-            fields = link_fields(metadata[edge_type], edge_type, triplets=self.triplets, alone=len(types) == 1)
+            metadata[edge_type] = links[edge_type].metadata(local, self.triplets)
+            fields = link_fields(metadata[edge_type], edge_type, triplets=self.triplets > 0, alone=len(types) == 1)
             of_seeds.update(fields)
 
         def spread(name: str) -> Any:
@@ -99,7 +100,7 @@ class LinksOfType(NamedTuple):
     windows: torch.Tensor | None
 
     @classmethod
-    def of(cls, minibatch: MiniBatch, edge_type: EdgeType | None, triplets: bool) -> "LinksOfType":
+    def of(cls, minibatch: MiniBatch, edge_type: EdgeType | None, *, triplets: bool) -> "LinksOfType":
         """Return the seeds of a mini-batch of a type; none, if it has only other types."""
         name = type_name(edge_type)
         pairs, indexes, labels, times, windows, ids = (
@@ -112,13 +113,13 @@ class LinksOfType(NamedTuple):
         ends = [pairs[: count if triplets else len(pairs), 0], pairs[:, 1]]
         return cls(ends, positives, count, ids, labels, times, windows)
 
-    def metadata(self, local: list[torch.Tensor], *, triplets: bool) -> tuple[Any, ...]:
+    def metadata(self, local: list[torch.Tensor], triplets: int) -> tuple[Any, ...]:
         """Return what PyG's samplers say of seeds, in PyG's order, from the positions of both ends."""
         if not triplets:
             return self.ids, torch.stack(local), self.labels, None if self.times is None else self.times[self.positives]
         # A row for each positive; where it has one negative, no second dimension, as in PyG.
         count = self.num_positives
-        negatives = local[1][count:].view(-1, count).t().squeeze(1) if count else local[1]
+        negatives = local[1][count:].view(triplets, count).t().squeeze(1)
         return self.ids, local[0], local[1][:count], negatives, self.times
 
 
@@ -301,7 +302,7 @@ class Pairs(NamedTuple):
         else:
             _, source, positive, negative, times = metadata
             # Triplets: each source with its positive, and then with each of its negatives.
-            blocks = [positive, *negative.reshape(len(source), -1).T]
+            blocks = [positive, *(negative if negative.dim() == 2 else negative[:, None]).T]
             destinations, sources = torch.cat(blocks), source.repeat(len(blocks))
             times = None if times is None else times.repeat(len(blocks))
         ends = end_types(edge_type)

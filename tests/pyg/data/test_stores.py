@@ -256,7 +256,7 @@ def test_times_are_given_or_the_nodes_own() -> None:
     assert own[:][2].tolist() == data.time[seeds].tolist()
 
 
-def turn(minibatch: gf.MiniBatch, disjoint: bool = False, triplets: bool = False) -> Any:
+def turn(minibatch: gf.MiniBatch, disjoint: bool = False, triplets: int = 0) -> Any:
     result: Any
     (result,) = LinkSeeds(gf.IterableSource([minibatch]), disjoint, triplets)
     return result
@@ -277,7 +277,7 @@ def test_negatives_share_the_tree_of_their_positive() -> None:
     assert pairs.seeds.tolist() == [5, 2, 5, 2, 2, 9, 7, 8]
     assert pairs.trees.tolist() == [0, 1, 0, 1] * 2
     assert pairs.timestamp.tolist() == [30, 40, 30, 40] * 2
-    triplets = turn(minibatch, disjoint=True, triplets=True)
+    triplets = turn(minibatch, disjoint=True, triplets=1)
     assert triplets.seeds.tolist() == [5, 2, 2, 9, 7, 8]
     assert triplets.of_seeds is not None
     assert triplets.of_seeds[None]["dst_neg_index"].tolist() == [4, 5]

@@ -278,6 +278,7 @@ def test_seeds_of_several_edge_types_come_with_their_types(mode: Any, *, disjoin
             if mode == "triplet":
                 assert "edge_label_index" not in store
                 rows = torch.stack([store.src_index, store.dst_pos_index])
+                assert store.dst_neg_index.shape == (count, 2)
                 wrong = torch.stack([store.src_index.repeat_interleave(2), store.dst_neg_index.reshape(-1)])
             else:
                 rows, wrong = store.edge_label_index[:, :count], store.edge_label_index[:, count:]
@@ -305,6 +306,21 @@ def test_one_edge_type_in_a_dict_is_as_without_it() -> None:
     both = {"edge_label_index": {"user:knows:user": None}, "exclude_seed_edges": {KNOWS: "reverse"}}
     alone = {"edge_label_index": KNOWS, "exclude_seed_edges": "reverse"}
     assert values_of(first(data, **both)) == values_of(first(data, **alone))
+
+
+@pytest.mark.parametrize("amount", [1, 2])
+def test_of_triplets_too_no_edge_joins_the_ends(amount: int) -> None:
+    data = heterogeneous()
+    options: Any = {"neg_sampling": ("triplet", amount), "exclude_seed_edges": True, "batch_size": 2}
+    batches = list(seeded(data, **options))
+    for batch in batches:
+        for kind in SEVERAL:
+            store, (source, end) = batch[kind], (batch[name].n_id for name in kind[::2])
+            ends = torch.cat([store.dst_pos_index[:, None], store.dst_neg_index.view(-1, amount)], dim=1)
+            found = data[kind].edge_index[:, store.e_id]
+            for row, own in zip(store.src_index.tolist(), ends, strict=True):
+                assert joined(source[row].expand(len(own)), end[own]).isdisjoint(joined(*found))
+    assert any(len(batch[KIND].input_id) == 0 for batch in batches)
 
 
 def test_around_seeds_of_several_edge_types_all_is_sampled_but_what_is_excluded() -> None:
