@@ -15,7 +15,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph import NegativeQuery, sample_negative_pairs
+from graphfeed.storage.graph import NegativeQuery, check_query, sample_negative_pairs
 
 MOST_NEGATIVES = 2**31
 """More than any memory holds."""
@@ -31,6 +31,7 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
     in the mini-batch. `strict` and times need a graph in memory.
 
     Raises:
+        KeyError: The graph has no node attribute `time_name` of the query.
         ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, weights of another number of nodes,
             no negative is left for an edge, a query with `time_name` where the items have no times, or a mini-batch
             that is sampled already.
@@ -60,6 +61,8 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         query: object = self.query
         if query is not None and not isinstance(query, NegativeQuery):
             raise TypeError(f"query must be a NegativeQuery, but is {brief(query)}")
+        if query is not None:
+            check_query(self.graph, query)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         return sample_each_type(self, minibatch, partial(self.sample, spread_over_rows(minibatch, "timestamp")))

@@ -9,6 +9,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
+from graphfeed.ops.arguments import UnknownName
 from tests.datapipes.stages import BUILDERS
 from tests.pipelines import random_edges
 from tests.tensors import tensor
@@ -167,6 +168,15 @@ def test_drawn_nodes_exist_at_the_times_of_their_ends(mode: Any, shape: str) -> 
     ends = slice(0, 2) if mode == "binary" else slice(1, 2)
     assert (BORN[drawn[:, ends]] <= limits[:, ends]).all()
     assert set(BORN[drawn[:, 1]].tolist()) == set(range(7))
+
+
+def test_times_of_negatives_are_looked_up_when_the_stage_is_made() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(EDGES[KNOWS].T, names="seeds"), 9)
+    with pytest.raises(UnknownName, match="Node attribute bron does not exist.*'born'"):
+        pipe.sample_negative_pairs(PLAIN, "binary", query=gf.NegativeQuery(time_name="bron"))
+    graph = gf.from_coo(EDGES[KNOWS], 12, node_attributes={"born": BORN / 2})
+    with pytest.raises(TypeError, match="must be torch.int64, but is torch.float32"):
+        pipe.sample_negative_pairs(graph, "binary", query=gf.NegativeQuery(time_name="born"))
 
 
 def test_negatives_by_time_need_items_with_times() -> None:

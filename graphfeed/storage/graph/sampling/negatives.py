@@ -54,6 +54,12 @@ class NegativeQuery:
     earlier time."""
 
 
+def check_query(graph: SamplingGraph, query: NegativeQuery) -> None:
+    """Raise unless a graph has the times that a query asks for."""
+    if query.time_name is not None:
+        times_of(graph, query, 0, 0)
+
+
 def sample_negative_pairs(
     graph: SamplingGraph,
     edge_type: str | None,
