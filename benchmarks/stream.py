@@ -60,7 +60,7 @@ def stream_rates(size: int, rounds: int) -> dict[str, Times]:
         server(FLIGHT, size) as plain,
         server(SERVER, size) as address,
         flight.FlightClient(f"grpc://{plain}") as client,
-        gf.DataLoader(make_pipe(size), servers=[address], token=TOKEN, seed=0) as loader,
+        gf.DataLoader(make_pipe(size), executor=gf.SamplingServers([address], token=TOKEN), seed=0) as loader,
     ):
 
         def read_plain(_: int) -> None:

@@ -52,7 +52,7 @@ process.ENTRY_POINTS.update(
         "legacy_names": "graphfeed.interop.graphbolt:translate",
         "to_pyg_data": "graphfeed.pyg.data.minibatch_data:make_data",
     },
-    executors={"servers": "graphfeed.distributed.servers.remote_executor:RemoteExecutor"},
+    executors={"servers": "graphfeed.distributed.servers.remote_executor:SamplingServers"},
     rules={"cooperate": "graphfeed.distributed.cooperative.cooperate:cooperate"},
     runs={"compare": "graphfeed.distributed.ranks.agreement:begin_run"},
     stages={

@@ -99,7 +99,8 @@ from graphfeed.distributed import PartitionReport as PartitionReport, Partitione
 from graphfeed.distributed import PartitionedGraph as PartitionedGraph, Partitioner as Partitioner, Peers as Peers
 from graphfeed.distributed import RankLostError as RankLostError, RemoteReceivingChannel as RemoteReceivingChannel
 from graphfeed.distributed import SamplerReceiver as SamplerReceiver, SamplerSender as SamplerSender
-from graphfeed.distributed import SamplingServer as SamplingServer, StoredPart as StoredPart
+from graphfeed.distributed import SamplingServer as SamplingServer, SamplingServers as SamplingServers
+from graphfeed.distributed import StoredPart as StoredPart
 from graphfeed.distributed import assign_nodes as assign_nodes, cut_graph as cut_graph, cut_rows as cut_rows
 from graphfeed.distributed import open_part as open_part, read_graphlearn as read_graphlearn
 from graphfeed.distributed import report_partition as report_partition

@@ -339,6 +339,7 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
     "RemoteReceivingChannel": lambda: call(
         gf.RemoteReceivingChannel, server_rank="127.0.0.1:4000", producer_id=0, token=TOKEN, timeout=1.0
     ),
+    "SamplingServers": lambda: call(gf.SamplingServers, addresses=["127.0.0.1:4000"], token=TOKEN),
     "SamplingServer": lambda: Call(
         gf.SamplingServer, {"pipe": sampled(), "token": TOKEN, "num_workers": 1}, lambda made: made.close()
     ),

@@ -19,7 +19,7 @@ READER = f"""
     from tests.digests import digest
     addresses = ["grpc://10.77.1.2:5000", "grpc://10.77.2.2:5000"]
     pipe, gaps = pipelines.homogeneous(), []
-    options = dict(servers=addresses, token={TOKEN!r}, timeout={TIMEOUT}, seed=3, prefetch_factor=1)
+    options = dict(executor=gf.SamplingServers(addresses, {TOKEN!r}), timeout={TIMEOUT}, seed=3, prefetch_factor=1)
     with gf.DataLoader(pipe, 2, **options) as own:
         before = time.monotonic()
         for index, minibatch in enumerate(own):

@@ -290,7 +290,8 @@ addresses = [server.stdout.readline().split()[-1] for server in servers if serve
 
 # %% tags=["exact"]
 received = {}
-with gf.DataLoader(run_path(pipeline)["pipe"], num_workers=2, servers=addresses, token=token, seed=0) as loader:
+executor = gf.SamplingServers(addresses, token=token)
+with gf.DataLoader(run_path(pipeline)["pipe"], num_workers=2, executor=executor, seed=0) as loader:
     for minibatch in loader:
         received[str(minibatch.key.index)] = digest(minibatch)
         if len(received) == 5:

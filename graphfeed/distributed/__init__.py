@@ -25,7 +25,13 @@ from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.distributed.ranks.heartbeat import RankLostError
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.distributed.servers import RemoteReceivingChannel, SamplerReceiver, SamplerSender, SamplingServer
+from graphfeed.distributed.servers import (
+    RemoteReceivingChannel,
+    SamplerReceiver,
+    SamplerSender,
+    SamplingServer,
+    SamplingServers,
+)
 from graphfeed.interop import WholeGraph, read_graphlearn
 from graphfeed.storage.graph import assign_nodes, ldg_memory
 
@@ -34,7 +40,6 @@ __all__ = [
     "DistNeighborLoader", "DistNeighborSampler", "DistRole", "GraphPart", "JointFetcher", "JointSampler",
     "LocalFeatureStore", "LocalGraphStore", "MeetingPoint", "PartBook", "PartitionReport", "PartitionedFeature",
     "PartitionedGraph", "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel", "SamplerReceiver",
-    "SamplerSender", "SamplingServer", "StoredPart", "WholeGraph", "assign_nodes", "cut_graph", "cut_rows",
-    "ldg_memory", "open_part", "read_graphlearn", "report_partition",
-    "write_partition",
+    "SamplerSender", "SamplingServer", "SamplingServers", "StoredPart", "WholeGraph", "assign_nodes", "cut_graph",
+    "cut_rows", "ldg_memory", "open_part", "read_graphlearn", "report_partition", "write_partition",
 ]  # fmt: skip

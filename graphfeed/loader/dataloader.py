@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cached_property
@@ -15,12 +15,11 @@ from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.loader.options import (
     EvenItems,
-    RemoteServers,
     check_options,
     check_reading,
     choose_seed,
     usual_workers,
-    with_known_options,
+    with_other_forms,
 )
 from graphfeed.loader.plan import RULES, Rule, make_plan
 from graphfeed.loader.profile import Profile
@@ -33,7 +32,7 @@ from graphfeed.loader.progress import (
     with_progress,
 )
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget
-from graphfeed.loader.runner import Runner, Workers
+from graphfeed.loader.runner import Runner, Servers, Workers
 from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
@@ -75,7 +74,10 @@ class DataLoader(Generic[Batch]):
             need the extra `notebook`.
         executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
             with workers on this machine, or on others that open the same files (see docs/many-machines.md). It runs the
-            workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor.
+            workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor. Or
+            `SamplingServers(addresses, token=...)`, the sampling servers that take the place of workers, for which
+            `servers=addresses` is short: then `num_workers` says how many mini-batches are asked for at once, by
+            default 4 for each server.
         seed: The seed of all randomness. None takes that of the ItemSampler, or else a random one (`graphfeed.seed`).
         prefetch_factor: How many mini-batches are in flight per worker, and wait behind each thread that runs ahead; on
             a GPU they take up its memory. Threads that fetch beside worker processes add one more each.
@@ -95,14 +97,6 @@ class DataLoader(Generic[Batch]):
         progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.
         rules: The rules that turn the pipeline into the plan, in order: `graphfeed.loader.RULES`, or the same with your
             own rules added. Each takes a pipeline and the options, and returns a pipeline.
-        servers: The addresses of sampling servers (`graphfeed.distributed.SamplingServer`), which take the place of
-            workers and must have the same pipeline and data. Then `num_workers` says how many mini-batches are asked
-            for at once, by default 4 for each server. A server that needs longer than `timeout` counts as lost, and
-            another one makes its mini-batches. Without TLS, the address of another machine must be written as
-            "grpc://host:port", where nobody else is on the network. Needs pyarrow (extra `serve`).
-        token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
-        tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
-        patience: How many seconds to wait for a server to come back if all are lost that had answered before.
 
     Raises:
         ValueError: An option is out of range, or there are workers although a copy to a GPU comes before the sampler.
@@ -121,7 +115,8 @@ class DataLoader(Generic[Batch]):
     )
     """What a warning advises ranks to do that all make the mini-batches of all items."""
 
-    @with_known_options
+    @with_other_forms
+    @checked
     def __init__(
         self,
         datapipe: Datapipe[Batch],
@@ -132,7 +127,7 @@ class DataLoader(Generic[Batch]):
         overlap_feature_fetch: bool | None = None,
         overlap_graph_fetch: bool | None = None,
         worker: str = "thread",
-        executor: Executor | None = None,
+        executor: Executor | Servers | None = None,
         seed: int | None = None,
         prefetch_factor: int = 2,
         timeout: float = 600.0,
@@ -142,25 +137,20 @@ class DataLoader(Generic[Batch]):
         profile: bool = False,
         progress: bool = False,
         rules: Sequence[Rule] = RULES,
-        servers: Iterable[str] = (),
-        token: str | None = None,
-        tls_root_certs: bytes | None = None,
-        patience: float = 60.0,
     ) -> None:
-        servers = check_options(num_workers, worker, executor, servers, prefetch_factor, timeout)
-        if num_workers is None:
-            num_workers = usual_workers(datapipe, worker, executor, servers)
-        in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
+        check_options(num_workers, worker, executor, prefetch_factor, timeout)
+        self.num_workers = usual_workers(datapipe, worker, executor) if num_workers is None else num_workers
+        in_threads = worker == "thread" if executor is None else isinstance(executor, (ThreadPoolExecutor, Servers))
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
-        self._remote = RemoteServers(servers, token, tls_root_certs, patience)
-        longest = self._remote.longest(timeout)
+        addresses, longest = tuple[str, ...](), timeout
+        if isinstance(executor, Servers):
+            addresses, longest = executor.addresses, executor.longest_wait(timeout)
         window, limit = check_reading(window, memory_limit)
         memory = MemoryBudget(limit)
         self._options = LoaderOptions(
-            num_workers, in_threads, prefetch_factor, longest, *overlap, servers, window, memory
+            self.num_workers, in_threads, prefetch_factor, longest, *overlap, addresses, window, memory
         )
         self.plan = make_plan(datapipe, self._options, rules)
-        self.num_workers = num_workers
         self.worker = worker
         self.timeout = timeout
         self.observer = observer
@@ -187,9 +177,7 @@ class DataLoader(Generic[Batch]):
         self._begin_without_workers()
 
     def _begin_without_workers(self) -> None:
-        self._workers = Workers(
-            self._executor, self._remote, self.worker, self.num_workers, self.timeout, self.persistent_workers
-        )
+        self._workers = Workers(self._executor, self.worker, self.num_workers, self.timeout, self.persistent_workers)
         self.profiled: Profile | None = None  # what the latest profile knows
         self._measured_in: Profile | None = None
         self._even_items = EvenItems(self.plan.written, self.how_to_share)
@@ -241,10 +229,10 @@ class DataLoader(Generic[Batch]):
 
     def __repr__(self) -> str:
         workers = f", num_workers={self.num_workers}" if self.num_workers else ""
-        if self._executor is not None:
+        if isinstance(self._executor, Servers):
+            workers += f", servers={list(self._executor.addresses)}"
+        elif self._executor is not None:
             workers += f", executor={type(self._executor).__name__}"
-        elif self._remote.addresses:
-            workers += f", servers={list(self._remote.addresses)}"
         elif self.num_workers:
             workers += f", worker={self.worker!r}"
         return f"{type(self).__name__}({self.plan}{workers}, seed={self._seed})"

@@ -3,11 +3,11 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import wraps
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from torch import distributed
 from torch.utils.data import IterDataPipe
@@ -17,13 +17,14 @@ from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
 from graphfeed.loader.rules import sampled_on_device
+from graphfeed.loader.runner import Servers
 from graphfeed.ops import draw_unkeyed
 from graphfeed.ops.arguments import brief, check_count, check_position, check_seconds, checked, parse_bytes
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.datasets import identify
 
-FORMER_OPTIONS = ("num_gpu_cached_edges", "gpu_cache_threshold")
-"""What GraphBolt 2.1 gave to its loader."""
+FORMER_OPTIONS = ("token", "tls_root_certs", "patience")
+"""Arguments of the loader that became those of `SamplingServers`."""
 CHECKED = count()
 """Numbers the loaders whose items are compared with those of another rank."""
 MOST_IN_FLIGHT = 1 << 31
@@ -31,42 +32,24 @@ MOST_IN_FLIGHT = 1 << 31
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def with_known_options(init: Init) -> Init:
-    """Make the `__init__` of the loader check its arguments, and say what to do about options of former releases."""
-    make = checked(init)
+def with_other_forms(init: Init) -> Init:
+    """Make the `__init__` of the loader accept a pipe of torch's, `servers`, and with a warning what it had before."""
 
     @wraps(init)
-    def make_known(self: Any, *args: Any, **kwargs: Any) -> None:
-        for name in FORMER_OPTIONS:
-            if name in kwargs:
-                raise TypeError(
-                    f"DataLoader() has no argument {name!r}; leave it out: a cache of edges cost more than it saved"
-                )
-        # A pipe of torch's becomes a stage first.
-        for place, (name, convert) in enumerate({"datapipe": as_pipeline, "num_workers": without_auto}.items()):
-            if place < len(args):
-                args = (*args[:place], convert(args[place]), *args[place + 1 :])
-            elif name in kwargs:
-                kwargs[name] = convert(kwargs[name])
-        make(self, *args, **kwargs)
+    def make(self: Any, datapipe: object, num_workers: Any = None, *args: Any, **kwargs: Any) -> None:
+        former = {name: kwargs.pop(name) for name in FORMER_OPTIONS if name in kwargs}
+        if former:
+            warnings.warn(
+                f"{', '.join(former)} of DataLoader() moved to SamplingServers; write executor=SamplingServers("
+                f"addresses, {', '.join(f'{name}=...' for name in former)})",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        if "servers" in kwargs:
+            kwargs["executor"] = find_servers(kwargs.get("executor"), kwargs.pop("servers"), **former)
+        init(self, as_pipeline(datapipe), without_auto(num_workers), *args, **kwargs)
 
-    return cast("Init", make_known)
-
-
-class RemoteServers(NamedTuple):
-    """The sampling servers that take the place of workers, if there are any, and how they are asked."""
-
-    addresses: tuple[str, ...] = ()
-    token: str | None = None
-    tls_root_certs: bytes | None = None
-    patience: float = 0.0
-    """How long to wait for one to come back if all are lost."""
-
-    def longest(self, timeout: float) -> float:
-        if self.patience != 0:
-            check_seconds("patience", self.patience)
-        # One server after the other may be lost.
-        return timeout * (len(self.addresses) + 1) + (self.patience if self.addresses else 0.0)
+    return cast("Init", make)
 
 
 def as_pipeline(datapipe: object) -> Datapipe[Any]:
@@ -85,8 +68,7 @@ def as_pipeline(datapipe: object) -> Datapipe[Any]:
 def without_auto(num_workers: Any) -> Any:
     """Return the number of workers, None for `"auto"` with a DeprecationWarning: 0.1.0 measured some mini-batches."""
     if not isinstance(num_workers, str) or num_workers != "auto":
-        given: int | None = num_workers
-        return given
+        return num_workers
     warnings.warn(
         "num_workers='auto' is deprecated and means None; print what loader.profile() measures to see how many workers "
         "are best",
@@ -96,37 +78,37 @@ def without_auto(num_workers: Any) -> Any:
     return None
 
 
+@checked
+def find_servers(executor: Any, servers: Iterable[str], **options: Any) -> Any:
+    """Return the given executor, or else that of the servers, if there are any; raise if both are given."""
+    if not isinstance(servers, str) and not (servers := tuple(servers)):
+        return executor
+    if executor is not None:
+        raise ValueError("servers take the place of workers, but an executor came along; leave one of them out")
+    return load_entry_point("executors", "servers")(servers, **options)
+
+
 def check_options(
-    num_workers: int | None,
-    worker: str,
-    executor: Executor | None,
-    servers: Iterable[str],
-    prefetch_factor: int,
-    timeout: float,
-) -> tuple[str, ...]:
-    """Raise if an option is out of range, or if two contradict each other; return the servers, each once."""
+    num_workers: int | None, worker: str, executor: Executor | Servers | None, prefetch_factor: int, timeout: float
+) -> None:
+    """Raise if an option is out of range, or if two contradict each other."""
     if num_workers is not None:
         check_count("num_workers", num_workers, 0, MOST_IN_FLIGHT)
     if worker not in ("thread", "process"):
         raise ValueError(f"worker must be 'thread' or 'process', but is {brief(worker)}")
-    if executor is not None and worker != "thread":
-        raise ValueError(f"worker={brief(worker)} and an executor were given; leave one of them out")
-    if executor is not None and num_workers == 0:
-        raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
+    if executor is not None and (worker != "thread" or num_workers == 0):
+        who = "servers take" if isinstance(executor, Servers) else "an executor takes"
+        raise ValueError(
+            f"{who} the place of workers, but worker={worker!r} and num_workers={num_workers} came along; leave one of "
+            "them out"
+        )
     check_count("prefetch_factor", prefetch_factor, 1, MOST_IN_FLIGHT)
     check_seconds("timeout", timeout)
-    if isinstance(servers, str) or not all(isinstance(own, str) for own in servers):
-        raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
-    servers = tuple(dict.fromkeys(servers))
-    if servers and (executor is not None or worker != "thread" or num_workers == 0):
-        other = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
-        raise ValueError(f"servers take the place of workers, but {other} came along; leave one of them out")
-    return servers
 
 
-def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | None, servers: Sequence[str]) -> int:
-    if servers:
-        return REQUESTS_PER_SERVER * len(servers)
+def usual_workers(pipe: Datapipe[Any], worker: str, executor: Executor | Servers | None) -> int:
+    if isinstance(executor, Servers):
+        return REQUESTS_PER_SERVER * len(executor.addresses)
     needs_none = worker == "thread" and executor is None and sampled_on_device(pipe) is not None
     return 0 if needs_none else available_cores()
 

@@ -7,14 +7,13 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from graphfeed.datapipes import Source
 from graphfeed.datapipes.pipeline import Observer, find, traverse
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.explain import describe_setting
-from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.plan import Plan
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
@@ -22,15 +21,29 @@ from graphfeed.loader.rules import CopiesToDevice
 from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import check_device, set_max_uva_threads
-from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
+from graphfeed.ops.process import ForkLock, renew_in_child
+
+
+@runtime_checkable
+class Servers(Protocol):
+    """The sampling servers that take the place of workers (`graphfeed.distributed.SamplingServers`)."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The address of each."""
+
+    def start(self, num_requests: int, timeout: float) -> Executor:
+        """Return an executor that asks the servers for so many mini-batches at once."""
+
+    def longest_wait(self, timeout: float) -> float:
+        """Return how many seconds a mini-batch may take."""
 
 
 @dataclass(eq=False)
 class Workers:
     """The executor of a loader, which is started when it is first needed."""
 
-    given: Executor | None
-    servers: RemoteServers
+    given: Executor | Servers | None
     worker: str
     num_workers: int
     timeout: float
@@ -46,11 +59,11 @@ class Workers:
     @property
     def who(self) -> str:
         """Return "thread", "process", "server" or "executor"."""
-        return "executor" if self.given is not None else "server" if self.servers.addresses else self.worker
+        return "server" if isinstance(self.given, Servers) else "executor" if self.given is not None else self.worker
 
     def take(self) -> Executor:
         """Return the executor for an epoch."""
-        if self.given is not None:
+        if self.given is not None and not isinstance(self.given, Servers):
             if self._process != os.getpid():
                 raise RuntimeError(
                     "the executor that this loader was given belongs to the process that this one was forked from; "
@@ -77,11 +90,8 @@ class Workers:
         self.pool = None
 
     def _start(self) -> Executor:
-        if self.servers.addresses:
-            remote_executor: Any = load_entry_point("executors", "servers")
-            *which, patience = self.servers
-            executor: Executor = remote_executor(*which, self.num_workers, self.timeout, patience)
-            return executor
+        if isinstance(self.given, Servers):
+            return self.given.start(self.num_workers, self.timeout)
         if self.worker == "process":
             return ProcessExecutor(self.num_workers, timeout=self.timeout)
         return ThreadExecutor(self.num_workers)

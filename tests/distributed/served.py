@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -176,8 +175,8 @@ def compressing_server(coding: str) -> Iterator[str]:
 
 
 def loader(
-    pipe: gf.Datapipe, addresses: list[str], timeout: float = 60.0, num_workers: int | None = None, **options: Any
+    pipe: gf.Datapipe, addresses: list[str], timeout: float = 60.0, num_workers: int | None = None, patience: float = 0
 ) -> gf.DataLoader:
     """Return a loader that reads from servers, one mini-batch ahead of each request that is made at once."""
-    given = {"timeout": timeout, "seed": 3, "prefetch_factor": 1, "patience": 0, **options}
-    return gf.DataLoader(pipe, num_workers, servers=addresses, token=TOKEN, **given)
+    executor = gf.SamplingServers(addresses, TOKEN, patience=patience)
+    return gf.DataLoader(pipe, num_workers, executor=executor, timeout=timeout, seed=3, prefetch_factor=1)

@@ -146,8 +146,24 @@ def test_only_features_that_processes_share_are_read_in_processes() -> None:
         assert fetch.may_run_in_processes() is shared
 
 
+def test_servers_have_a_short_form_and_their_former_options_still_work_with_a_warning() -> None:
+    make: Any = gf.DataLoader
+    with pytest.warns(DeprecationWarning, match=r"token, patience of .* SamplingServers") as caught:
+        former = make(pipelines.homogeneous(), servers=("10.0.0.2:50051",), patience=5.0, token="t", seed=0)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert former._options.timeout_seconds == 2 * 600 + 5
+    with pytest.warns(DeprecationWarning, match="tls_root_certs"):
+        assert make(pipelines.homogeneous(), servers=[], tls_root_certs=b"x")._executor is None
+    short = make(pipelines.homogeneous(), servers=(address for address in ["10.0.0.2:50051"]), seed=0)
+    whole = make(pipelines.homogeneous(), executor=gf.SamplingServers(["10.0.0.2:50051"]), seed=0)
+    assert repr(short) == repr(whole) == repr(former)
+    assert short.explain() == whole.explain() == former.explain()
+
+
 def test_servers_run_what_workers_would_and_the_plan_says_so() -> None:
-    loader = gf.DataLoader(pipelines.homogeneous(), servers=["10.0.0.2:50051", "10.0.0.3:50051"], token="t", seed=0)
+    loader = gf.DataLoader(
+        pipelines.homogeneous(), executor=gf.SamplingServers(["10.0.0.2:50051", "10.0.0.3:50051"], token="t"), seed=0
+    )
     text = loader.explain()
     assert "InWorkers(num_workers=8, in_flight=16, servers=['10.0.0.2:50051', '10.0.0.3:50051'])" in text
     assert [line.split()[0] for line in text.splitlines()[2:6]] == ["server"] * 4

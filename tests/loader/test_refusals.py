@@ -21,6 +21,7 @@ from tests.refusals import Refusal, check_refused
 LOADER: Any = gf.DataLoader
 POOL = ThreadPoolExecutor(1)
 ADDRESS = "10.0.0.2:50051"
+SERVERS = gf.SamplingServers([ADDRESS])
 
 
 def call(function: Callable[..., object], *arguments: Any, **options: Any) -> Callable[[], object]:
@@ -37,7 +38,9 @@ OPTIONS: list[Refusal] = [
     (with_options(num_workers=1.5), TypeError, "num_workers must be a whole number, but is 1.5"),
     (with_options(num_workers="many"), TypeError, "num_workers must be a whole number, but is 'many'"),
     (with_options(worker="greenlet"), ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
-    (with_options(servers=["a:1"], patience=-1.0), ValueError, "patience must be more than 0 seconds, but is -1"),
+    (call(gf.SamplingServers, ["a:1"], patience=-1.0), ValueError, "patience must be more than 0 seconds, but is -1"),
+    (call(gf.SamplingServers, []), ValueError, "addresses must name a server, but is empty"),
+    (call(gf.SamplingServers, ["a:1", 5]), TypeError, "servers must be a list of addresses"),
     (with_options(window=-1), ValueError, "window must be 0 or more, but is -1"),
     (with_options(memory_limit="much"), ValueError, "memory_limit must be a number of bytes"),
     (with_options(executor=3), TypeError, "executor must be an executor with submit"),
@@ -47,7 +50,7 @@ OPTIONS: list[Refusal] = [
     (with_options(timeout=float("nan")), ValueError, "timeout must be more than 0 seconds, but is nan"),
     (with_options(max_uva_threads=0), ValueError, "max_uva_threads must be 1 or more, but is 0"),
     (with_options(servers=[ADDRESS], num_workers=0), ValueError, "servers take the place of workers"),
-    (with_options(servers=[ADDRESS], worker="process"), ValueError, "servers take the place of workers"),
+    (with_options(executor=SERVERS, worker="process"), ValueError, "servers take the place of workers"),
     (with_options(servers=[ADDRESS], executor=POOL), ValueError, "servers take the place of workers"),
     (with_options(servers=ADDRESS), TypeError, r"servers must be a list of addresses as '10\.0\.0\.2:50051', but is"),
 ]

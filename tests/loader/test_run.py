@@ -12,7 +12,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import LoaderOptions, make_plan
-from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.run import Arrivals, RunContext, current_run
@@ -186,7 +185,7 @@ def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> No
 
 def make_runner(num_workers: int, window: int = 2) -> Runner:
     options = LoaderOptions(num_workers, prefetch_factor=window)
-    workers = Workers(None, RemoteServers(), "thread", num_workers, 60.0, persistent=True)
+    workers = Workers(None, "thread", num_workers, 60.0, persistent=True)
     return Runner(make_plan(pipelines.shuffled(), options), workers, None, 100)
 
 

@@ -1,13 +1,14 @@
 """What serves other machines and reads from them over Arrow Flight, by the means of `graphfeed.distributed.wire`.
 
-`SamplingServer` makes the mini-batches of a pipeline, for loaders (`remote_executor`) and for programs without the
+`SamplingServer` makes the mini-batches of a pipeline, for loaders (`SamplingServers`) and for programs without the
 pipeline (`RemoteReceivingChannel`). `SamplerSender` and `SamplerReceiver` carry samples of any kind, under DGL's former
 names. Channels between processes of one machine are in `graphfeed.channels`.
 """
 
+from graphfeed.distributed.servers.remote_executor import SamplingServers
 from graphfeed.distributed.servers.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.servers.sampler_receiver import SamplerReceiver
 from graphfeed.distributed.servers.sampler_sender import SamplerSender
 from graphfeed.distributed.servers.sampling_server import SamplingServer
 
-__all__ = ["RemoteReceivingChannel", "SamplerReceiver", "SamplerSender", "SamplingServer"]
+__all__ = ["RemoteReceivingChannel", "SamplerReceiver", "SamplerSender", "SamplingServer", "SamplingServers"]

@@ -1,10 +1,10 @@
-"""An executor whose workers are sampling servers."""
+"""An executor whose workers are sampling servers, and the description of these that a loader is given."""
 
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from math import inf
@@ -40,7 +40,7 @@ from graphfeed.distributed.wire import (
 )
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
 from graphfeed.loader.profile import FIRST_SERVER, Measured, Span
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, check_seconds, checked
 from graphfeed.ops.process import Changes
 
 BACKOFF_SECONDS = (1.0, 60.0)
@@ -305,6 +305,54 @@ class RemoteExecutor(ThreadExecutor):
         if wait:
             for server in self.servers:
                 server.close()
+
+
+class SamplingServers:
+    """Sampling servers (`SamplingServer`) in the place of workers: `DataLoader(pipe, executor=SamplingServers(...))`.
+
+    They must have the same pipeline and data as the loader. A server that needs longer than the loader's `timeout`
+    counts as lost, and another one makes its mini-batches. Making the object connects to nothing. Needs pyarrow (extra
+    `serve`).
+
+    Args:
+        addresses: The addresses of the servers as "host:port". Without TLS, the address of another machine must be
+            written as "grpc://host:port", where nobody else is on the network.
+        token: The token of the servers. The default is the environment's GRAPHFEED_TOKEN.
+        tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
+        patience: How many seconds to wait for a server to come back if all are lost that had answered before.
+
+    Raises:
+        ValueError: There is no address, or `patience` is below 0.
+    """
+
+    @checked
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        token: str | None = None,
+        tls_root_certs: bytes | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        found = () if isinstance(addresses, str) else tuple(dict.fromkeys(addresses))
+        if isinstance(addresses, str) or not all(isinstance(each, str) for each in found):
+            raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(addresses)}")
+        if not found:
+            raise ValueError("addresses must name a server, but is empty")
+        if patience != 0:
+            check_seconds("patience", patience)
+        self.addresses = found
+        self._token, self._tls_root_certs, self._patience = token, tls_root_certs, patience
+
+    def start(self, num_requests: int, timeout: float) -> RemoteExecutor:
+        """Return an executor that asks the servers for so many mini-batches at once."""
+        return RemoteExecutor(self.addresses, self._token, self._tls_root_certs, num_requests, timeout, self._patience)
+
+    def longest_wait(self, timeout: float) -> float:
+        """Return how many seconds a mini-batch may take: one server after the other may be lost."""
+        return timeout * (len(self.addresses) + 1) + self._patience
+
+    def __repr__(self) -> str:
+        return f"SamplingServers({list(self.addresses)})"
 
 
 def settle(future: "Future[Any]", result: Any) -> None:

@@ -58,7 +58,7 @@ LONGEST_EVENT = 1000
 
 
 class SamplingServer(Closeable):
-    """Makes the mini-batches of a pipeline for loaders elsewhere: `DataLoader(pipe, servers=["host:port"], token=...)`.
+    """Makes the mini-batches of a pipeline for loaders elsewhere, which name it by `executor=SamplingServers(...)`.
 
     The server runs the stages that workers would run: all up to the first one that must run in the main process. A
     request names a seed, an epoch and an index, and nothing is kept of readers, so any number of servers serves any
@@ -90,7 +90,7 @@ class SamplingServer(Closeable):
         >>> import graphfeed as gf
         >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
         >>> with SamplingServer(pipe, token="secret") as server:
-        ...     with gf.DataLoader(pipe, servers=[server.address], token="secret", seed=0) as loader:
+        ...     with gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], "secret"), seed=0) as loader:
         ...         [minibatch.seeds.tolist() for minibatch in loader]
         [[0, 1], [2, 3]]
     """

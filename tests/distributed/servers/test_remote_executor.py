@@ -128,12 +128,12 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
         from graphfeed.distributed import SamplingServer
         pipe = pipelines.homogeneous()
         server = SamplingServer(pipe, token="t")
-        with gf.DataLoader(pipe, servers=[server.address], token="t") as loader:
+        with gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token="t")) as loader:
             list(loader)
         warnings.simplefilter("ignore")
         if os.fork() == 0:
             try:
-                next(iter(gf.DataLoader(pipe, servers=[server.address], token="t")))
+                next(iter(gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token="t"))))
             except RuntimeError as error:
                 print(error, flush=True)
             os._exit(0)
@@ -146,7 +146,7 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
 
 
 def test_the_token_is_not_sent_in_clear_to_other_machines_unless_their_addresses_say_so() -> None:
-    own = gf.DataLoader(pipelines.homogeneous(), servers=["node7:5"], token=TOKEN, timeout=1.0)
+    own = gf.DataLoader(pipelines.homogeneous(), executor=gf.SamplingServers(["node7:5"], token=TOKEN), timeout=1.0)
     with own, pytest.raises(ValueError, match="write 'grpc://node7:5' where nobody else"):
         next(iter(own))
     addresses = ["localhost:1", "[::1]:1", "grpc://10.0.0.2:1", "grpc://node7:1", "grpc://localhost:1"]

@@ -42,7 +42,7 @@ def server() -> Iterator[SamplingServer]:
 
 
 def read(pipe: gf.Datapipe, server: SamplingServer, token: str = TOKEN) -> list[str]:
-    with gf.DataLoader(pipe, servers=[server.address], token=token, seed=3) as loader:
+    with gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=token), seed=3) as loader:
         return digests(loader)
 
 
@@ -60,7 +60,7 @@ def test_rows_on_disk_are_read_here_for_windows_of_what_the_server_samples(tmp_p
     expected = digests(gf.DataLoader(pipe, num_workers=0, seed=3, window=0))
     with (
         SamplingServer(pipe, token=TOKEN) as server,
-        gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3, window=4) as loader,
+        gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3, window=4) as loader,
     ):
         assert "fetch_in_windows" in loader.explain()
         assert digests(loader) == digests(loader.plan.written.with_seed(3)) == expected
@@ -77,11 +77,11 @@ def test_each_rank_gets_its_own(no_leaks: None) -> None:
 def test_an_epoch_is_resumed_where_it_was_left(server: SamplingServer) -> None:
     pipe = pipelines.shuffled()
     expected = digests(gf.DataLoader(pipe, num_workers=0, seed=3))
-    with gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3) as loader:
+    with gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3) as loader:
         left = iter(loader)
         first = digests(next(left) for _ in range(4))
         state = loader.state_dict()
-    with gf.DataLoader(pipe, servers=[server.address], token=TOKEN) as loader:
+    with gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=TOKEN)) as loader:
         loader.load_state_dict(state)
         assert first + digests(loader) == expected
 
@@ -168,7 +168,7 @@ def test_the_error_of_a_stage_is_raised_in_the_place_of_its_mini_batch() -> None
     pipe = Fails(pipelines.homogeneous())
     made: list[str] = []
     with SamplingServer(pipe, token=TOKEN) as server:
-        loader = gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3)
+        loader = gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3)
         with loader, pytest.raises(RuntimeError, match="ValueError: there is no such xxx") as caught:
             made.extend(digests(loader))
     notes = " ".join(caught.value.__notes__)
@@ -181,7 +181,9 @@ def test_the_error_of_a_stage_is_raised_in_the_place_of_its_mini_batch() -> None
 def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) -> None:
     before = server.num_made
     pipe = pipelines.shuffled()
-    with gf.DataLoader(pipe, 1, servers=[server.address], token=TOKEN, seed=3, prefetch_factor=2) as loader:
+    with gf.DataLoader(
+        pipe, 1, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3, prefetch_factor=2
+    ) as loader:
         left = iter(loader)
         next(left)
         threading.Event().wait(0.3)
@@ -191,7 +193,7 @@ def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) ->
 
 def test_requests_whose_reader_has_given_up_are_not_made(held: gf.Datapipe) -> None:
     with SamplingServer(held, token=TOKEN, num_workers=1) as server:
-        loader = gf.DataLoader(held, 4, servers=[server.address], token=TOKEN, seed=3, timeout=0.5)
+        loader = gf.DataLoader(held, 4, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3, timeout=0.5)
         with loader, pytest.raises(ConnectionError, match=r"no answer for 0\.5 s"):
             list(loader)
         Held.go.set()
@@ -210,7 +212,8 @@ def test_no_more_than_some_requests_wait(held: gf.Datapipe, monkeypatch: pytest.
     with SamplingServer(held, token=TOKEN, num_workers=1) as server:
         server.on_event = note
         # With patience, the refused one would be asked for again, as others are answered meanwhile.
-        loader = gf.DataLoader(held, 8, servers=[server.address], token=TOKEN, seed=3, patience=0)
+        executor = gf.SamplingServers([server.address], TOKEN, patience=0)
+        loader = gf.DataLoader(held, 8, executor=executor, seed=3)
         with loader, pytest.raises(ConnectionError, match="2 requests wait already"):
             list(loader)
     assert events[0] == "refused: 2 requests wait already"
@@ -276,9 +279,11 @@ def test_tls_checks_the_certificate(tmp_path: Path) -> None:
     pipe, tls = pipelines.shuffled(), make_certificate(tmp_path)
     with SamplingServer(pipe, "0.0.0.0", token=TOKEN, tls=tls) as server:
         address = f"localhost:{server.port}"
-        with gf.DataLoader(pipe, servers=[address], token=TOKEN, tls_root_certs=tls[0], seed=3) as loader:
+        with gf.DataLoader(
+            pipe, executor=gf.SamplingServers([address], token=TOKEN, tls_root_certs=tls[0]), seed=3
+        ) as loader:
             assert len(list(loader)) == 9
-        plain = gf.DataLoader(pipe, servers=[address], token=TOKEN, timeout=5, seed=3)
+        plain = gf.DataLoader(pipe, executor=gf.SamplingServers([address], token=TOKEN), timeout=5, seed=3)
         with plain, pytest.raises(ConnectionError, match=r"no sampling server is left.*\(asked without TLS\)"):
             list(plain)
 
@@ -293,7 +298,11 @@ def test_wrong_arguments_are_refused() -> None:
         [
             (lambda: serve([]), TypeError, "pipe must be a pipeline of stages, but is a list"),
             (lambda: serve(items), ValueError, "by their index"),
-            (lambda: gf.DataLoader(items, servers=["127.0.0.1:1"], token=TOKEN), ValueError, "by their index"),
+            (
+                lambda: gf.DataLoader(items, executor=gf.SamplingServers(["127.0.0.1:1"], token=TOKEN)),
+                ValueError,
+                "by their index",
+            ),
             (lambda: serve(num_workers=0), ValueError, "num_workers"),
             (lambda: serve(host=None), TypeError, "host must be a text"),
             (lambda: serve(host=""), ValueError, "an address must be as"),

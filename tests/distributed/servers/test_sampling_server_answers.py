@@ -140,7 +140,7 @@ def test_small_mini_batches_come_several_in_an_answer(monkeypatch: pytest.Monkey
             return answers, fitting
 
         monkeypatch.setattr(server, "answer", count)
-        with gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3) as loader:
+        with gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3) as loader:
             assert digests(loader) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
     assert sum(sizes) == 200
     assert 2 <= max(sizes) <= 4  # of a window of eight

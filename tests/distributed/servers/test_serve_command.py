@@ -72,7 +72,9 @@ def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None
             assert len(list(own)) == 10
         with loader(pipelines.shuffled(), [server.address]) as other, pytest.raises(ValueError, match="drop_last"):
             next(iter(other))
-        wrong = gf.DataLoader(pipelines.homogeneous(), 1, servers=[server.address], token="wrong", prefetch_factor=1)
+        wrong = gf.DataLoader(
+            pipelines.homogeneous(), 1, executor=gf.SamplingServers([server.address], token="wrong"), prefetch_factor=1
+        )
         with wrong, pytest.raises(PermissionError, match="does not accept the token"):
             next(iter(wrong))
         lines = server.end()

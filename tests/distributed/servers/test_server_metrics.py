@@ -158,7 +158,7 @@ def test_a_server_tells_what_it_did() -> None:
             list(own)
         with loader(pipelines.homogeneous(), [server.address]) as other, pytest.raises(ValueError, match="drop_last"):
             list(other)
-        wrong = gf.DataLoader(pipe, 1, servers=[server.address], token="wrong")
+        wrong = gf.DataLoader(pipe, 1, executor=gf.SamplingServers([server.address], token="wrong"))
         with wrong, pytest.raises(PermissionError, match="token"):
             list(wrong)
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
@@ -177,7 +177,7 @@ def test_caches_that_it_reads_through_are_in_its_metrics() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).fetch_feature(store, ["x"])
     pytest.importorskip("pyarrow")
     with SamplingServer(pipe, token=TOKEN) as server:
-        list(gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=0))
+        list(gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token=TOKEN), seed=0))
         with urllib.request.urlopen(f"http://{server.serve_health()}/metrics", timeout=10) as answer:
             found = [line for line in answer.read().decode().splitlines() if "cache_misses_total{" in line]
     assert found == ['graphfeed_cache_misses_total{kind="rows in memory, sieve",of="node x"} 4.0']

@@ -9,7 +9,6 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.loader.executors.worker_task import unpack_work
-from graphfeed.loader.options import RemoteServers
 from graphfeed.loader.runner import Workers
 from tests import pipelines
 
@@ -34,7 +33,7 @@ def test_workers_unpack_their_work_once_and_end_with_their_loader() -> None:
 
 
 def make_workers(worker: str = "thread", persistent: bool = True, given: Any = None) -> Workers:
-    return Workers(given, RemoteServers(), worker, 2, 60.0, persistent)
+    return Workers(given, worker, 2, 60.0, persistent)
 
 
 def test_two_threads_that_begin_at_once_share_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_server_is_a_process_of_its_own(tmp_path: Path) -> None:
     pipe = pipelines.homogeneous()
     with (
         SamplingServer(pipe, token="t") as server,
-        gf.DataLoader(pipe, servers=[server.address], token="t") as loader,
+        gf.DataLoader(pipe, executor=gf.SamplingServers([server.address], token="t")) as loader,
         loader.profile() as profile,
     ):
         list(loader)

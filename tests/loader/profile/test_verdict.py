@@ -263,7 +263,7 @@ def test_a_slow_server() -> None:
     pytest.importorskip("pyarrow")
     pipe = Sleep(items(80), 0.02)
     with SamplingServer(pipe, token="t") as server:
-        assert "Sleep (stage 2)" in judged("server", pipe, servers=[server.address], token="t")
+        assert "Sleep (stage 2)" in judged("server", pipe, executor=gf.SamplingServers([server.address], "t"))
 
 
 @thorough
