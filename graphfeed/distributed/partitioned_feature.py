@@ -127,7 +127,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         """Ask for rows, each once; return what reads those in memory and waits."""
         remote, write_local = self.split_local(ids)
         asked = take_rows(ids, remote)
-        answers = ask_owners(self.peers, self._name, self._answer, self.book, asked, {}, {"ids": asked})
+        answers = ask_owners(self.peers, self._name, self.book, asked, {}, {"ids": asked})
 
         def wait() -> torch.Tensor:
             # Rows in memory are read while the answers are on their way.
@@ -178,7 +178,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     def _ask_ahead(self, ids: torch.Tensor) -> Iterator[tuple[torch.Tensor, Tensors]]:
         options = {"constant": self._kept_as_constant}
-        return ask_owners(self.peers, self._name, self._answer, self.book, ids, options, {"ids": ids})
+        return ask_owners(self.peers, self._name, self.book, ids, options, {"ids": ids})
 
     def _read_into(self, out: torch.Tensor, ids: torch.Tensor, positions: torch.Tensor) -> Spans:
         answers = list(self._ask_ahead(ids))

@@ -237,7 +237,7 @@ class PartitionedGraph(SamplingGraph):
         check_ids("seeds", ids, self.part.columns.total_num_nodes)
         # `further` goes to the owners with each node.
         questions = {"ids": ids, **further}
-        answers = list(ask_owners(self.peers, self._name, self._sample, self.part.book, ids, options, questions))
+        answers = list(ask_owners(self.peers, self._name, self.part.book, ids, options, questions))
         dtypes = {"sources": self.part.columns.indices.dtype, "edge_ids": self.part.edge_id_dtype}
         dtypes |= {name: values.dtype for name, values in further_values(self.part.columns, request)}
         return merge_columns(answers, dtypes)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import inf
 from typing import Any, TypeAlias
 
 import torch
@@ -35,24 +34,19 @@ class StepExchange:
     def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
         """Send each rank a part, and return what each rank sent, this one included; wait for all of them."""
         own = self.peers.rank
-        self._check([], tag, inf, 0.0)
-        given = {rank: part for rank, part in enumerate(parts) if rank != own}
-        answers = self.peers.ask(self._name, {"tag": list(tag), "rank": own, "draws": draws}, given)
-        limit = self.peers.start_timeout + self.peers.timeout
-        give_up = time.monotonic() + limit
-        with self._changes.lock:
-            self._note(own, tag, draws, parts[own])
+        self._check([], tag)
+        answers = self.peers.gather(self._name, {"tag": tag, "rank": own, "draws": draws}, dict(enumerate(parts)))
+        next(answers)  # this rank's own, by which its part is known here
+        begin = time.monotonic()
 
         def take() -> dict[int, tuple[str, Tensors]] | None:
             missing = [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]
             if missing:
-                self._check(missing, tag, give_up, limit)
+                self._check(missing, tag, time.monotonic() - begin)
             return None if missing else self._given.pop(tag)
 
-        while (given_by := self._changes.wait_for(take, CHECK_SECONDS)) is None:
-            pass  # it looks again whether a rank was lost
-        for rank, answer in answers.items():
-            self.peers.wait(rank, answer)  # what is sent later, such as that this rank leaves, may not come before
+        given_by = self._changes.wait_for(take, every=CHECK_SECONDS) or {}
+        list(answers)  # what is sent later, such as that this rank leaves, must not arrive before
         for rank, (said, _) in given_by.items():
             # What the draws depend on: ranks that differ would make a mini-batch that looks well and is wrong.
             if said != draws:
@@ -63,13 +57,12 @@ class StepExchange:
         return [given_by[rank][1] for rank in range(len(parts))]
 
     def leave(self, run: int) -> None:
-        others: dict[int, Tensors] = {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
-        # Who left the peers needs no word of this.
+        # Ranks that have closed their peers need not be told.
         with suppress(ConnectionError, RuntimeError):
-            self.peers.ask(self._name, {"left": run, "rank": self.peers.rank}, others)
+            self.peers.gather(self._name, {"left": run, "rank": self.peers.rank})
         self._begin(self.peers.rank, run + 1)  # which wakes the threads of this one
 
-    def _check(self, missing: Sequence[int], tag: Tag, give_up: float, limit: float) -> None:
+    def _check(self, missing: Sequence[int], tag: Tag, waited: float = 0.0) -> None:
         """Raise if there is nothing more to wait for."""
         self.peers.check()
         left = [rank for rank in (self.peers.rank, *missing) if self._runs[rank] > tag[0]]
@@ -78,7 +71,8 @@ class StepExchange:
         ended = sorted(set(missing).intersection(self.peers.leaving))
         if ended:
             raise RuntimeError(f"ranks {ended} have ended before joint mini-batch {tag[1]}; {SAME}")
-        if time.monotonic() > give_up:
+        limit = self.peers.start_timeout + self.peers.timeout
+        if waited > limit:
             raise TimeoutError(f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
 
     def _note(self, rank: int, tag: Tag, draws: str, part: Tensors) -> None:

@@ -5,7 +5,6 @@ A rank with a part of another graph, or with another seed, would give mini-batch
 
 import json
 import threading
-import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,8 +40,8 @@ class Agreement:
     def __init__(self, peers: "Peers") -> None:
         self.peers = peers
         self._changes = Changes()
-        self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
-        """What this rank says of each part, and the name by which others ask for that."""
+        self._parts: dict[str, str] = {}
+        """The name by which ranks ask for what each says of a part."""
         self._agreed: set[str] = set()
         self._agreeing = threading.Lock()
         self._begun: list[dict[str, int]] = [{} for _ in range(peers.world_size)]
@@ -58,8 +57,7 @@ class Agreement:
 
     def state_part(self, name: str, said: Mapping[str, Any]) -> None:
         text = {"said": torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)}
-        # The other ranks ask for it, by a name that all use.
-        self._parts[name] = self.peers.serve(f"part {name}", lambda *_: text), dict(said)
+        self._parts[name] = self.peers.serve(f"part {name}", lambda *_: text)
 
     def check_part(self, name: str) -> None:
         """Raise unless all ranks hold parts that belong together, and none was lost; the first call waits for all."""
@@ -68,11 +66,8 @@ class Agreement:
             return
         with self._agreeing:
             # A RuntimeError says that a rank has ended without such a part, a TimeoutError that one did not make it.
-            asked, own = self._parts[name]
-            said = {self.peers.rank: own}
-            for rank, answer in self.peers.ask(asked, {}, self._others()).items():
-                said[rank] = json.loads(bytes(self.peers.wait(rank, answer)["said"].numpy()))
-            check_equal(name, [said[rank] for rank in sorted(said)])
+            answers = dict(self.peers.gather(self._parts[name], {}))
+            check_equal(name, [json.loads(bytes(answers[rank]["said"].numpy())) for rank in sorted(answers)])
             self._agreed.add(name)
 
     def begin(self, pipeline: str, seed: int) -> None:
@@ -83,16 +78,14 @@ class Agreement:
             first = not own
             if pipeline not in own:
                 self._tell({"pipeline": pipeline, "seed": seed})
-        # Only the first run of all waits, so that ranks that begin together raise before their first mini-batch.
-        give_up = time.monotonic() + BEGIN_SECONDS
 
+        # Only the first run of all waits, so that ranks that begin together raise before their first mini-batch.
         def is_known() -> bool:
             self.peers.check()
             silent = {rank for rank, own in enumerate(self._begun) if pipeline not in own}
             return not first or silent.issubset(self.peers.leaving)
 
-        while not self._changes.wait_for(is_known, CHECK_SECONDS) and time.monotonic() < give_up:
-            pass
+        self._changes.wait_for(is_known, BEGIN_SECONDS, every=CHECK_SECONDS)
         with self._changes.lock:
             different = self._find_other_pipeline(pipeline) if first else ""
         if different:
@@ -108,8 +101,8 @@ class Agreement:
         # A program that ends between two runs is done; in the middle of one, others may go on without it.
         if not progress.done and progress.index != total:
             with suppress(Exception):  # who is lost needs no word
-                said = {"rank": self.peers.rank, "ended": [number, progress.index]}
-                self.peers.ask(self._name, said, self._others())
+                # Sent at once; the answers are not waited for.
+                self.peers.gather(self._name, {"rank": self.peers.rank, "ended": [number, progress.index]})
 
     def check_ended(self) -> None:
         number, progress, _ = self._latest
@@ -119,17 +112,10 @@ class Agreement:
                 how = f"its program ended after {index} mini-batches of an epoch that goes on"
                 raise LostError(rank, how)
 
-    def _others(self) -> dict[int, Tensors]:
-        return {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
-
     def _tell(self, said: dict[str, Any]) -> None:
-        options = {"rank": self.peers.rank, **said}
-        answers = self.peers.ask(self._name, options, self._others())
-        self._receive(options, {})
-        # An answer says that the rank has it.
-        for rank, answer in answers.items():
-            with suppress(ConnectionError, TimeoutError):  # the next mini-batch says that a rank is lost
-                self.peers.wait(rank, answer)
+        answers = self.peers.gather(self._name, {"rank": self.peers.rank, **said})
+        with suppress(ConnectionError, TimeoutError):  # the next mini-batch says that a rank is lost
+            list(answers)  # until all ranks have it
 
     def _receive(self, options: Mapping[str, Any], _: Mapping[str, torch.Tensor]) -> Tensors:
         """Keep what a rank says."""

@@ -8,7 +8,6 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.ranks.listener import Respond
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.rows import take_small
@@ -18,12 +17,12 @@ COUNTS = "counts"
 
 
 def ask_owners(
-    peers: Peers, name: str, answer: Respond, book: PartBook, ids: torch.Tensor, options: Mapping[str, Any],
-    questions: Tensors,
-) -> Iterator[tuple[torch.Tensor, Tensors]]:  # fmt: skip
+    peers: Peers, name: str, book: PartBook, ids: torch.Tensor, options: Mapping[str, Any], questions: Tensors
+) -> Iterator[tuple[torch.Tensor, Tensors]]:
     """Ask who holds the part of each id, all at once; return by part the positions of its ids, and its answer."""
     if book.num_parts == 1:
-        return iter([(torch.arange(ids.numel(), device="cpu"), answer(options, questions))])
+        everything = torch.arange(ids.numel(), device="cpu")
+        return ((everything, tensors) for _, tensors in peers.gather(name, options, {peers.rank: questions}))
     # NumPy sorts integers of up to two bytes by counting.
     owners = book.owners_of(ids).numpy().astype(np.uint8 if book.num_parts <= 1 << 8 else np.uint16, copy=False)
     order = torch.from_numpy(np.argsort(owners, kind="stable"))
@@ -35,19 +34,9 @@ def ask_owners(
     split = {part: {key: values[part] for key, values in grouped.items()} for part in asked}
     # Of the ranks that hold a part, each asks the one in its own place among those of its part.
     each = peers.world_size // book.num_parts
-    own_part, place = divmod(peers.rank, each)
-    own = split.pop(own_part, None)
-    futures = peers.ask(name, options, {part * each + place: some for part, some in split.items()})
-
-    # Whoever goes through the answers waits for them.
-    def answers() -> Iterator[tuple[torch.Tensor, Tensors]]:
-        if own is not None:
-            # First, as it is computed while the others are on their way.
-            yield parts[own_part], answer(options, own)
-        for rank, future in futures.items():
-            yield parts[rank // each], peers.wait(rank, future)
-
-    return answers()
+    place = peers.rank % each
+    answers = peers.gather(name, options, {part * each + place: some for part, some in split.items()})
+    return ((parts[rank // each], tensors) for rank, tensors in answers)
 
 
 def ranks_of_a_part(book: PartBook, peers: Peers) -> int:

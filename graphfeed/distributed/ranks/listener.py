@@ -44,7 +44,7 @@ class Listener:
     ) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._traffic, self._take_pulse, self._context = traffic, on_heartbeat, context
-        self._responds: dict[str, Respond] = {}
+        self.responds: dict[str, Respond] = {}
         self._changes = Changes()
         self._ending = self._closed = False
         self._socket: socket.socket | None = None
@@ -79,8 +79,8 @@ class Listener:
     def serve(self, subject: str, respond: Respond) -> str:
         with self._changes.lock:
             # Ranks make their things in the same order, so that the n-th of a subject is the same on all.
-            name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self._responds)}"
-            self._responds[name] = respond
+            name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self.responds)}"
+            self.responds[name] = respond
         self._changes.notify_all()
         return name
 
@@ -157,8 +157,8 @@ class Listener:
     def _answer(self, head: dict[str, Any], tensors: Tensors) -> Frame:
         """Return the answer to a question, as it is sent."""
         name = head["name"]
-        self._changes.wait_for(lambda: name in self._responds or self._ending)
-        respond = self._responds.get(name, refuse)
+        self._changes.wait_for(lambda: name in self.responds or self._ending)
+        respond = self.responds.get(name, refuse)
         try:
             return frame_of({}, respond(head["options"], tensors))
         except Exception as error:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -173,6 +173,24 @@ class Peers:
             raise met
         if not met:
             raise TimeoutError
+
+    def gather(
+        self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors] | None = None
+    ) -> Iterator[tuple[int, Tensors]]:
+        """Send requests as `ask` does, and return an iterator over the ranks and their answers, which waits for them.
+
+        By default, all ranks are asked. This rank's own answer comes first, and is computed in the iteration.
+        """
+        asked = {rank: {} for rank in range(self.world_size)} if questions is None else questions
+        answers = self.ask(name, options, {rank: tensors for rank, tensors in asked.items() if rank != self.rank})
+
+        def collect() -> Iterator[tuple[int, Tensors]]:
+            if self.rank in asked:
+                yield self.rank, self._listener.responds[name](options, asked[self.rank])
+            for rank, answer in answers.items():
+                yield rank, self.wait(rank, answer)
+
+        return collect()
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
         """Send requests to other ranks; a rank answers its own without this. Waits until all have begun.

@@ -132,10 +132,11 @@ class Changes:
         for woken in list(self._waiting):
             woken.put(None)
 
-    def wait_for(self, ready: Callable[[], T], seconds: float | None = None) -> T:
+    def wait_for(self, ready: Callable[[], T], seconds: float | None = None, every: float | None = None) -> T:
         """Return what `ready` returns once that is true, or, when the time has passed, what it returns then.
 
-        `ready` is called with the lock held, and may change things. The caller must not hold the lock.
+        `ready` is called with the lock held, and may change things. The caller must not hold the lock. With `every`,
+        `ready` is also called after each so many seconds without a change.
         """
         woken: SimpleQueue[None] = SimpleQueue()
         end = None if seconds is None else time.monotonic() + seconds
@@ -148,7 +149,7 @@ class Changes:
                 if found or (left is not None and left <= 0):
                     return found
                 with suppress(Empty):
-                    woken.get(timeout=left)
+                    woken.get(timeout=min((part for part in (left, every) if part is not None), default=None))
         finally:
             with suppress(ValueError):
                 self._waiting.remove(woken)

@@ -251,11 +251,9 @@ def test_nothing_asked_is_nothing_answered() -> None:
 
 
 def test_a_single_rank_answers_by_itself() -> None:
-    ids = torch.tensor([3, 1])
-    [(places, tensors)] = ask_owners(
-        Peers(), "feature 0", lambda options, questions: {"rows": questions["ids"] * options["factor"]},
-        PartBook.from_bounds([0, 4]), ids, {"factor": 2}, {"ids": ids},
-    )  # fmt: skip
+    ids, peers = torch.tensor([3, 1]), Peers()
+    name = peers.serve("feature", lambda options, questions: {"rows": questions["ids"] * options["factor"]})
+    [(places, tensors)] = ask_owners(peers, name, PartBook.from_bounds([0, 4]), ids, {"factor": 2}, {"ids": ids})
     assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])
 
 
