@@ -17,7 +17,6 @@ from graphfeed.distributed import (
     cut_rows,
 )
 from graphfeed.distributed.cooperative.cooperate import join_ranks
-from graphfeed.distributed.cooperative.joint_fetcher import exchange_of
 from tests.distributed.graphs import plain, typed
 from tests.distributed.rank_processes import free_port
 from tests.golden_pipelines import numbers
@@ -55,8 +54,9 @@ def check_joint(shares: Sequence[gf.MiniBatch], wanted: gf.MiniBatch) -> None:
         assert sum(map(len, parts)) == len(together)  # no column twice
         assert together == edges_of(hop)
     nodes = by_type(wanted.input_nodes)
+    outermost: list[Any] = [(share.sampled_subgraphs or [])[0] for share in shares]
     for kind, ids in nodes.items():
-        owned = torch.cat([by_type(exchange_of(share).owned)[kind] for share in shares])
+        owned = torch.cat([by_type(hop.exchange.owned)[kind] for hop in outermost])
         assert owned.sort().values.tolist() == ids.unique().tolist()
     for share in shares:
         for name, rows in (share.node_features or {}).items():

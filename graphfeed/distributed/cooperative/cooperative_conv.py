@@ -7,7 +7,7 @@ import torch
 from torch import distributed
 from torch.autograd.function import once_differentiable
 
-from graphfeed.distributed.cooperative.row_exchange import Route, RowExchange
+from graphfeed.distributed.cooperative.exchange import Route, RowExchange
 from graphfeed.storage.graph import ByType, from_type_dict, to_type_dict
 
 Joint: TypeAlias = Any

@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.datapipes import FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate
-from graphfeed.distributed.cooperative.row_exchange import RowExchange
+from graphfeed.distributed.cooperative.exchange import RowExchange
 from graphfeed.storage.memory import Cache, tensors_in
 
 FIRST_STEP = 1000
@@ -36,7 +36,10 @@ class JointFetcher(Transform):
     wrapped: WrappedFetcher
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        exchange = exchange_of(minibatch)
+        # The outermost hop comes first.
+        exchange: RowExchange | None = getattr(next(iter(minibatch.sampled_subgraphs or ()), None), "exchange", None)
+        if exchange is None:
+            raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")
         # The user's fetcher sees the nodes that this rank owns in place of those that it needs.
         given = copy.copy(minibatch)
         given.input_nodes = exchange.owned
@@ -60,11 +63,3 @@ class JointFetcher(Transform):
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate of the fetcher, for a mini-batch of the rank's own."""
         return self.wrapped.fetcher.estimate_size(before)
-
-
-def exchange_of(minibatch: MiniBatch) -> RowExchange:
-    # The outermost hop comes first.
-    exchange: RowExchange | None = getattr(next(iter(minibatch.sampled_subgraphs or ()), None), "exchange", None)
-    if exchange is None:
-        raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")
-    return exchange

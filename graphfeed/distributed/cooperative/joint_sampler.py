@@ -1,9 +1,9 @@
 """Sample a mini-batch of all ranks together: each samples around the nodes that it owns."""
 
 import copy
-import threading
 import weakref
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -11,8 +11,7 @@ import torch
 
 from graphfeed.datapipes import FanoutSampler, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate
-from graphfeed.distributed.cooperative.row_exchange import RowExchange, plan_exchange
-from graphfeed.distributed.cooperative.step_exchange import StepExchange
+from graphfeed.distributed.cooperative.exchange import Exchange, RowExchange
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import Key
@@ -55,22 +54,12 @@ class RankGroup:
             self._name = f"joint part {next(NUMBERS.setdefault(self.graph.peers, count()))}"
         else:
             self._name = f"joint {next(WHOLE)}"
-        self._making = threading.Lock()
-        self._steps: StepExchange | None = None
 
-    @property
-    def steps(self) -> StepExchange:
-        # Made with the first mini-batch, because a plan starts nothing.
-        with self._making:  # each exchange has a name of its own, so that all threads must use one
-            if self._steps is None:
-                peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
-                self._steps = StepExchange(peers, self._name)
-            return self._steps
-
-    def leave(self, run: int) -> None:
-        # Ranks that wait for this one in the run raise then, rather than run into their timeout.
-        if self._steps is not None:
-            self._steps.leave(run)
+    @cached_property
+    def exchange(self) -> Exchange:
+        # Made as the first run begins, before any thread needs it, because a plan starts nothing.
+        peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
+        return Exchange(peers, self._name)
 
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
         # Any rank that holds a node may sample it, but all must name the same one.
@@ -118,7 +107,7 @@ class JointStep(SamplingGraph):
     def plan(self, needed: ByType) -> RowExchange:
         group, tag = self._group, (*self._minibatch, len(self.exchanges))
         # The owners learn from it what this rank needs. Steps have the same numbers on all ranks, as all plan each hop.
-        self.exchanges.append(plan_exchange(group.steps, tag, needed, self.num_nodes, group.owners_of, self._draws))
+        self.exchanges.append(group.exchange.plan(tag, needed, self.num_nodes, group.owners_of, self._draws))
         return self.exchanges[-1]
 
 
@@ -138,12 +127,12 @@ class JointSampler(Transform):
 
     def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
         """Return the same stage for another run."""
-        _ = self.group.steps  # the ranks must know each other where they compare what they run
+        _ = self.group.exchange  # the ranks must know each other where they compare what they run
         return self.changed(run=next(self.group.runs))
 
     def leave_run(self) -> None:
         """Tell the other ranks that this one comes to no further mini-batch of the run."""
-        self.group.leave(self.run)
+        self.group.exchange.leave(self.run)
 
     def __call__(self, minibatch: MiniBatch) -> JointMiniBatch:
         key = minibatch.key

@@ -12,10 +12,9 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import CooperativeConv, CooperativeConvFunction, Peers
 from graphfeed.distributed.cooperative import cooperate
+from graphfeed.distributed.cooperative.exchange import Exchange, Tag, check_needed
 from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
 from graphfeed.distributed.cooperative.joint_sampler import RankGroup
-from graphfeed.distributed.cooperative.row_exchange import check_needed, plan_exchange
-from graphfeed.distributed.cooperative.step_exchange import StepExchange, Tag
 from graphfeed.loader.profile import find_caches
 from tests.distributed.graphs import plain
 from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe, parts_of
@@ -251,24 +250,25 @@ def test_wrong_seeds_fail_on_the_rank_that_has_them() -> None:
     )
 
 
-def part(number: int) -> dict[str, torch.Tensor]:
-    return {"number": torch.tensor([number])}
+def parts(*numbers: int) -> list[list[torch.Tensor]]:
+    """Return a tensor of which each rank gets one number."""
+    return [[torch.tensor([number]) for number in numbers]]
 
 
-def refused(box: StepExchange, index: int = 0) -> str:
+def refused(box: Exchange, index: int = 0) -> str:
     """Return the error of a trade with a rank that has left."""
     with pytest.raises(RuntimeError) as error:
-        box.trade((1, index, 0), [part(0)] * 2)
+        box.trade((1, index, 0), parts(0, 0))
     return str(error.value)
 
 
 def test_steps_may_be_traded_in_any_order() -> None:
     def work(rank: int, peers: Peers) -> list[list[int]]:
-        box, found = StepExchange(peers, "test"), {}
+        box, found = Exchange(peers, "test"), {}
 
         def trade(tag: Tag) -> None:
-            arrived = box.trade(tag, [part(100 * tag[1] + 10 * rank + other) for other in range(3)])
-            found[tag] = [int(tensors["number"]) for tensors in arrived]
+            (arrived,) = box.trade(tag, parts(*(100 * tag[1] + 10 * rank + other for other in range(3))))
+            found[tag] = list(map(int, arrived))
 
         tags = [(1, index, 0) for index in range(3)]
         threads = [threading.Thread(target=trade, args=(tag,)) for tag in (tags if rank else tags[::-1])]
@@ -284,14 +284,14 @@ def test_steps_may_be_traded_in_any_order() -> None:
 
 def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() -> None:
     def work(rank: int, peers: Peers) -> list[str]:
-        box, ends = StepExchange(peers, "test"), list[str]()
+        box, ends = Exchange(peers, "test"), list[str]()
         if rank == 1:
             box.leave(1)
         waiting = threading.Thread(target=lambda: ends.append(refused(box)))
         waiting.start()
         waiting.join(20)
         box.leave(1)
-        box.trade((2, 0, 0), [part(rank)] * 2)
+        box.trade((2, 0, 0), parts(rank, rank))
         return [*ends, str(box._given)]
 
     found = in_threads(2, work)
@@ -303,7 +303,7 @@ def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
     ready = threading.Barrier(2)
 
     def work(rank: int, peers: Peers) -> str:
-        box, ends = StepExchange(peers, "test"), list[str]()
+        box, ends = Exchange(peers, "test"), list[str]()
         waiting = threading.Thread(target=lambda: ends.append(refused(box)))
         if rank == 0:
             waiting.start()
@@ -319,7 +319,7 @@ def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
 
 def test_who_waits_for_a_rank_that_ended_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
-        box = StepExchange(peers, "test")
+        box = Exchange(peers, "test")
         return refused(box, 4) if rank == 0 else ""  # and the peers of rank 1 are closed
 
     assert "ranks [1] have ended before joint mini-batch 4; all ranks must" in in_threads(2, work)[0]
@@ -329,14 +329,14 @@ def test_a_rank_that_does_not_come_is_named() -> None:
     ready = threading.Barrier(2)
 
     def work(rank: int, peers: Peers) -> str:
-        box = StepExchange(peers, "test")
+        box = Exchange(peers, "test")
         peers.meet()  # until both have begun
         peers.start_timeout = peers.timeout = 0.2
         if rank == 1:
             ready.wait(30)
             return ""
         with pytest.raises(TimeoutError) as error:
-            box.trade((1, 7, 0), [part(0)] * 2)
+            box.trade((1, 7, 0), parts(0, 0))
         ready.wait(30)
         return str(error.value)
 
@@ -346,7 +346,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 def test_ranks_that_draw_otherwise_are_both_told_at_the_step() -> None:
     def work(rank: int, peers: Peers) -> str:
         with pytest.raises(ValueError, match="joint mini-batch 5") as error:
-            StepExchange(peers, "test").trade((1, 5, 0), [part(rank)] * 2, f"seed {rank} in epoch 0")
+            Exchange(peers, "test").trade((1, 5, 0), parts(rank, rank), f"seed {rank} in epoch 0")
         return str(error.value)
 
     for rank, text in enumerate(in_threads(2, work)):
@@ -357,8 +357,8 @@ def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> No
     needed = [torch.tensor([5, 0, 5, 8]), torch.tensor([], dtype=torch.int64), torch.tensor([8, 3])]
 
     def work(rank: int, peers: Peers) -> list[list[int]]:
-        box = StepExchange(peers, "test")
-        exchange = plan_exchange(box, (1, 0, 0), needed[rank], 9, lambda _, ids: ids % 2)
+        box = Exchange(peers, "test")
+        exchange = box.plan((1, 0, 0), needed[rank], 9, lambda _, ids: ids % 2)
         exchange.count_rows()
         assert isinstance(exchange.owned, torch.Tensor)
         assert (peers.traffic.rows_needed, peers.traffic.rows_read) == [(3, 2), (3, 2), (0, 0)][rank]
