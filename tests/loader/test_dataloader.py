@@ -28,7 +28,7 @@ def test_an_epoch_limits_the_threads_that_read_pinned_memory(monkeypatch: pytest
     monkeypatch.setattr(pinned, "LIMIT", pinned.Limit())
     pipe = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=5)
     with gf.DataLoader(pipe, num_workers=0, max_uva_threads=99) as loader:
-        assert ops.max_uva_threads() == pinned.DEFAULT_UVA_THREADS
+        assert ops.max_uva_threads() == 10240
         next(iter(loader))
         assert ops.max_uva_threads() == 99
 

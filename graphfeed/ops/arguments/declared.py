@@ -29,11 +29,6 @@ class Rule(NamedTuple):
     """Types whose values are right without a call, except tensors of no dimension: most arguments are of these."""
 
 
-def is_flag(value: Any) -> bool:
-    """Tell a truth value from text and arrays, which Python takes for one, and which are more likely mistakes."""
-    return isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1))
-
-
 def is_truth(value: Any) -> bool:
     """Return whether a value is True or False, or an array or a tensor of them, which Python takes for numbers, too."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")).removeprefix("torch.") == "bool"
@@ -57,21 +52,6 @@ def is_list(value: Any) -> bool:
     return hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0 and hasattr(value, "__len__")
 
 
-def is_like(protocol: type, value: Any) -> bool:
-    """Return whether a value has all methods of a protocol."""
-    return all(hasattr(value, name) for name in vars(protocol) if not name.startswith("_"))
-
-
-def is_array(value: Any) -> bool:
-    """Return whether a value is an array of at least one dimension, or a list that may become one."""
-    return isinstance(value, (list, tuple, range)) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0)
-
-
-def is_path(value: Any) -> bool:
-    """Tell whether a value is a path."""
-    return isinstance(value, (str, PathLike))
-
-
 def is_device(value: Any) -> bool:
     """Return whether torch knows a value as a device, or it is "pinned", which stands for page-locked memory."""
     try:
@@ -80,10 +60,13 @@ def is_device(value: Any) -> bool:
         return False
 
 
-ARRAY = "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length"
 RULES: dict[Any, Rule] = {
     NoneType: Rule(lambda value: value is None, "", frozenset([NoneType])),
-    bool: Rule(is_flag, "True or False", frozenset([bool])),
+    bool: Rule(  # text and arrays, which Python takes for a truth value, are more likely mistakes
+        lambda value: isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)),
+        "True or False",
+        frozenset([bool]),
+    ),
     int: Rule(is_whole, "a whole number"),
     float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
@@ -91,8 +74,14 @@ RULES: dict[Any, Rule] = {
         lambda value: isinstance(value, bytes), "bytes, as Path('chain.pem').read_bytes() gives", frozenset([bytes])
     ),
     type: Rule(lambda value: isinstance(value, type), "a class"),
-    PathLike: Rule(is_path, "a path"),
-    torch.Tensor: Rule(is_array, ARRAY, frozenset([torch.Tensor])),
+    PathLike: Rule(lambda value: isinstance(value, (str, PathLike)), "a path"),
+    torch.Tensor: Rule(
+        lambda value: (
+            isinstance(value, (list, tuple, range)) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0)
+        ),
+        "a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length",
+        frozenset([torch.Tensor]),
+    ),
     torch.dtype: Rule(lambda value: isinstance(value, torch.dtype), "a torch.dtype"),
     torch.device: Rule(is_device, "a device, such as 'cpu' or 'cuda:1'", frozenset([torch.device])),
     torch.Generator: Rule(lambda value: isinstance(value, torch.Generator), "a torch.Generator"),
@@ -136,7 +125,11 @@ def rule_of(declared: Any) -> Rule | None:
     if not str(getattr(origin, "__module__", "")).startswith("graphfeed"):
         return None  # what others make may be another class of the same use
     if Protocol in origin.__bases__:
-        return Rule(lambda value: is_like(origin, value), f"an object with the methods of {origin.__name__}")
+        methods = [name for name in vars(origin) if not name.startswith("_")]
+        return Rule(
+            lambda value: all(hasattr(value, name) for name in methods),
+            f"an object with the methods of {origin.__name__}",
+        )
     return Rule(lambda value: isinstance(value, origin), f"a {origin.__name__}", frozenset([origin]))
 
 

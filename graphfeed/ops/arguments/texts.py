@@ -14,13 +14,9 @@ import torch
 
 MOST_PARTS = 4
 """How many values an error message shows of a collection or an array."""
-MOST_LEVELS = 2
 MOST_LETTERS = 80
-MOST_NEAR = 2
 LONGEST = 160
-MOST_BITS = 128
 PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
-NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
 KNOWN_TEXTS: tuple[Any, ...] = (np.ndarray.__repr__, torch.Tensor.__repr__, torch.nn.Parameter.__repr__)
 BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}")}
 
@@ -40,7 +36,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
         >>> nearest("fanout", ["replace", "fanouts"])
         "; did you mean 'fanouts'?"
     """
-    near = difflib.get_close_matches(name, list(known), MOST_NEAR)
+    near = difflib.get_close_matches(name, list(known), n=2)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
@@ -70,7 +66,7 @@ def brief(value: object) -> str:
         >>> print(brief(torch.zeros(1000, 2)), brief({"a": list(range(100))}))
         a Tensor of shape (1000, 2) and torch.float32 {'a': [0, 1, 2, 3, ... 100 in all]}
     """
-    return shorten(describe(value, MOST_LEVELS), LONGEST)
+    return shorten(describe(value, levels=2), LONGEST)
 
 
 def describe(value: Any, levels: int) -> str:
@@ -79,11 +75,11 @@ def describe(value: Any, levels: int) -> str:
         return describe_array(value)
     if isinstance(value, (str, bytes)):
         return repr(value[:MOST_LETTERS]) + ("..." if len(value) > MOST_LETTERS else "")
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+    if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, PLAIN):
         return shorten(repr(value), MOST_LETTERS)
-    if isinstance(value, NAMED):
+    if isinstance(value, (type, FunctionType, BuiltinFunctionType, MethodType)):
         return shorten(value.__qualname__, MOST_LETTERS)
     if isinstance(value, (dict, MappingProxyType)):
         pairs = islice(value.items(), MOST_PARTS if levels else 0)

@@ -18,14 +18,12 @@ from graphfeed.ops.mapped_memory import FileMemory, Mapped, mapping_of
 from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
 from graphfeed.ops.process import renew_in_child
 
-DEFAULT_UVA_THREADS = 10240
-
 
 @dataclass
 class Limit:
     """A setting for all kernels of the process."""
 
-    threads: int = DEFAULT_UVA_THREADS
+    threads: int = 10240
 
 
 LIMIT = Limit()

@@ -14,7 +14,6 @@ BLOCK_BYTES = 512
 VALUES_PER_WAIT = 512
 """If fewer values than this come with each page that is read from the disk, reads are made for the disk. A wait for a
 page takes some hundred times as long as the other costs of a value."""
-MOST_NEEDED = 64
 
 
 class ReadChoice:
@@ -51,7 +50,7 @@ class ReadChoice:
         waited = self.pages * VALUES_PER_WAIT > self.values
         self.pages = self.values = 0
         if not self.from_disk and waited:
-            self.needed = min(2 * self.needed, MOST_NEEDED)
+            self.needed = min(2 * self.needed, 64)
         self.in_memory = 0 if waited else self.in_memory + 1
         self.from_disk = waited or (self.from_disk and self.in_memory < self.needed)
 

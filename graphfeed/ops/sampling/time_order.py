@@ -11,7 +11,6 @@ from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited, ensure_columns, ensure_length
 
-TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")
 """Which of the two int32 of an int64 is its upper half."""
 INT64 = torch.iinfo(torch.int64)
@@ -36,7 +35,7 @@ def as_times(name: str, times: object) -> torch.Tensor:
             f"{name} must be torch.int64, but is {times.dtype}{rounded}; count whole units, for example microseconds: "
             "(times.double() * 1e6).round().long()"
         )
-    check_vector(name, times, TIME_DTYPES)
+    check_vector(name, times, (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
     assert isinstance(times, torch.Tensor)
     return times.to(torch.int64).contiguous()
 

@@ -11,8 +11,6 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.pinned import empty_locked, is_page_locked
 from graphfeed.ops.structure.csc import check_columns, cut_columns, ensure_columns
 
-WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
 
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the running sum of each column's weights in units of 2**-31 of the column's largest, int64, one per edge.
@@ -26,7 +24,8 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         ValueError: `indptr` holds no column starts, there are not as many weights, or one is negative or not finite.
     """
     check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
-    check_vector("weights", weights, WEIGHT_DTYPES)
+    dtypes = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    check_vector("weights", weights, dtypes)
     check_length("weights", weights, int(indptr[-1]), "edge")
     # CuPy compiles kernels in which float32 below 2**-126 is 0; the weight would be lost.
     floats = torch.float64 if on_gpu(weights) else torch.float32

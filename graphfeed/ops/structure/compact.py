@@ -134,7 +134,9 @@ def compact_parts(
     if num_nodes is None and size >= FEW and largest < SMALL_MAP:
         map_size = 1 << (largest + 1).bit_length()
     with nullcontext() if map_size is None else buffers.NODE_MAPS.borrow(map_size) as node_map:
-        keys = make_keys(seeds, neighbors) if node_map is None else torch.empty(0, dtype=torch.int64, device="cpu")
+        # A power of two, of which at most half will be used.
+        slots = 1 << (2 * rows.numel() + 1).bit_length() if node_map is None else 0
+        keys = torch.full((slots,), -1, dtype=torch.int64, device="cpu")
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32, device="cpu")
         module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
@@ -167,9 +169,3 @@ def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | N
             raise ValueError(f"{name} must be ids of 0 or more, but hold {low}")
         largest = max(largest, high)
     return largest
-
-
-def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:
-    # A power of two, of which at most half will be used.
-    slots = 1 << (2 * (seeds.numel() + neighbors.numel()) + 1).bit_length()
-    return torch.full((slots,), -1, dtype=torch.int64, device=seeds.device)

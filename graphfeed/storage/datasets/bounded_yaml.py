@@ -10,7 +10,6 @@ from graphfeed.ops.process import regular_file
 MOST_BYTES = 1 << 20
 MOST_VALUES = 100_000
 """The most values of a file, those of an alias counted each time that it is used."""
-LONGEST_SCALAR = 1 << 12
 
 
 class BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]
@@ -25,7 +24,7 @@ class BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]
     def compose_node(self, parent: Any, index: Any) -> Any:
         event, before = self.peek_event(), self.num_values
         where = f"the value at line {event.start_mark.line + 1}"
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > 1 << 12:
             raise yaml.YAMLError(f"{where} has {len(event.value)} letters")
         self.count(1, event)  # before it is made: the tree of a whole file takes seconds
         node = super().compose_node(parent, index)

@@ -19,7 +19,6 @@ WHOLE_BYTES = 1 << 22
 """All rows of an array of so many bytes count."""
 SAMPLES = 1000
 """How many rows of a larger one count, evenly spaced. All of them would take as long as reading the data."""
-DIGITS = 16
 
 
 def identify(data: Any, *more: Any) -> str:
@@ -36,7 +35,7 @@ def identify(data: Any, *more: Any) -> str:
             digest.update(as_bytes(rows.detach().cpu().contiguous()).data)
         else:  # objects that Python may write another way in each run count by their class
             digest.update(json.dumps(rows, skipkeys=True, default=lambda value: type(value).__name__).encode())
-    return digest.hexdigest()[:DIGITS] if parts else ""
+    return digest.hexdigest()[:16] if parts else ""
 
 
 def parts_of(data: Any) -> Iterator[tuple[str, int, Any]]:

@@ -92,16 +92,12 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
     return open_array(stay_inside(folder, str(spec.path), f"{key}.path"), spec.format, f"{FILE_NAME}: {key}")
 
 
-def name_attribute(name: str, type_name: str | None) -> str:
-    return f"graph.feature_data {name!r}" + (f" of {type_name!r}" if type_name else "")
-
-
 def values_of(
     domain: str, name: str, by_type: Mapping[str | None, NDArray[Any]], of_type: str | None, count: int
 ) -> NDArray[Any]:
     """Return an attribute of a type, one row for each node or edge, or what stands for it if it is missing."""
     if of_type in by_type:
-        check_rows(name_attribute(name, of_type), by_type[of_type], count)
+        check_rows(f"graph.feature_data {name!r}" + (f" of {of_type!r}" if of_type else ""), by_type[of_type], count)
         return by_type[of_type]
     known = next(iter(by_type.values()))
     value = value_where_missing(domain, torch.from_numpy(np.array(known[:1])))

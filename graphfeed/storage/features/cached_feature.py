@@ -47,11 +47,10 @@ class CachedFeature(Feature):
         """Return the rows at `ids`, or if None, all rows of the fallback feature."""
         if ids is None:
             return self._fallback_feature.read()
-
-        def read_missing(missing: torch.Tensor) -> torch.Tensor:
-            return self._fallback_feature.read(self._for_fallback(missing))
-
-        return self._shaped(self._cache.query_and_replace(self._checked(ids), read_missing, self._offset))
+        rows = self._cache.query_and_replace(
+            self._checked(ids), lambda missing: self._fallback_feature.read(self._for_fallback(missing)), self._offset
+        )
+        return self._shaped(rows)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the fallback's stages of reading missing rows; waiting for the last one completes and keeps them."""

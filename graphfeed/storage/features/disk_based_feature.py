@@ -29,7 +29,6 @@ ROWS_PER_TASK = 64
 """The fewest rows for which a task of its own pays."""
 MAPPED_ROWS_PER_TASK = 1 << 15
 """The same for rows in the system's page cache: a millisecond or two."""
-BYTES_PER_TASK = 1 << 24
 TASKS_PER_THREAD = 8
 """Into how many parts a read ahead is split, so that no thread ends long before the others."""
 MOST_THREADS = 16
@@ -231,7 +230,11 @@ class DiskBasedFeature(ReadsAhead):
         """Start a read in the pool. Unless `ahead`, the thread that waits reads one part itself, or all if few."""
         if ids is None:
             out = buffers.empty(tuple(self._shape), self._dtype) if out is None else out
-            tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
+            data = out.view(-1).view(torch.uint8).numpy()
+            tasks = [
+                partial(read_bytes, self._descriptor, self._start + begin, data[begin:end].data)
+                for begin, end in self._split(out.nbytes, least=1 << 24)
+            ]
             return self._start_tasks(out, tasks, ahead)
         ids = self._checked(ids)
         return self._begin_rows(ids, buffers.empty((ids.numel(), *self.size()), self._dtype), ahead)
@@ -263,15 +266,15 @@ class DiskBasedFeature(ReadsAhead):
         # shorter the rows. A file that was cut off would end the process with a bus error.
         if self.is_in_page_cache() and os.fstat(self._descriptor).st_size >= self._size and out.numel():
             parts = self._split(ids.numel(), MAPPED_ROWS_PER_TASK)
-            tasks = [partial(self._copy_rows, ids[begin:end], out[begin:end], pages) for begin, end in parts]
+            copy = partial(self._counted, pages, take_rows, self._mapped)
+            tasks = [partial(copy, ids[begin:end], out[begin:end]) for begin, end in parts]
         else:
             rows = ids.to(torch.int64).contiguous().numpy()
             order = np.argsort(rows)  # as the file has them, so that neighbouring rows take one read
             by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
             parts = self._split(ids.numel(), ROWS_PER_TASK)
-            tasks = [
-                partial(self._read_rows, by_id[begin:end], out, positions[begin:end], pages) for begin, end in parts
-            ]
+            read = partial(self._counted, pages, read_rows, self._descriptor, self._start)
+            tasks = [partial(read, by_id[begin:end], out, positions[begin:end], GAP_BYTES) for begin, end in parts]
         pending = self._start_tasks(out, tasks, ahead)
 
         def wait() -> torch.Tensor:
@@ -301,20 +304,13 @@ class DiskBasedFeature(ReadsAhead):
 
         return DeferredRead(wait)
 
-    def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor, pages: list[int]) -> None:
+    def _counted(self, pages: list[int], read: Callable[..., Any], *arguments: Any) -> None:
         with self._reads.count(pages):
-            read_rows(self._descriptor, self._start, ids, out, positions, GAP_BYTES)
-
-    def _copy_rows(self, ids: torch.Tensor, out: torch.Tensor, pages: list[int]) -> None:
-        with self._reads.count(pages):
-            take_rows(self._mapped, ids, out)
+            read(*arguments)
 
     def _read_spans(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> Spans:
         read_rows(self._direct, self._start, ids, out, positions, GAP_BYTES)
         return count_spans(ids, self.row_bytes, GAP_BYTES)
-
-    def _read_all(self, begin: int, end: int, out: torch.Tensor) -> None:
-        read_bytes(self._descriptor, self._start + begin, out.view(-1).view(torch.uint8).numpy()[begin:end].data)
 
     def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
         try:

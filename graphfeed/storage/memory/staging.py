@@ -11,7 +11,6 @@ import torch
 from graphfeed.ops.memory import flat_bytes
 
 BLOCK_BYTES = 1 << 22
-NUM_BLOCKS = 4
 TAKE_TIMEOUT_SECONDS = 600.0
 
 Wait = Callable[[], object]
@@ -43,7 +42,7 @@ class Filling(NamedTuple):
 class Staging:
     """Blocks of page-locked memory that threads take in turn, each made when it is first taken."""
 
-    def __init__(self, block_bytes: int = BLOCK_BYTES, num_blocks: int = NUM_BLOCKS) -> None:
+    def __init__(self, block_bytes: int = BLOCK_BYTES, num_blocks: int = 4) -> None:
         # While one block is copied to a GPU on the current stream, the next one is filled. Memory that is not
         # page-locked would first be copied by CUDA to memory that is, while the caller waits.
         self.block_bytes = block_bytes

@@ -83,11 +83,6 @@ def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
     return most if min(fanouts) >= 0 and most <= MOST_EDGES else None
 
 
-def check_repeats(largest: int, replace: bool) -> None:
-    if replace and largest > MOST_REPEATED:
-        raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {largest}")
-
-
 def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None, replace: bool) -> None:
     """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
@@ -98,7 +93,8 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | N
     counts = fanouts.tolist()
     if min(counts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {min(counts)}")
-    check_repeats(max(counts), replace)
+    if replace and max(counts) > MOST_REPEATED:
+        raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {max(counts)}")
     if len(counts) > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
 

@@ -123,7 +123,10 @@ def files_read(graph: "GraphArrays") -> FilesRead:
     known = DECIDED.get(graph)
     if known is not None and known.sources is graph.indices:
         return known
-    arrays, free = arrays_in_files(graph), available_memory()
+    # The arrays that sampling reads at random.
+    used = (graph.csc_indptr, graph.indices, graph.type_per_edge, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
+    arrays = [array for array in used if array is not None and array.is_cpu and file_of(array) is not None]
+    free = available_memory()
     size = sum(array.nbytes for array in arrays)
     starts = sum(array.nbytes for array in arrays if array is graph.csc_indptr)
     files = FilesRead(graph.indices, size, starts, free, [], None)
@@ -132,13 +135,6 @@ def files_read(graph: "GraphArrays") -> FilesRead:
         return files
     at_random = [array for array in arrays if array is not graph.csc_indptr or not files.keeps_starts]
     return files._replace(at_random=at_random, reads=ReadChoice())
-
-
-def arrays_in_files(graph: "GraphArrays") -> list[torch.Tensor]:
-    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    # Those that sampling reads at random.
-    arrays = (graph.csc_indptr, graph.indices, graph.type_per_edge, edge_ids)
-    return [array for array in arrays if array is not None and array.is_cpu and file_of(array) is not None]
 
 
 def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | None]:

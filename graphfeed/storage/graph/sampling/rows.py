@@ -124,8 +124,11 @@ class Rows:
             # The graph has brought the seeds to the dtype of its ids.
             self.ids = {**with_all_types(own, sizes), **own}
             self.known = dict.fromkeys(self.ids, 0)
-            if self.request.disjoint:
-                self._join_times(list(sizes))
+            # The times of the seeds get the order of the trees.
+            if self.request.disjoint and self.times is not None:
+                self.times = join_by_type(list(sizes), self.times)
+            if self.request.disjoint and self.windows is not None and not isinstance(self.windows, int):
+                self.windows = join_by_type(list(sizes), self.windows)
         before = self.ids
         if self.request.disjoint:
             self.ids, self.trees, local = merge_in_trees(cscs, self._new(self.trees), before, self.trees, sizes)
@@ -136,13 +139,6 @@ class Rows:
         self.known = {node_type: len(ids) for node_type, ids in before.items()}
         csc, column_ids, row_ids = map(from_type_dict, (padded, before, self.ids))
         return SampledSubgraph(csc, column_ids, row_ids, hop.original_edge_ids)
-
-    def _join_times(self, node_types: Sequence[NodeType]) -> None:
-        """Put the times of the seeds into the order of the trees."""
-        if self.times is not None:
-            self.times = join_by_type(node_types, self.times)
-        if self.windows is not None and not isinstance(self.windows, int):
-            self.windows = join_by_type(node_types, self.windows)
 
 
 def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop) -> Picked:
