@@ -20,8 +20,6 @@ from graphfeed.storage.datasets import TASK_SECONDS, check_new_folder, open_in_f
 from graphfeed.storage.graph import METHODS, ByType, assign_nodes, from_type_dict, ldg_memory, load_graph, to_type_dict
 from graphfeed.storage.memory import map_npy
 
-MIB = 1 << 20
-
 
 def open_stored(source: Path) -> Any:
     """Return what has the `graph` in a file or in a data set, and as `feature` its features, or None."""
@@ -81,13 +79,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def items_of_parts(assignment: ByType, balance: ByType, num_parts: int) -> list[int]:
-    parts = to_type_dict(assignment)
-    # An item belongs to the part of its node.
-    owners = torch.cat([parts[node_type][nodes] for node_type, nodes in to_type_dict(balance).items()])
-    return torch.bincount(owners, minlength=num_parts).tolist()
-
-
 def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
     # What can't work is refused before the graph is read, which may take long.
@@ -105,12 +96,15 @@ def run(options: Any) -> None:
     if options.method == "ldg":
         most = ldg_memory(graph.total_num_nodes, options.parts)
         most += 0 if items is None else torch.int32.itemsize * graph.total_num_nodes
-        print(f"assigning the nodes takes at most {most / MIB:,.0f} MiB beside the graph", flush=True)
+        print(f"assigning the nodes takes at most {most / (1 << 20):,.0f} MiB beside the graph", flush=True)
     balance = None if items is None else nodes_by_type(items)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed, balance)
     print(report_partition(graph, assignment, options.parts), flush=True)
     if balance is not None:
-        counts = items_of_parts(assignment, balance, options.parts)
+        # An item belongs to the part of its node.
+        parts = to_type_dict(assignment)
+        owners = torch.cat([parts[node_type][nodes] for node_type, nodes in to_type_dict(balance).items()])
+        counts = torch.bincount(owners, minlength=options.parts).tolist()
         print(f"items of the largest part over the mean: {unevenness(counts):.2f}", flush=True)
     if options.layout == "pyg":
         Partitioner(stored, options.parts, options.root, method=assignment).generate_partition()

@@ -26,7 +26,7 @@ def watch_program() -> None:
 def note_end() -> None:
     # multiprocessing calls this while it handles the exception that ends the program.
     error = sys.exc_info()[1]
-    if error is not None and not is_exit(error):
+    if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
         FAILED.set()
     tell_end()
 
@@ -34,10 +34,6 @@ def note_end() -> None:
 def tell_end() -> None:
     for tell in AT_END:
         tell(program_failed())
-
-
-def is_exit(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def program_failed() -> bool:

@@ -42,7 +42,10 @@ def run(options: Any) -> None:
     tls = None
     if options.tls_cert is not None:
         tls = Path(options.tls_cert).read_bytes(), read_secret(options.tls_key)
-    token = read_token(options.token_file)
+    try:
+        token = check_token(read_secret(options.token_file).decode(errors="replace").strip())
+    except ValueError as error:
+        raise ValueError(f"--token-file {options.token_file}: {error}") from error
     pipe = run_pipeline(options.pipeline)
     options_of_server = {"tls": tls, "allow_plaintext": options.allow_plaintext, "num_workers": options.workers}
     with signals_noted() as signals, SamplingServer(pipe, host, port, token=token, **options_of_server) as server:
@@ -80,13 +83,6 @@ def read_secret(path: str) -> bytes:
         # No error, as it may be mounted so.
         sys.stderr.write(f"graphfeed serve: others on this machine may read {path}; chmod 600 {path} prevents it\n")
     return Path(path).read_bytes()
-
-
-def read_token(path: str) -> str:
-    try:
-        return check_token(read_secret(path).decode(errors="replace").strip())
-    except ValueError as error:
-        raise ValueError(f"--token-file {path}: {error}") from error
 
 
 def run_pipeline(path: str) -> Datapipe:

@@ -27,7 +27,6 @@ ABOUT = b"about "
 """What a question about the server's pipeline begins with."""
 LARGEST_TICKET = 1 << 20
 """How many bytes a ticket may have; those of large pipelines have a few thousand."""
-LONGEST_QUESTION = 100
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def write_question(rank: tuple[int, int]) -> bytes:
 def read_question(ticket: bytes) -> list[int]:
     rank: Any = None
     with suppress(RecursionError, ValueError):
-        rank = json.loads(ticket[len(ABOUT) :]) if len(ticket) < LONGEST_QUESTION else None
+        rank = json.loads(ticket[len(ABOUT) :]) if len(ticket) < 100 else None
     if not is_rank(rank):
         raise ValueError(f"not a question about the pipeline: {ticket[:80]!r}")
     return list(rank)

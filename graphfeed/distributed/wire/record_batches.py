@@ -34,10 +34,8 @@ OTHER_FORMAT = (
 
 LARGEST_HEADER = 1 << 24
 """How many bytes all but the tensors may take; the objects that it would become may take gigabytes."""
-COLUMN = "minibatch"
 EMPTY_ROW = bytes(16)
 """The one row of the column: Arrow's view of no bytes."""
-EMPTY_LINE = bytes(ALIGNMENT)
 
 SMALL_BYTES, LARGE_BYTES = 1 << 15, 1 << 20
 """Received tensors below the first size share a block of memory; so do those from there to the second, and larger ones
@@ -139,9 +137,9 @@ def to_batch(kind: str, value: Any) -> Any:
         buffers.append(arrow.py_buffer(part))
         # Arrow itself goes on at the next multiple of 8 bytes.
         if gap := -part.size & (ALIGNMENT - 8):
-            buffers.append(arrow.py_buffer(EMPTY_LINE[:gap]))
+            buffers.append(arrow.py_buffer(bytes(gap)))
     column = arrow.Array.from_buffers(arrow.binary_view(), 1, buffers)
-    return arrow.RecordBatch.from_arrays([column], names=[COLUMN])
+    return arrow.RecordBatch.from_arrays([column], names=["minibatch"])
 
 
 def size_class(size: int) -> int:
