@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import torch
 from typing_extensions import TypeVar
 
-from graphfeed.ops import Key
+from graphfeed.ops import Key, generator_seed
 from graphfeed.ops.arguments import checked, mark_copied_below
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.graph import SampledSubgraph, to_type_dict
@@ -160,6 +160,20 @@ class MiniBatch:
                 else, such as `y` beside labels.
         """
         return load_entry_point("converters", "to_pyg_data")(self, by_hop)
+
+    @checked
+    def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
+        """Return a new generator on a device, seeded by this mini-batch's key and the stage that is running.
+
+        A stage that draws from it gives the same values with any number and kind of workers, and in a resumed epoch.
+        Each call in a stage returns a generator with the same seed, so use one for all draws. Outside the `__call__`
+        of a stage, as in a training loop or in an `__iter__`, the seed depends on the key alone. A mini-batch without
+        a key, such as one made by hand, gets a random seed (see `graphfeed.seed`).
+
+        Raises:
+            TypeError: The class of the stage sets `foreign = False` but not `needs_key = True`.
+        """
+        return torch.Generator(device).manual_seed(generator_seed(self.key))
 
     @checked
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":

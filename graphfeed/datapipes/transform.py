@@ -14,7 +14,7 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import KeptGlobals, call_seeded
 from graphfeed.datapipes.pipeline.traverse import check_source
 from graphfeed.datapipes.sources.iterable_source import IterableSource
-from graphfeed.ops import Key
+from graphfeed.ops import RUNNING, Key
 from graphfeed.ops.arguments import check_fields
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -34,7 +34,7 @@ class Transform(Datapipe[Batch]):
     `torch.distributions` draws with, but not for dropout, for attention with dropout, NumPy and Python: threads share
     those generators, and a warning says so if the first calls of the stage use them. Seeding takes about 0.01 ms per
     mini-batch and stage, and in the main thread 0.04 ms more for all that follow each other. A class that never draws
-    from them sets `foreign = False`, and is called without.
+    from them sets `foreign = False`, and is called without. `minibatch.generator()` gives the same values everywhere.
     """
 
     datapipe: Datapipe[Any]
@@ -102,6 +102,7 @@ def call(
             work, key = stage if function is None else function, getattr(minibatch, "key", None)
             if observer is not None:
                 observer.stage_begin(stage, key)
+            running = RUNNING.set(stage)
             try:
                 if stage.foreign and key is not None:
                     kept = kept or KeptGlobals()
@@ -117,6 +118,7 @@ def call(
                 error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
                 raise
             finally:
+                RUNNING.reset(running)
                 if observer is not None:
                     observer.stage_end(stage, key)
             # A new mini-batch gets the key of the old one, so that later draws stay the same wherever they are made,

@@ -22,7 +22,17 @@ from graphfeed.ops.backend import (
     on_gpu,
 )
 from graphfeed.ops.kernel_load import KernelLoad
-from graphfeed.ops.keys import Key, draw_key, draw_keys, draw_unkeyed, drawing, minibatch_key, seed
+from graphfeed.ops.keys import (
+    RUNNING,
+    Key,
+    draw_key,
+    draw_keys,
+    draw_unkeyed,
+    drawing,
+    generator_seed,
+    minibatch_key,
+    seed,
+)
 from graphfeed.ops.memory.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
 from graphfeed.ops.random import MASK, fold
 from graphfeed.ops.rows import *
@@ -31,8 +41,8 @@ from graphfeed.ops.structure import *
 from graphfeed.ops.structure.unique import CompletedFuture, check_one_rank
 
 __all__ = [
-    "MASK", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types", "check_device", "check_one_rank",
-    "draw_key", "draw_keys", "draw_unkeyed", "drawing", "fold", "is_gpu", "is_readable", "kernels",
+    "MASK", "RUNNING", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types", "check_device", "check_one_rank",
+    "draw_key", "draw_keys", "draw_unkeyed", "drawing", "fold", "generator_seed", "is_gpu", "is_readable", "kernels",
     "lies_as_it_reads", "load", "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed",
     "set_max_uva_threads",
 ]

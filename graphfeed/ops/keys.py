@@ -2,7 +2,7 @@
 
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -105,6 +105,27 @@ class Draws:
 
 CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
 drawing = Draws
+
+
+RUNNING: ContextVar[Any] = ContextVar("running", default=None)
+"""The stage whose `__call__` this thread runs."""
+FOREIGN, NUMBERED, OUTSIDE = range(0x47454E52, 0x47454E55)
+"""Keep the seeds of generators apart from the keys of hops."""
+
+
+def generator_seed(key: Key | None) -> int:
+    """Return the seed of a mini-batch's generator in the stage that this thread runs."""
+    stage = RUNNING.get()
+    if key is None:
+        return draw_unkeyed()
+    if stage is None:
+        return key.at(0, OUTSIDE)
+    if stage.foreign:
+        return key.at(stage.foreign_number, FOREIGN)
+    if stage.needs_key:
+        return key.at(stage.number, NUMBERED)
+    name = type(stage).__name__
+    raise TypeError(f"{name} has foreign = False and calls minibatch.generator(); set needs_key = True in {name}, too")
 
 
 def minibatch_key() -> Key:

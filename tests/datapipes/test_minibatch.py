@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,9 @@ import torch
 import graphfeed as gf
 from graphfeed.ops import Key
 from tests import pipelines
-from tests.digests import assert_same
+from tests.datapipes.pipeline.test_pipeline_graph import Join
+from tests.datapipes.stages import make_items
+from tests.digests import assert_same, digest, digests
 
 IDS = torch.arange(3)
 
@@ -181,3 +183,77 @@ def test_pinning_takes_all_tensors() -> None:
     assert batch.pin_memory() is batch
     assert batch.is_pinned()
     assert_same(batch, before)
+
+
+def from_generator(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return replace(minibatch, labels=torch.rand(4, generator=minibatch.generator()))
+
+
+class FromGenerator(gf.Transform):
+    """Draws from the generator of the mini-batch alone."""
+
+    foreign = False
+    needs_key = True
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        drawn = torch.rand(4, generator=minibatch.generator("cpu"))
+        return replace(minibatch, indexes=drawn if minibatch.indexes is None else minibatch.indexes + drawn)
+
+
+def test_the_generator_of_a_minibatch_draws_the_same_with_any_workers_and_in_a_resumed_epoch() -> None:
+    pipe = (
+        FromGenerator(FromGenerator(make_items(12, shuffle=True).transform(from_generator)))
+        .transform(from_generator)
+        .buffer(2)
+    )
+    expected = digests(pipe.with_seed(7))
+    assert len(set(expected)) == 6
+    torch.manual_seed(99)
+    loaders: list[dict[str, Any]] = [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "worker": "process"}]
+    for options in loaders:
+        with gf.DataLoader(pipe, seed=7, **options) as loader:
+            iterator = iter(loader)
+            first = [digest(next(iterator)) for _ in range(2)]
+            state = loader.state_dict()
+        with gf.DataLoader(pipe, seed=7, **options) as loader:
+            loader.load_state_dict(state)
+            assert first + digests(loader) == expected
+
+
+def test_the_generators_of_stages_minibatches_and_epochs_differ() -> None:
+    def keep(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        made = from_generator(minibatch)
+        assert_same(made, from_generator(minibatch))  # each call begins again
+        return replace(made, compacted_seeds=minibatch.labels)
+
+    source = make_items(4)
+    pipe: Any = Join(FromGenerator(FromGenerator(source)), FromGenerator(source).transform(from_generator))
+    drawn, in_branches = [], []
+    for epoch in range(2):
+        for minibatch in source.transform(from_generator).transform(keep).with_seed(0, epoch):
+            drawn += [minibatch.labels, minibatch.compacted_seeds, from_generator(minibatch).labels]
+        for left, right in pipe.with_seed(0, epoch):
+            in_branches += [left.indexes, right.indexes, right.labels]
+    assert len({digest(each) for each in drawn}) == len({digest(each) for each in in_branches}) == 12
+
+
+def test_the_generator_of_a_minibatch_without_a_key_follows_the_seed_of_the_process() -> None:
+    made = []
+    for _ in range(2):
+        gf.seed(3)
+        (minibatch,) = gf.IterableSource([gf.MiniBatch()]).transform(from_generator).transform(lambda each: each)
+        made += [minibatch.labels, from_generator(gf.MiniBatch()).labels]
+    gf.seed(None)
+    assert_same(made[:2], made[2:])
+    assert not torch.equal(made[0], made[1])
+
+
+def test_a_stage_without_a_stream_of_its_own_has_no_generator() -> None:
+    class NoKey(FromGenerator):
+        foreign = False
+        needs_key = False
+
+    with pytest.raises(TypeError, match=r"NoKey has foreign = False .* set needs_key = True in NoKey, too"):
+        list(NoKey(make_items()))
+    with pytest.raises(TypeError, match="device must be a device"):
+        make_batch().generator(3)  # type: ignore[arg-type]

@@ -136,10 +136,9 @@ def watched(stage: "Transform") -> Iterator[None]:
         name = describe_stage(stage)
         warnings.warn(
             f"{source} was used each time that {name} ran in a thread; if {name} draws from it, the draws are not the "
-            "same in every run, because all threads share it. Draw from a generator of the mini-batch's own, such as "
-            "numpy.random.default_rng(minibatch.key.at(1)) or torch.Generator().manual_seed(minibatch.key.at(1)), or "
-            "run the stage where it is seeded for each mini-batch: with DataLoader(..., worker='process') or "
-            "num_workers=0",
+            "same in every run, because all threads share it. Draw from minibatch.generator(), or with NumPy from "
+            "numpy.random.default_rng(minibatch.generator().initial_seed()), or run the stage where it is seeded for "
+            "each mini-batch: with DataLoader(..., worker='process') or num_workers=0",
             stacklevel=2,
         )
 

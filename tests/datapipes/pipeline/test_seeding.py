@@ -261,7 +261,7 @@ def test_what_threads_share_is_warned_of_once_with_the_ways_out(draw: Callable[[
         draw()
         return minibatch
 
-    message = rf"^{source} was used each time that .*work\) ran in a thread; if .*key.at.* worker='process'\) or num_w"
+    message = rf"^{source} was used each time that .*work\) ran in a thread; .*generator.* worker='process'\) or num_w"
     pipe = make_items(2 * WATCHED_CALLS).transform(work)
     with gf.DataLoader(pipe, num_workers=1) as loader, pytest.warns(UserWarning, match=message) as found:
         list(loader)
@@ -336,7 +336,8 @@ def test_a_thread_of_the_users_own_draws_the_same() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_draws_on_a_gpu_are_the_same(num_workers: int) -> None:
     def work(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-        return replace(minibatch, labels=torch.rand(3, device="cuda"))
+        drawn = torch.rand(3, device="cuda"), torch.rand(3, device="cuda", generator=minibatch.generator("cuda"))
+        return replace(minibatch, labels=torch.stack(drawn))
 
     pipe = make_items(4).copy_to("cuda").transform(work)
     before = torch.cuda.get_rng_state()
