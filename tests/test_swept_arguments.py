@@ -185,7 +185,7 @@ def test_what_is_no_number_flag_or_list_is_refused_by_its_name() -> None:
         ("SamplingServers", {"patience": np.ones(2)}, "^patience must be a number, but is array"),
         ("DataLoader", {"num_workers": True}, "^num_workers must be a whole number, but is True"),
         ("DataLoader", {"overlap_graph_fetch": "no"}, "^overlap_graph_fetch must be True or False, but is 'no'"),
-        ("SamplingServers", {"tls_root_certs": "text"}, "^tls_root_certs must be bytes, as Path.* gives, but is 'text'"),
+        ("SamplingServers", {"tls_root_certs": "text"}, "^tls_root_certs must be bytes, .* but is 'text'"),
         ("DataLoader", {"servers": np.array([1])}, "^servers must be a list of addresses"),
         ("MiniBatch.to", {"device": "a:b"}, "^device must be a device, such as 'cpu' .*, but is 'a:b'"),
         ("PartBook", {"owners": torch.tensor(1)}, r"^owners must be .*, but is tensor\(1\)"),

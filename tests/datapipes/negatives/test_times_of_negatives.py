@@ -172,10 +172,10 @@ def test_drawn_nodes_exist_at_the_times_of_their_ends(mode: Any, shape: str) -> 
 
 def test_times_of_negatives_are_looked_up_when_the_stage_is_made() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(EDGES[KNOWS].T, names="seeds"), 9)
-    with pytest.raises(UnknownName, match="Node attribute bron does not exist.*'born'"):
+    with pytest.raises(UnknownName, match=r"Node attribute bron does not exist.*'born'"):
         pipe.sample_negative_pairs(PLAIN, "binary", query=gf.NegativeQuery(time_name="bron"))
     graph = gf.from_coo(EDGES[KNOWS], 12, node_attributes={"born": BORN / 2})
-    with pytest.raises(TypeError, match="must be torch.int64, but is torch.float32"):
+    with pytest.raises(TypeError, match=r"must be torch.int64, but is torch.float32"):
         pipe.sample_negative_pairs(graph, "binary", query=gf.NegativeQuery(time_name="born"))
 
 
