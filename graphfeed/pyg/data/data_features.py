@@ -168,7 +168,8 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
     if name in NOT_FETCHED:
         return None
     domain = "node" if table.is_node_attr(name) else "edge" if table.is_edge_attr(name) else None
-    if owner is None and name in of_edges and domain == "node" and table.num_nodes == table.num_edges:
+    named_edge = name in of_edges or STANDARD.get(name) == "edge"
+    if owner is None and named_edge and domain == "node" and table.num_nodes == table.num_edges:
         domain = "edge"
     value, index = table[name], table.get(EDGES)
     is_rows = isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim > 0
@@ -177,7 +178,8 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
     is_wrong = domain == "edge" and is_rows and index is not None and count != index.shape[1]
     # Without types, an attribute of edges may have as many rows as there are nodes, and the other way around.
     is_wrong |= name in STANDARD and domain != STANDARD[name] and (owner is None or domain is None)
-    if (is_wrong or domain is None) and count != 1 and not any(part in name for part in OF_OTHERS):
+    is_of_graph = count == 1 and not (is_rows and name in STANDARD)
+    if (is_wrong or domain is None) and not is_of_graph and not any(part in name for part in OF_OTHERS):
         counts = [f"{table.num_nodes} nodes"] if owner is None or ":" not in owner else []
         counts += [f"{0 if index is None else index.shape[1]} edges"] if owner is None or ":" in owner else []
         text = f"{name!r}{f' of {owner!r}' if owner else ''} has {count} rows, but there are {' and '.join(counts)}"

@@ -82,6 +82,8 @@ def test_edges_that_have_not_two_rows_of_ids_are_refused_by_edge_type(reader: st
 
 WRONG_ROWS: list[tuple[str, Any, str]] = [
     ("x", torch.ones(200, 2), "'x' has 200 rows, but there are 60 nodes and 200 edges; give it a row for each node"),
+    ("x", torch.ones(1, 2), "'x' has 1 rows, but there are 60 nodes"),
+    ("edge_weight", torch.ones(1), "'edge_weight' has 1 rows, but there are .* 200 edges"),
     ("pos", torch.ones(59, 2), "'pos' has 59 rows, but .* a row for each node"),
     ("edge_attr", torch.ones(60, 2), "'edge_attr' has 60 rows, .* a row for each edge"),
     ("edge_weight", torch.ones(199), "'edge_weight' has 199 rows, but .* a row for each edge"),
@@ -133,6 +135,12 @@ def test_weights_are_those_of_edges_where_there_are_as_many_nodes() -> None:
             assert torch.equal(batch.y, batch.n_id)
     data.extra = torch.arange(6)  # a change, so that features are read anew
     assert all(torch.equal(batch.w, batch.e_id + 1.0) for batch in NeighborLoader(data, [1, 1], weight_attr="w"))
+
+
+def test_ids_of_edges_are_those_of_edges_where_there_are_as_many_nodes() -> None:
+    data = ring(e_id=torch.arange(6) + 10, n_id=torch.arange(6) + 20)
+    features = from_pyg(data)[1]
+    assert set(features.keys()) == {("edge", None, "e_id"), ("node", None, "n_id")}
 
 
 def test_times_that_may_be_of_nodes_or_of_edges_are_warned_of() -> None:
