@@ -49,7 +49,6 @@ from graphfeed.storage.datasets import (
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 
 LEAST_MEMORY = 1 << 24
-DATABASE = "tables.duckdb"
 TIMES = "node_0.npy"
 """The file of the times of nodes."""
 
@@ -155,7 +154,7 @@ class Builder:
             self.scratch = unfinished / SCRATCH
             self.graph = self.output / GRAPH_FOLDER
             self.graph.mkdir(parents=True, exist_ok=True)
-            file = self.scratch / DATABASE
+            file = self.scratch / "tables.duckdb"
             with Engine(file, self.memory) as engine:
                 self.places = Places(engine, self.spec, self.output, self.on_error)
                 nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}

@@ -17,7 +17,6 @@ from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
 from graphfeed.ops.process import as_they_end, in_one_step
 
-FIELDS = ("ids", "features", "labels", "packed", "weights")
 Tensors = dict[Any, dict[str, torch.Tensor]]
 """Tensors by type and field."""
 
@@ -60,7 +59,7 @@ class Entity:
     def read(self, loader: TFRecordDataLoader, folder: Path | None, stopped: Event) -> Tensors:
         found: Tensors = {}
         for type_name, info in self.infos.items():
-            files = {name: SharedFile(folder) for name in FIELDS}
+            files = {name: SharedFile(folder) for name in ("ids", "features", "labels", "packed", "weights")}
             descriptors = {name: file.descriptor for name, file in files.items()}
             tensors = loader.load(info, descriptors, self.weights.get(type_name), stopped)
             found[type_name] = {name: files[name].tensor(tuple(own.shape), own.dtype) for name, own in tensors.items()}

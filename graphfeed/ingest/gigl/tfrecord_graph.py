@@ -24,7 +24,6 @@ from graphfeed.storage.memory import available_memory, ranks_of_machine
 
 SAMPLE_RECORDS = 4096
 """How many records of a file say how long all of them are on average."""
-MARGIN = 1.05
 GIB = 1 << 30
 
 
@@ -153,7 +152,7 @@ def pick(loaded: Tensors, field: str, is_typed: bool) -> Any:
 
 def estimate_bytes(loader: TFRecordDataLoader, infos: list[SerializedTFRecordInfo]) -> int:
     """Estimate what all tensors take, from the sizes of the files and from the first records of one of them."""
-    return int(MARGIN * sum(row_bytes(info) * rows_of(loader.files_of(info)) for info in infos))
+    return int(1.05 * sum(row_bytes(info) * rows_of(loader.files_of(info)) for info in infos))
 
 
 def rows_of(files: list[Path]) -> float:
@@ -184,7 +183,8 @@ def estimate_rows(files: list[Path]) -> float:
 
 def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Path | None:
     """Return the folder to which tensors are spilled, None if memory is large enough."""
-    free = free_memory()
+    # Memory may be infinite; the other ranks of this machine get their share of it.
+    free = int(min(available_memory(), 1 << 62)) // ranks_of_machine()
     if needed <= free:
         return None
     if spill_folder is None:
@@ -199,8 +199,3 @@ def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Pa
             f"{disk / GIB:.2f} GiB in the spill_folder {os.fspath(spill_folder)}"
         )
     return Path(spill_folder)
-
-
-def free_memory() -> int:
-    free = min(available_memory(), 1 << 62)  # it may be infinite
-    return int(free) // ranks_of_machine()  # the other ranks of this machine take theirs

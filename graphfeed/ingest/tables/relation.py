@@ -27,7 +27,6 @@ from graphfeed.ingest.tables.text_rows import check_rows, recount_rows
 from graphfeed.ops.arguments import brief
 
 WIDTH_REASON = "a line with too few or too many values"
-NUMBER_ROLES = ("number", "integer")
 
 Key: TypeAlias = tuple[str, bool]
 """A column, and whether it is read as ids."""
@@ -305,7 +304,7 @@ def find_types(engine: Engine, name: str, sources: Sequence[TableSource], roles:
     for number, role in enumerate(roles.values()):
         bits = types_of(f"c{number}", role == "id")
         # One text among numbers is a wrong row, which is named, unless texts may be there; and so is a fraction.
-        some = f"bit_and(nullif({bits}, 0))" if role in NUMBER_ROLES else "NULL"
+        some = f"bit_and(nullif({bits}, 0))" if role in ("number", "integer") else "NULL"
         whole = f"bit_and(nullif({bits} & ~2, 0))" if role == "integer" else "NULL"
         found.append(f"coalesce({whole}, {some}, bit_and({bits}))")
     known = {file: own for file, *own in engine.rows(f"SELECT file, {', '.join(found)} FROM {name} GROUP BY file")}

@@ -37,7 +37,6 @@ COMPRESSED = (*TEXTS, *NDJSON, *TFRECORD)
 """What may have `.gz` behind it."""
 SHARD = re.compile(r"(\.tfrecords?)-\d+-of-\d+")
 """What the names of a TFRecord file's shards have behind the suffix."""
-BLANKS = re.compile(r"[ \t]+")
 COMMENTS = ("#", "%")
 """What lines begin with that say something about the edges, as files of SNAP and of KONECT have them."""
 PANDAS_INDEX = "__index_level_0__"
@@ -140,7 +139,7 @@ class TableSource:
         with open_text(self.source, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             if self.suffix in EDGE_LISTS:
                 lines = (line for line in map(str.strip, file) if not line.startswith(COMMENTS))
-                return 0, BLANKS.split(next(filter(None, lines), "")) or [""]
+                return 0, re.split(r"[ \t]+", next(filter(None, lines), "")) or [""]
             lines_of_values = enumerate(csv_reader(file, CSV[self.suffix]))
             return next(((number, line) for number, line in lines_of_values if line), (0, []))
 

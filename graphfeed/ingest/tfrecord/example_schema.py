@@ -18,7 +18,6 @@ KINDS = {"int64": "int64", "float32": "float", "float": "float", "string": "byte
 """The kind of list for the name of a dtype."""
 LIST_KINDS = {1: "bytes", 2: "float", 3: "int64"}
 WIDTHS = {"int64": 8, "float": 4}
-PLACE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class ExampleSchema:
     def add_texts(self, names: Iterable[str]) -> None:
         """Read features of one text each as well, of which only the places are kept."""
         assert self.columns is not None
-        self.columns |= dict.fromkeys(names, Column(PLACES, (), PLACE_BYTES))
+        self.columns |= dict.fromkeys(names, Column(PLACES, (), 16))
 
     def settle_without_records(self) -> None:
         unknown = [name for name in self.names or [] if name not in self.given]

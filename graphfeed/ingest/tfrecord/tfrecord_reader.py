@@ -88,21 +88,17 @@ def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], No
     # cores, and as long as without them where they were compressed.
     for path in list_files(files):
         with RecordStream(path) as stream:
-            read_stream(stream, schema, keep, verify)
+            for starts, sizes in scan_stream(stream, schema, verify):
+                if schema.columns is None:
+                    settle(schema, stream, int(starts[0]), int(sizes[0]))
+                if schema.names is None:
+                    refuse_others(schema, stream, starts.numpy(), sizes.numpy())
+                keep(parse(schema, stream, starts, sizes))  # the batch is of use until this returns
     if schema.columns is None:
         schema.settle_without_records()
     # Without records, there are tensors without rows.
     empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8, device="cpu")
     keep(shaped(empty, 0, schema))
-
-
-def read_stream(stream: RecordStream, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool) -> None:
-    for starts, sizes in scan_stream(stream, schema, verify):
-        if schema.columns is None:
-            settle(schema, stream, int(starts[0]), int(sizes[0]))
-        if schema.names is None:
-            refuse_others(schema, stream, starts.numpy(), sizes.numpy())
-        keep(parse(schema, stream, starts, sizes))  # the batch is of use until this returns
 
 
 def scan_stream(

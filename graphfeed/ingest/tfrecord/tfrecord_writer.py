@@ -18,7 +18,6 @@ from graphfeed.storage.memory import new_file
 BATCH_ROWS = 1 << 12
 HEAD_BYTES = 11
 """What a field's tag and length take at most."""
-EXACT_IN_FLOAT = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
 
 
@@ -129,7 +128,7 @@ def as_column(name: str, values: Any) -> torch.Tensor:
     if is_bytes or tensor.dim() not in (1, 2):
         wanted = "(rows, length) or (rows, k, length)" if is_bytes else "(rows,) or (rows, k)"
         raise ValueError(f"columns[{name!r}] of {tensor.dtype} must have shape {wanted}, but has {tuple(tensor.shape)}")
-    if tensor.dtype not in INTEGERS + EXACT_IN_FLOAT:
+    if tensor.dtype not in (*INTEGERS, torch.float32, torch.float16, torch.bfloat16):
         raise TypeError(
             f"columns[{name!r}] must be integers, float32 or bytes as uint8, but is {tensor.dtype}; convert it with "
             ".long() or .float()"

@@ -118,7 +118,7 @@ def test_the_order_of_parameters_is_gigls() -> None:
 def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "spill"
     folder.mkdir()
-    monkeypatch.setitem(SETTINGS, "free_memory", lambda: 10)
+    monkeypatch.setitem(SETTINGS, "available_memory", lambda: 10)
     metadata = SerializedGraphMetadata(
         export(tmp_path / "nodes", nodes(3000), 1), export(tmp_path / "edges", edges(4000), 1)
     )
@@ -164,7 +164,7 @@ def test_memory_is_looked_at_before_anything_is_read(
     metadata: SerializedGraphMetadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = record_calls(monkeypatch)
-    monkeypatch.setitem(SETTINGS, "free_memory", lambda: 100)
+    monkeypatch.setitem(SETTINGS, "available_memory", lambda: 100)
     with pytest.raises(
         MemoryError, match=r"take about 0\.00 GiB, and 0\.00 GiB of memory are free; give a spill_folder"
     ):
@@ -188,9 +188,11 @@ def test_the_estimate_of_memory_is_near_what_is_loaded(tmp_path: Path, num_files
 
 def test_a_group_of_processes_with_a_limit_and_other_ranks_leaves_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    free = SETTINGS["free_memory"]()
+    needed = int(min(SETTINGS["available_memory"](), 1 << 62)) // 2
+    assert SETTINGS["choose_place"](needed, None) is None
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert 0 < SETTINGS["free_memory"]() < free / 2
+    with pytest.raises(MemoryError, match="of memory are free"):
+        SETTINGS["choose_place"](needed, None)
 
 
 def test_labels_of_edges_are_refused(tmp_path: Path) -> None:
