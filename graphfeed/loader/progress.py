@@ -13,8 +13,6 @@ from graphfeed.loader.profile import timed
 from graphfeed.ops.arguments import brief, check_count
 from graphfeed.ops.process import import_optional
 
-SECONDS_BETWEEN_REDRAWS = 0.5
-
 
 @runtime_checkable
 class ReadsOrder(Protocol):
@@ -131,7 +129,7 @@ def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe
         total=count_rounds(pipe),
         unit="batch",
         dynamic_ncols=True,
-        mininterval=SECONDS_BETWEEN_REDRAWS,
+        mininterval=0.5,
     ) as bar:
         for handover, minibatch in timed(minibatches):
             waited += handover.given - handover.asked

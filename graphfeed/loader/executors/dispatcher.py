@@ -107,8 +107,9 @@ class Dispatcher:
         try:
             while not self.stopped:
                 self.assign()
-                if self.is_over():
-                    break
+                with self.lock:
+                    if self.finishing and not self.pending and not self.running:
+                        break
                 self.wait()
                 self.end_overdue()
         except BaseException as error:
@@ -129,10 +130,6 @@ class Dispatcher:
             self.selector.close()
             self.alarm.close()
             self.waker.close()
-
-    def is_over(self) -> bool:
-        with self.lock:
-            return self.finishing and not self.pending and not self.running
 
     def assign(self) -> None:
         """Give tasks to idle workers, and start more workers if there are too few."""
@@ -242,7 +239,9 @@ class Dispatcher:
             self.fail_pending(RuntimeError(GUARD_ADVICE))
         elif not worker.ready:
             self.lost_at_start += 1
-            if self.lost_at_start >= (KILLED_AT_START if worker.was_killed() else ATTEMPTS):
+            # The exit code is None if other code has waited for the process.
+            was_killed = (worker.process.exitcode or 0) < 0
+            if self.lost_at_start >= (KILLED_AT_START if was_killed else ATTEMPTS):
                 count, self.lost_at_start = self.lost_at_start, 0
                 self.fail_pending(
                     WorkerLostError(

@@ -21,13 +21,6 @@ from graphfeed.storage.graph import fused_csc_sampling_graph
 SERVER = os.getpid()
 
 
-def import_packages(names: str) -> None:
-    """Import what the workers' main module imports; what can't be imported here is left to the workers."""
-    for name in names.split():
-        with suppress(Exception, SystemExit):
-            import_module(name)
-
-
 def warm_up() -> int:
     """Run the common stages once, which loads their kernels; return the number of mini-batches."""
     ids = torch.arange(4, device="cpu")
@@ -36,13 +29,6 @@ def warm_up() -> int:
     pipe: Datapipe = ItemSampler(ItemSet(ids, names="seeds"), batch_size=2, shuffle=True)
     pipe = pipe.sample_neighbor(graph, fanouts=[1, 2]).fetch_feature(store, node_feature_keys=["feat"])
     return sum(1 for _ in pipe)
-
-
-def receive_interrupts() -> None:
-    # An interrupt that was held back while the server started is dropped by this; later ones come through.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def hold_interrupts() -> None:
@@ -57,9 +43,15 @@ def let_interrupts_through(_: object) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-import_packages(os.environ.pop(TO_PRELOAD, ""))
+# Packages that the workers' main module imports. Those that can't be imported here are left to the workers.
+for name in os.environ.pop(TO_PRELOAD, "").split():
+    with suppress(Exception, SystemExit):
+        import_module(name)
 warm_up()
-receive_interrupts()
+# Ignoring interrupts drops one that was held back while the server started; later ones come through.
+handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGINT, handler)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 after_fork_in_child(hold_interrupts)
 util.register_after_fork(let_interrupts_through, let_interrupts_through)
 # What the workers share with the server is nothing that they should look through for garbage, and so copy; nor should

@@ -24,7 +24,6 @@ from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import uninterrupted
 
-START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
 RUNNING: "weakref.WeakSet[Dispatcher]" = weakref.WeakSet()
 
@@ -88,7 +87,7 @@ class ProcessExecutor(Executor):
                 "threads (worker='thread') in there, or graphfeed.DataLoader with worker='process' in its place"
             )
         self._numbers = itertools.count()
-        start_method = start_method or START_METHOD
+        start_method = start_method or ("spawn" if sys.platform == "win32" else "forkserver")
         check_main_module(start_method)
         context = make_context(start_method)
         self._dispatcher = Dispatcher(max_workers, context, timeout)

@@ -85,10 +85,6 @@ class WorkerProcess:
                 return
             yield decode_reply(*self.receiver.unpack(*message))
 
-    def was_killed(self) -> bool:
-        # The exit code is None if somebody else has waited for the process.
-        return (self.process.exitcode or 0) < 0
-
     def describe_exit(self) -> str:
         return describe_exit(self.process.exitcode)
 

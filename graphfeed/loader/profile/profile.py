@@ -16,7 +16,6 @@ from graphfeed.loader.profile.trace import write_trace
 from graphfeed.loader.profile.verdict import Verdict, judge, percent
 
 WIDTH = 110
-MOST_LINES = 20
 COLUMNS = "{:8}  {:>8}  {:>8}  {:>6}  {:>6}  {}"
 
 
@@ -98,7 +97,7 @@ class Profile:
 def write_table(summary: Summary, verdict: Verdict) -> str:
     text = verdict.text[0].upper() + verdict.text[1:] + "."
     above, below = textwrap.wrap(text, WIDTH, max_lines=6), [*loop_lines(summary), *other_lines(summary)]
-    return "\n".join([*above, "", *stage_lines(summary, MOST_LINES - len(above) - len(below) - 1), *below])
+    return "\n".join([*above, "", *stage_lines(summary, 20 - len(above) - len(below) - 1), *below])
 
 
 def stage_lines(summary: Summary, most: int) -> list[str]:

@@ -42,7 +42,6 @@ NEARLY_ALL = 0.8
 """A loader that has so many of its cores waits for its own threads."""
 COPIED_BYTES = 1 << 27
 """Larger than most caches of processors."""
-COPIES = 4
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def copy_rate(cores: int) -> float:
     sources, targets = (np.array_split(np.ones(COPIED_BYTES, np.uint8), cores) for _ in range(2))
     seconds = []
     with ThreadPoolExecutor(cores) as threads:
-        for _ in range(COPIES):
+        for _ in range(4):
             begin = perf_counter()
             list(threads.map(np.copyto, targets, sources))
             seconds.append(perf_counter() - begin)

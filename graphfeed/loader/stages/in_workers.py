@@ -150,10 +150,8 @@ class InWorkers(Datapipe):
                 return (submit(task, arrivals.note),)
             second: Future[Any] = Future()
             second.add_done_callback(arrivals.note)
-            return submit(task, arrivals.note, then(second, threads, finish_received)), second
-
-        def finish_received(result: Any) -> Any:
-            return finish(receive(result), run.observer)
+            finished = then(second, threads, lambda result: finish(receive(result), run.observer))
+            return submit(task, arrivals.note, finished), second
 
         def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
             # Only the workers' side may have to wait for their start. If it takes too long, nothing of the rest begins.

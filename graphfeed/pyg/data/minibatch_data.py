@@ -69,17 +69,15 @@ def as_in_data(
     """Return features in the shape and under the names that PyG's data have."""
     dims = minibatch.feature_dims or {}
     shaped = {name: as_given(rows, dims.get((domain, owner, name), 0)) for name, rows in features.items()}
-    return rename_single(shaped, "x" if domain == "node" else "edge_attr")
+    # A feature that is alone gets PyG's name, unless it is what PyG calls labels.
+    if len(shaped) == 1 and "y" not in shaped:
+        return {"x" if domain == "node" else "edge_attr": next(iter(shaped.values()))}
+    return shaped
 
 
 def features_of(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict[str, torch.Tensor]:
     keys = {key if isinstance(key, tuple) else (owner, key): rows for key, rows in features.items()}
     return {name: rows for (of_type, name), rows in keys.items() if of_type == owner}
-
-
-def rename_single(features: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
-    # One that is alone gets PyG's name, unless it is what PyG calls labels.
-    return {name: next(iter(features.values()))} if len(features) == 1 and "y" not in features else features
 
 
 def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:

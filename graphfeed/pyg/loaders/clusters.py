@@ -91,7 +91,12 @@ class ClusterData(Dataset[Any]):
             self.partition = read_partition(path, data, num_parts)
             self.sparse_format = self.partition.sparse_format
         else:
-            self.partition = partition_by(data, assign_clusters(data, num_parts, recursive), num_parts, sparse_format)
+            graph = read_graph(data).graph
+            if find_spec("pymetis") is None:
+                clusters = assign_by_ldg(graph, num_parts)
+            else:
+                clusters = assign_by_metis(graph, num_parts, recursive=recursive)
+            self.partition = partition_by(data, clusters, num_parts, sparse_format)
             if save_dir is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 # As a dict of tensors: nothing else is unpickled when it is read.
@@ -155,13 +160,6 @@ def select(data: Any, name: str, value: Any, positions: Any) -> Any:
     if isinstance(positions, slice):
         return value.narrow(dim, positions.start, positions.stop - positions.start)
     return value.index_select(dim, positions.to(value.device))
-
-
-def assign_clusters(data: Any, num_parts: int, recursive: bool) -> torch.Tensor:
-    graph = read_graph(data).graph
-    if find_spec("pymetis") is None:
-        return assign_by_ldg(graph, num_parts)
-    return assign_by_metis(graph, num_parts, recursive=recursive)
 
 
 def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_format: SparseFormat) -> Partition:

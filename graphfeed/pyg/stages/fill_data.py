@@ -16,8 +16,6 @@ from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
 from graphfeed.storage.graph import type_name
 
-LEFT_OUT = ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges")
-
 
 class ToRootedBatch(Transform):
     """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
@@ -37,7 +35,7 @@ class ToRootedBatch(Transform):
         batch = module.Batch(batch=data.batch, ptr=ptr)
         batch.root_n_id = ptr[:-1]
         for name, value in data.stores[0].items():
-            if name not in LEFT_OUT:
+            if name not in ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges"):
                 batch[name] = value[batch.root_n_id] if name == "y" and self.labels_of_roots else value
         return batch
 

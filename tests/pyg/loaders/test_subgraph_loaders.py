@@ -313,7 +313,7 @@ def test_clusters_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert path.exists()
     ClusterData(data, PARTS, recursive=True, save_dir=str(tmp_path), filename="mine.pt")
     assert (tmp_path / "part_4_recursive" / "mine.pt").exists()
-    monkeypatch.setattr(clusters, "assign_clusters", None)
+    monkeypatch.setattr(clusters, "partition_by", None)
     second = ClusterData(data, PARTS, save_dir=str(tmp_path))
     assert str(second.partition) == str(first.partition)
     # PyG's own file does as well.
