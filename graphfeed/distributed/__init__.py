@@ -4,6 +4,9 @@ Every id that a user sees is global, so mini-batches do not depend on how a grap
 of `graphfeed.datapipes`, as for any other graph. A graph that one machine holds belongs to `graphfeed.storage`.
 """
 
+import importlib
+import typing
+
 from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFunction, JointFetcher, JointSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.part_book import PartBook
@@ -19,8 +22,6 @@ from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.pyg.dist_data import DistContext, DistRole
 from graphfeed.distributed.pyg.dist_loaders import DistLinkNeighborLoader, DistLoader, DistNeighborLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
-from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.distributed.ranks.heartbeat import RankLostError
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
@@ -34,6 +35,19 @@ from graphfeed.distributed.servers import (
 )
 from graphfeed.interop import WholeGraph, read_graphlearn
 from graphfeed.storage.graph import assign_nodes, ldg_memory
+
+if typing.TYPE_CHECKING:
+    from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore as LocalFeatureStore
+    from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore as LocalGraphStore
+else:
+
+    def __getattr__(name: str) -> typing.Any:
+        # They derive from classes of PyG's, so their modules are imported on first use.
+        modules = {"LocalFeatureStore": "local_feature_store", "LocalGraphStore": "local_graph_store"}
+        if name not in modules:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"graphfeed.distributed.pyg.{modules[name]}"), name)
+
 
 __all__ = [
     "CooperativeConv", "CooperativeConvFunction", "DistContext", "DistLinkNeighborLoader", "DistLoader",

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
 
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
-from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, domain_of, group_of, type_of
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
@@ -20,6 +18,10 @@ from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import FLAT, DataFeatures, Tables
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 from graphfeed.storage.graph import to_type_dict
+
+if TYPE_CHECKING:
+    from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+    from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 
 
 class DistRole(Enum):
@@ -62,7 +64,7 @@ class DistData:
 
     # Making one waits for no other rank. All ranks make theirs in the same order.
     def __init__(
-        self, stores: tuple[LocalFeatureStore, LocalGraphStore], peers: Peers, time_attr: str | None = None
+        self, stores: tuple["LocalFeatureStore", "LocalGraphStore"], peers: Peers, time_attr: str | None = None
     ) -> None:
         self.feature_store, self.graph_store = stores
         for attr in self.graph_store.get_all_edge_attrs():
@@ -125,7 +127,7 @@ class DistData:
         return DataFeatures(BasicFeatureStore(features), names["node"], names["edge"], dims=dims)
 
 
-def check_rank(context: DistContext, graph: LocalGraphStore) -> None:
+def check_rank(context: DistContext, graph: "LocalGraphStore") -> None:
     if (context.rank, context.world_size) != (graph.partition_idx, graph.num_partitions):
         raise ValueError(
             f"current_ctx is rank {context.rank} of {context.world_size}, but the stores hold part "

@@ -4,15 +4,13 @@ import copy
 import os
 import queue
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource, find_rank
 from graphfeed.distributed.pyg.dist_data import DistContext, find_peers
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
-from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import (
@@ -25,6 +23,10 @@ from graphfeed.pyg.data import (
     split_edge_type,
 )
 from graphfeed.pyg.loaders import PyGLoader, TorchOptions
+
+if TYPE_CHECKING:
+    from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+    from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 
 
 class DistLoader(PyGLoader):
@@ -146,7 +148,7 @@ class DistNeighborLoader(DistLoader):
     @checked
     def __init__(
         self,
-        data: tuple[LocalFeatureStore, LocalGraphStore],
+        data: tuple["LocalFeatureStore", "LocalGraphStore"],
         num_neighbors: Any,
         master_addr: str | None,
         master_port: int | str | None,
@@ -229,7 +231,7 @@ class DistLinkNeighborLoader(DistLoader):
     @checked
     def __init__(
         self,
-        data: tuple[LocalFeatureStore, LocalGraphStore],
+        data: tuple["LocalFeatureStore", "LocalGraphStore"],
         num_neighbors: Any,
         master_addr: str | None,
         master_port: int | str | None,

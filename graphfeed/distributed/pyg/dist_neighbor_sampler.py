@@ -5,14 +5,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
 from graphfeed.distributed.pyg.dist_data import DistContext, DistData, check_rank, find_peers
-from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, type_of
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops import ALWAYS, draw_key
@@ -24,6 +22,10 @@ from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import Hop, ends_of, from_type_dict, one_draw, split_by_type, to_type_dict
 from graphfeed.storage.memory import move
+
+if TYPE_CHECKING:
+    from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+    from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 
 Result = TypeVar("Result")
 
@@ -80,7 +82,7 @@ class DistNeighborSampler:
     def __init__(
         self,
         current_ctx: DistContext,
-        data: tuple[LocalFeatureStore, LocalGraphStore],
+        data: tuple["LocalFeatureStore", "LocalGraphStore"],
         num_neighbors: Any,
         channel: Any = None,
         replace: bool = False,
@@ -93,8 +95,7 @@ class DistNeighborSampler:
         **kwargs: Any,
     ) -> None:
         del kwargs
-        first, second = cast("tuple[Any, Any]", data)
-        if not isinstance(first, LocalFeatureStore) or not isinstance(second, LocalGraphStore):
+        if not hasattr(data[0], "partitioned_features") or not hasattr(data[1], "graph_part"):
             raise TypeError(f"data must be a LocalFeatureStore and a LocalGraphStore, but is {brief(data)}")
         check_count("concurrency", concurrency, 1)
         check_rank(current_ctx, data[1])

@@ -1,7 +1,7 @@
 """The features of one part, with the names of `torch_geometric.distributed`."""
 
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,27 +12,41 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
 from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
-from graphfeed.distributed.pyg.store_attributes import (
-    EDGES,
-    Group,
-    LocalTensorAttr,
-    Maps,
-    domain_of,
-    group_of,
-    read_info,
-    type_of,
-)
+from graphfeed.distributed.pyg.store_attributes import EDGES, Group, Maps, domain_of, group_of, read_info, type_of
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import brief, checked
+from graphfeed.pyg.data import import_pyg
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 
+PYG: Any = import_pyg("torch_geometric.data", "a LocalFeatureStore or LocalGraphStore")
+UNSET = PYG.TensorAttr().index
+"""PyG's value of an attribute that was not given."""
 
-class LocalFeatureStore:
+
+@dataclass
+class LocalTensorAttr(PYG.TensorAttr):  # type: ignore[misc]
+    """Names a tensor of a `LocalFeatureStore`; without an index, all of its rows."""
+
+    group_name: Group = None
+    index: Any = None
+
+    @classmethod
+    def cast(cls, *args: Any, **kwargs: Any) -> "LocalTensorAttr":
+        given = super().cast(*args, **kwargs)
+        # Attributes that an object of PyG's leaves unset have the defaults of this class.
+        return cls(**{name: value for name, value in vars(given or cls()).items() if value is not UNSET})
+
+    def is_set(self, key: str) -> bool:
+        """Return whether an attribute was given; PyG's method fails for an index that is an array."""
+        return isinstance(self.attr_name, str) if key == "attr_name" else getattr(self, key) is not UNSET
+
+
+class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
     """The features of the nodes and edges of one part, as in `torch_geometric.distributed`.
 
     A tensor has a group and a name. The group is a node type or an edge type; without types, None for nodes and (None,
-    None) for edges. Each group has the global ids of its rows, which count within its type. Wherever a method takes a
-    group and a name, it takes an object with these attributes too, such as PyG's `TensorAttr`.
+    None) for edges. Each group has the global ids of its rows, which count within its type. This is a
+    `torch_geometric.data.FeatureStore`.
 
     `lookup_features` reads from the ranks of a loader that has the store, or of a `Peers` (`set_rpc_router`), or else
     of the process group, and needs none for a single part.
@@ -44,6 +58,7 @@ class LocalFeatureStore:
     """
 
     def __init__(self) -> None:
+        super().__init__(LocalTensorAttr)
         self._feat: dict[tuple[Group, str], torch.Tensor] = {}
         self._global_id: dict[Group, torch.Tensor] = {}
         self._sorted: dict[Group, Any] = {}
@@ -58,6 +73,8 @@ class LocalFeatureStore:
         """The labels of all nodes or edges of the type that is trained on; by type, if it is a dict."""
         self.meta: dict[str, Any] | None = None
         self.rpc_router: Peers | None = None
+
+    __hash__ = object.__hash__  # PyG's class compares by identity, but has no hash
 
     def put_global_id(self, global_id: torch.Tensor, group_name: Group) -> bool:
         """Set the global ids of the rows of a group."""
@@ -76,44 +93,25 @@ class LocalFeatureStore:
         self._remote.clear()
         return self._global_id.pop(group_name, None) is not None
 
-    def put_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-        """Set a whole tensor, by `group_name` and `attr_name`.
-
-        Raises:
-            ValueError: An `index` is given; only whole tensors can be set.
-        """
-        self._feat[self._whole(*args, **kwargs)] = tensor
+    def _put_tensor(self, tensor: torch.Tensor, attr: LocalTensorAttr) -> bool:
+        if attr.index is not None:
+            raise ValueError(f"index must be left out, for tensors are set as a whole, but is {brief(attr.index)}")
+        self._feat[attr.group_name, attr.attr_name] = tensor
         self._remote.clear()
         return True
 
-    def get_tensor(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return a tensor by `group_name` and `attr_name`, or its rows at `index`.
-
-        Raises:
-            KeyError: There is no such tensor.
-        """
-        attr = LocalTensorAttr.cast(*args, **kwargs)
-        tensor = self._feat.get((attr.group_name, str(attr.attr_name)))
+    def _get_tensor(self, attr: LocalTensorAttr) -> torch.Tensor:
+        tensor = self._feat.get((attr.group_name, attr.attr_name))
         if tensor is None:
             raise KeyError(f"there is no tensor {attr.attr_name!r} of {attr.group_name!r}, but {list(self._feat)}")
         return tensor if attr.index is None else tensor[attr.index]
 
-    def multi_get_tensor(self, attrs: Sequence[Any]) -> list[torch.Tensor]:
-        """Return several tensors."""
-        return [self.get_tensor(attr) for attr in attrs]
-
-    def update_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-        """Set a tensor in place of another one."""
-        return self.put_tensor(tensor, *args, **kwargs)
-
-    def remove_tensor(self, *args: Any, **kwargs: Any) -> bool:
-        """Remove a tensor, and tell whether it was there."""
+    def _remove_tensor(self, attr: LocalTensorAttr) -> bool:
         self._remote.clear()
-        return self._feat.pop(self._whole(*args, **kwargs), None) is not None
+        return self._feat.pop((attr.group_name, attr.attr_name), None) is not None
 
-    def get_tensor_size(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
-        """Return the shape of a tensor."""
-        return tuple(self.get_tensor(*args, **kwargs).shape)
+    def _get_tensor_size(self, attr: LocalTensorAttr) -> tuple[int, ...]:
+        return tuple(self._get_tensor(attr).shape)
 
     def get_tensor_from_global_id(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the rows of a tensor at the global ids in `index`.
@@ -125,7 +123,8 @@ class LocalFeatureStore:
         attr = LocalTensorAttr.cast(*args, **kwargs)
         if attr.index is None:
             raise ValueError("index must be global ids, but is None; get_tensor returns whole tensors")
-        return self.get_tensor(attr.group_name, attr.attr_name, self.rows_of(attr.group_name, attr.index))
+        rows: torch.Tensor = self.get_tensor(attr.group_name, attr.attr_name, self.rows_of(attr.group_name, attr.index))
+        return rows
 
     def get_all_tensor_attrs(self) -> list[LocalTensorAttr]:
         """Return what names the tensors that are here."""
@@ -236,13 +235,6 @@ class LocalFeatureStore:
             # Owners have the rows of their own ids alone, in the order of these.
             rows = rows[self.rows_of(group, owned)]
         return PartitionedFeature(rows, book, peers, name_of(domain_of(group), type_of(group), name))
-
-    @staticmethod
-    def _whole(*args: Any, **kwargs: Any) -> tuple[Group, str]:
-        attr = LocalTensorAttr.cast(*args, **kwargs)
-        if attr.index is not None:
-            raise ValueError(f"index must be left out, for tensors are set as a whole, but is {brief(attr.index)}")
-        return attr.group_name, str(attr.attr_name)
 
     @classmethod
     @checked

@@ -11,9 +11,9 @@ import torch
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
-from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.local_feature_store import PYG, LocalFeatureStore
 from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
-from graphfeed.distributed.pyg.store_attributes import EdgeType, LocalEdgeAttr, Maps, group_of, read_info, type_of
+from graphfeed.distributed.pyg.store_attributes import EdgeType, Maps, group_of, read_info, type_of
 from graphfeed.ops import ALWAYS
 from graphfeed.ops.arguments import check_length, checked
 from graphfeed.pyg.data import EdgeList, as_time_column, check_index, fill_missing, make_graph
@@ -22,12 +22,11 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, ends_of, from_
 Key = tuple[EdgeType | None, str]
 
 
-class LocalGraphStore:
+class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
     """The edges of one part, as in `torch_geometric.distributed`.
 
-    Edges have an edge type, None without types, and a layout. Wherever a method takes these, it takes an object with
-    these attributes too, such as PyG's `EdgeAttr`. The ids of edges and of their ends are global; with types, within
-    their type.
+    Edges have an edge type, None without types, and a layout. The ids of edges and of their ends are global; with
+    types, within their type. This is a `torch_geometric.data.GraphStore`.
 
     Example:
         >>> store = LocalGraphStore.from_data(torch.arange(3), torch.tensor([[0, 2, 1], [1, 1, 0]]), num_nodes=3)
@@ -36,8 +35,9 @@ class LocalGraphStore:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._edge_index: dict[Key, torch.Tensor] = {}
-        self._edge_attr: dict[Key, LocalEdgeAttr] = {}
+        self._edge_attr: dict[Key, Any] = {}
         self._edge_id: dict[Key, torch.Tensor] = {}
         self._order: dict[Key, torch.Tensor] = {}
         self._opened: GraphPart | None = None
@@ -48,7 +48,7 @@ class LocalGraphStore:
         """The part of each node, by node type if there are types."""
         self.edge_pb: Maps = None
         """The part of each edge, by edge type if there are types."""
-        self.meta: dict[str, Any] | None = None
+        self.meta: dict[str, Any] = {}
         self.is_sorted: bool | None = None
         """Whether edges are sorted by destination."""
 
@@ -63,52 +63,39 @@ class LocalGraphStore:
     def put_edge_id(self, edge_id: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
         """Set the global ids of the edges of an `edge_type` and a `layout`."""
         self._load()
-        self._edge_id[key_of(LocalEdgeAttr.cast(*args, **kwargs))] = edge_id
+        self._edge_id[key_of(PYG.EdgeAttr.cast(*args, **kwargs))] = edge_id
         return True
 
     def get_edge_id(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         """Return the global ids of the edges of an `edge_type` and a `layout`; None if they were not set."""
         self._load(forget=False)
-        return self._edge_id.get(key_of(LocalEdgeAttr.cast(*args, **kwargs)))
+        return self._edge_id.get(key_of(PYG.EdgeAttr.cast(*args, **kwargs)))
 
     def remove_edge_id(self, *args: Any, **kwargs: Any) -> bool:
         """Remove the global ids of some edges, and tell whether they were there."""
         self._load()
-        return self._edge_id.pop(key_of(LocalEdgeAttr.cast(*args, **kwargs)), None) is not None
+        return self._edge_id.pop(key_of(PYG.EdgeAttr.cast(*args, **kwargs)), None) is not None
 
-    def put_edge_index(self, edge_index: Any, *args: Any, **kwargs: Any) -> bool:
-        """Set the edges of an `edge_type` and a `layout`; `size` has the number of sources and of destinations.
-
-        Those in the layout "coo" are a tensor of shape (2, E), or a TypeError or ValueError.
-        """
-        attr = LocalEdgeAttr.cast(*args, **kwargs)
-        if attr.layout.value == "coo":
-            check_index(edge_index, type_of(attr.edge_type) or "the graph")
+    def _put_edge_index(self, edge_index: Any, edge_attr: Any) -> bool:
+        if edge_attr.layout.value == "coo":
+            check_index(edge_index, type_of(edge_attr.edge_type) or "the graph")
         self._load()
-        self._edge_index[key_of(attr)], self._edge_attr[key_of(attr)] = edge_index, attr
+        key = key_of(edge_attr)
+        self._edge_index[key], self._edge_attr[key] = edge_index, edge_attr
         return True
 
-    def get_edge_index(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the edges of an `edge_type` and a `layout`.
-
-        Raises:
-            KeyError: There are none.
-        """
+    def _get_edge_index(self, edge_attr: Any) -> Any:
         self._load(forget=False)
-        key = key_of(LocalEdgeAttr.cast(*args, **kwargs))
-        if key not in self._edge_index:
-            raise KeyError(f"there are no edges {key}, but {list(self._edge_index)}")
-        return self._edge_index[key]
+        return self._edge_index.get(key_of(edge_attr))
 
-    def remove_edge_index(self, *args: Any, **kwargs: Any) -> bool:
-        """Remove some edges, and tell whether they were there."""
+    def _remove_edge_index(self, edge_attr: Any) -> bool:
         self._load()
-        key = key_of(LocalEdgeAttr.cast(*args, **kwargs))
+        key = key_of(edge_attr)
         self._edge_attr.pop(key, None)
         self._order.pop(key, None)
         return self._edge_index.pop(key, None) is not None
 
-    def get_all_edge_attrs(self) -> list[LocalEdgeAttr]:
+    def get_all_edge_attrs(self) -> list[Any]:
         """Return what names the edges that are here."""
         self._load(forget=False)
         return list(self._edge_attr.values())
@@ -116,7 +103,7 @@ class LocalGraphStore:
     @property
     def is_hetero(self) -> bool:
         """Whether the graph has types."""
-        if self.meta is not None and "is_hetero" in self.meta:
+        if "is_hetero" in self.meta:
             return bool(self.meta["is_hetero"])
         return any(edge_type is not None for edge_type, _ in self._edge_index)
 
@@ -201,7 +188,7 @@ class LocalGraphStore:
             for type_name, edges in edge_lists(graph).items():
                 edge_type: Any = group_of(type_name)
                 size = tuple(sizes[end] for end in ends_of(type_name))
-                attr = LocalEdgeAttr(edge_type, "coo", True, size)
+                attr = PYG.EdgeAttr(edge_type, "coo", True, size)
                 key = key_of(attr)
                 self._edge_index[key], self._edge_attr[key] = torch.stack([edges.sources, edges.destinations]), attr
                 self._edge_id[key] = ids[edges.positions]
@@ -242,7 +229,7 @@ class LocalGraphStore:
         store = cls()
         store.meta, store.is_sorted = {"is_hetero": None not in indexes}, True
         for edge_type, edge_index in indexes.items():
-            attr = LocalEdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(type_of(edge_type))))
+            attr = PYG.EdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(type_of(edge_type))))
             check_index(edge_index, type_of(edge_type) or "the graph")
             if ids.get(edge_type) is not None:
                 check_length("edge_id", ids[edge_type], edge_index.shape[1], "edge")
@@ -270,7 +257,7 @@ class LocalGraphStore:
             store._opened = open_part(root, pid).graph
         else:
             for type_name, edges in info.layout.read_edges(pid).items():
-                attr = LocalEdgeAttr(group_of(type_name), "coo", True, edges.size)
+                attr = PYG.EdgeAttr(group_of(type_name), "coo", True, edges.size)
                 store.put_edge_index(edges.ends, attr)
                 store.put_edge_id(edges.ids, attr)
                 if edges.order is not None:
@@ -278,7 +265,7 @@ class LocalGraphStore:
         return store
 
 
-def key_of(attr: LocalEdgeAttr) -> Key:
+def key_of(attr: Any) -> Key:
     return attr.edge_type, attr.layout.value
 
 

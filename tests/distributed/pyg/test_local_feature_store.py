@@ -1,8 +1,12 @@
 """Features of a part, and what loaders take of it; the first two tests have the values of the predecessor's own."""
 
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +23,7 @@ from graphfeed.distributed import (
     write_partition,
 )
 from graphfeed.distributed.pyg.dist_data import DistData, find_peers
+from graphfeed.pyg.data import import_pyg
 from graphfeed.pyg.data.data_features import FLAT
 from tests.digests import assert_same
 from tests.distributed import graphs
@@ -55,6 +60,41 @@ def test_tensors_are_set_listed_measured_and_removed() -> None:
     assert [store.remove_tensor(attr) for _ in range(2)] == [True, False]
     assert [store.remove_global_id("paper") for _ in range(2)] == [True, False]
     assert store.get_global_id("paper") is None
+
+
+def test_a_feature_store_is_one_of_pygs_with_its_views_and_is_copied() -> None:
+    store, module = papers(), import_pyg("torch_geometric.data", "tests")
+    assert isinstance(store, module.FeatureStore)
+    rows = VALUES[IDS]
+    for index in (np.array([1, 2]), torch.tensor([1, 2]), slice(1, 3), [1, 2]):
+        assert_same(store.get_tensor("paper", "feat", index), rows[1:3])
+        assert store.get_tensor_size(module.TensorAttr("paper", "feat", index)) == (2, 3)
+    for whole in (store["paper"].feat, store["paper", "feat"], store.get_tensor(module.TensorAttr("paper", "feat"))):
+        assert_same(whole, rows)
+    store["paper", "year"] = IDS
+    store.put_tensor(IDS, attr_name="x")
+    copied = pickle.loads(pickle.dumps(store))
+    assert_same(copied.multi_get_tensor([("paper", "year"), (None, "x")]), [IDS, IDS])
+    assert_same(copied.get_tensor_from_global_id("paper", "feat", torch.tensor([4])), VALUES[4:5])
+    assert len({store, copied, store}) == 2
+
+
+def test_the_stores_import_pyg_on_first_use() -> None:
+    code = """
+import sys
+import graphfeed.distributed as distributed
+from graphfeed.distributed import DistNeighborLoader, Partitioner, open_part
+assert "torch_geometric" not in sys.modules
+sys.modules["torch_geometric"] = None
+for name in ("LocalFeatureStore", "LocalGraphStore"):
+    try:
+        getattr(distributed, name)
+    except ImportError as error:
+        print(error)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    expected = "a LocalFeatureStore or LocalGraphStore needs torch_geometric, which is not installed: pip install"
+    assert [line.startswith(expected) for line in printed.splitlines()] == [True, True]
 
 
 def test_rows_of_all_parts_are_read_and_those_of_a_tensor_that_is_set_anew(tmp_path: Path) -> None:

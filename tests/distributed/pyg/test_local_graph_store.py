@@ -1,8 +1,8 @@
 """Edges of a part, and the names of edges and tensors; the first two tests have the values of the predecessor's own."""
 
+import pickle
 from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,15 +18,10 @@ from graphfeed.distributed import (
     cut_graph,
     write_partition,
 )
-from graphfeed.distributed.pyg.store_attributes import (
-    EDGES,
-    EdgeLayout,
-    LocalEdgeAttr,
-    LocalTensorAttr,
-    group_of,
-    type_of,
-)
+from graphfeed.distributed.pyg.local_feature_store import LocalTensorAttr
+from graphfeed.distributed.pyg.store_attributes import EDGES, group_of, type_of
 from graphfeed.ops import ALWAYS
+from graphfeed.pyg.data import import_pyg
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.pyg.test_partition_pyg_layout import through_all_types
@@ -34,11 +29,14 @@ from tests.distributed.pyg_data import hetero_data, plain_data
 from tests.pipelines import random_edges
 from tests.refusals import check_refused
 
+pyg_data = import_pyg("torch_geometric.data", "tests")
+EdgeAttr: Any = pyg_data.EdgeAttr
+
 
 def test_edges_are_set_listed_and_removed() -> None:
     store = LocalGraphStore()
     index, ids = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([1, 2, 3, 5])
-    attr = LocalEdgeAttr(None, "coo", False, (3, 3))
+    attr = EdgeAttr(None, "coo", False, (3, 3))
     assert store.put_edge_index(index, edge_type=None, layout="coo", size=(3, 3))
     assert store.put_edge_id(ids, edge_type=None, layout="coo", size=(3, 3))
     assert store.get_all_edge_attrs() == [attr]
@@ -47,6 +45,21 @@ def test_edges_are_set_listed_and_removed() -> None:
     assert [store.remove_edge_id(attr), store.remove_edge_id(attr)] == [True, False]
     assert store.get_all_edge_attrs() == []
     assert store.get_edge_id(attr) is None
+
+
+def test_a_graph_store_is_one_of_pygs_with_its_layouts_and_is_copied() -> None:
+    index = torch.tensor([[0, 2, 1, 0], [1, 1, 0, 2]])
+    made, empty = LocalGraphStore.from_data(torch.arange(4), index, num_nodes=3), LocalGraphStore()
+    assert isinstance(made, pyg_data.GraphStore)
+    empty[EdgeAttr(None, "coo", False, (3, 3))] = index
+    for store in (made, empty, pickle.loads(pickle.dumps(made))):
+        sources, first_edges, _ = store.csc()
+        assert (sources.tolist(), first_edges.tolist()) == ([1, 0, 2, 0], [0, 1, 3, 4])
+        for attr in (EdgeAttr(None, "coo"), (None, "coo"), {"edge_type": None, "layout": "coo"}):
+            assert store.get_edge_index(attr).shape == (2, 4)
+    assert made.get_edge_id(EdgeAttr(None, "coo")).tolist() == [2, 0, 1, 3]
+    del empty[EdgeAttr(None, "coo")]
+    assert empty.get_all_edge_attrs() == []
 
 
 def test_edges_are_sorted_by_destination_and_source() -> None:
@@ -91,7 +104,7 @@ def test_edges_to_nodes_of_other_parts_are_left_out() -> None:
     assert (part.number, part.num_edges, part.book.num_parts) == (0, 6, 2)
 
 
-def ids_of(store: LocalGraphStore, attr: LocalEdgeAttr) -> torch.Tensor:
+def ids_of(store: LocalGraphStore, attr: EdgeAttr) -> torch.Tensor:
     ids = store.get_edge_id(attr)
     assert ids is not None
     return ids
@@ -181,7 +194,7 @@ def test_what_can_t_be_sampled_is_refused() -> None:
     layout.put_edge_index((torch.tensor([0, 1]), torch.tensor([0])), edge_type=None, layout="csc", size=(1, 1))
     empty, unknown = LocalGraphStore(), LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
     unknown.num_partitions = 2
-    attr = LocalEdgeAttr(None, "coo", False, (3, 3))
+    attr = EdgeAttr(None, "coo", False, (3, 3))
     nothing, short = LocalFeatureStore.from_data(torch.arange(2)), LocalFeatureStore.from_data(torch.arange(2))
     short.put_tensor(torch.arange(1), None, "time")
 
@@ -193,7 +206,7 @@ def test_what_can_t_be_sampled_is_refused() -> None:
     dtype = r"time_attr 'time' must be torch\.int64, but is torch\.float32"
     check_refused(
         [
-            (lambda: empty.get_edge_index(attr), KeyError, "there are no edges"),
+            (lambda: empty.get_edge_index(attr), KeyError, "'edge_index' for 'EdgeAttr.* not found"),
             (lambda: empty.get_partition_ids_from_nids(torch.tensor([0])), ValueError, "the parts are unknown"),
             (empty.graph_part, ValueError, "the graph store has no edges"),
             (layout.graph_part, ValueError, "edges must have the layout 'coo'"),
@@ -203,8 +216,9 @@ def test_what_can_t_be_sampled_is_refused() -> None:
             (lambda: part_of(user=halves), TypeError, dtype),
             (lambda: part_of(likes=halves[:1]), TypeError, dtype),
             (lambda: part_of(**whole), ValueError, "'time' is there for nodes and for edges; rename one of them"),
-            (lambda: LocalEdgeAttr(None, "lil"), ValueError, "'lil' is not a valid EdgeLayout"),
-            (lambda: LocalTensorAttr.cast("paper"), ValueError, "attr_name must be a string, but is None"),
+            (lambda: EdgeAttr(None, "lil"), ValueError, "'lil' is not a valid EdgeLayout"),
+            (lambda: nothing.get_tensor("paper"), ValueError, "is not fully specified"),
+            (lambda: nothing.put_tensor(halves, "paper", None), ValueError, "is not fully specified"),
         ]
     )
 
@@ -235,20 +249,12 @@ def test_a_single_part_is_sampled_without_ranks() -> None:
 
 
 def test_tensors_are_named_by_fields_tuples_dicts_and_objects() -> None:
-    unset = SimpleNamespace(name="UNSET")
     expected = LocalTensorAttr("paper", "x", None)
     assert LocalTensorAttr.cast("paper", "x") == expected
     assert LocalTensorAttr.cast(group_name="paper", attr_name="x") == expected
     assert LocalTensorAttr.cast(("paper", "x")) == expected
     assert LocalTensorAttr.cast({"group_name": "paper", "attr_name": "x"}) == expected
-    assert LocalTensorAttr.cast(SimpleNamespace(group_name="paper", attr_name="x", index=unset)) == expected
-
-
-def test_edges_are_named_by_fields_and_objects() -> None:
-    expected = LocalEdgeAttr(None, EdgeLayout.COO, True, (3, 3))
-    assert LocalEdgeAttr.cast(edge_type=None, layout="coo", is_sorted=True, size=(3, 3)) == expected
-    given = SimpleNamespace(edge_type=None, layout=SimpleNamespace(value="coo"), is_sorted=True, size=(3, 3))
-    assert LocalEdgeAttr.cast(given) == expected
+    assert LocalTensorAttr.cast(pyg_data.TensorAttr("paper", "x")) == expected
 
 
 def test_types_have_groups() -> None:
