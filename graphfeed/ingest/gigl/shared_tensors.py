@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,10 +72,10 @@ def read_entities(
     """Read entities, and return the tensors of each by its name; they lie in memory without a folder."""
     stopped = Event()
     with ThreadPoolExecutor(max(len(entities), 1) if at_once else 1) as threads:
-        reading = {
-            in_one_step(threads.submit, entity.read, loader, folder, stopped): entity.name for entity in entities
-        }
+        reading: dict[Future[Tensors], str] = {}
         try:
+            for entity in entities:
+                reading[in_one_step(threads.submit, entity.read, loader, folder, stopped)] = entity.name
             for one in as_they_end(reading):
                 if one.exception():
                     break

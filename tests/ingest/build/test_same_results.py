@@ -11,7 +11,7 @@ from tests.ingest.random_specs import RandomTables, digest, parts_of
 
 DIGESTS = [
     "ffa189b08cc1", "b39ef530549e", "3587b54351cc", "17c11d8a6ec9", "a151fe5e98dd", "65989e30328c", "97701cd3a214",
-    "84fc8726d5bc", "391e101a67b1", "8bfd9123b1bc", "ValueError", "b8f98b728feb", "f69819e1b5d0", "b7a5e3ee1944",
+    "84fc8726d5bc", "391e101a67b1", "ValueError", "a9409ac18940", "b8f98b728feb", "f69819e1b5d0", "b7a5e3ee1944",
     "c280a42284bb", "5080f1ca14d8", "37efd58f49fa", "8d0164692467", "b6d50ccc2429", "3562faa0dfda", "72d011d205ab",
     "c735d5278483", "c13823158da1", "295a08432ead", "68f5ac6067ce", "39db8a22b438", "49dcf39eb6d8", "00a541fd56aa",
     "821644a8f967", "ValueError",
