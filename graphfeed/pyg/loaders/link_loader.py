@@ -74,16 +74,15 @@ class LinkLoader(PyGLoader):
         edges = read_input_edges(data, given, negatives)
         pipe = options.source(edges.items)
         neighborhoods = getattr(link_sampler, "neighborhoods", None)
-        several = edges.edge_types if len(edges.edge_types) > 1 else ()
-        if neighborhoods is None and several:
+        if neighborhoods is None and len(edges.edge_types) > 1:
             raise TypeError(
                 f"link_sampler is a {type(link_sampler).__name__}, which samples around edges of one type, but "
-                f"edge_label_index has {len(several)}; give one, or a NeighborSampler of graphfeed.pyg"
+                f"edge_label_index has {len(edges.edge_types)}; give one, or a NeighborSampler of graphfeed.pyg"
             )
         if neighborhoods is None:
             pipe = SampleWith(pipe, link_sampler, edges.input_type, of_edges=True, negatives=negatives)
         else:
-            pipe = neighborhoods.append_links_to(pipe, negatives, several)
+            pipe = neighborhoods.append_links_to(pipe, negatives, edges.edge_types)
         time_name = None if neighborhoods is None else neighborhoods.edge_time
         excluded = read_exclusions(more.exclude_seed_edges, data, edges.edge_types, time_name)
         if excluded:

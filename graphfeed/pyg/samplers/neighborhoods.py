@@ -122,14 +122,14 @@ class Neighborhoods:
         return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward, has_hops)
 
     def append_links_to(
-        self, pipe: Datapipe, negatives: NegativeSampling | None, edge_types: tuple[EdgeType, ...] = ()
+        self, pipe: Datapipe, negatives: NegativeSampling | None, edge_types: tuple[EdgeType | None, ...] = ()
     ) -> Datapipe:
         """Return a pipeline of edges with the stages behind it that draw negatives and sample.
 
         Args:
             pipe: Gives mini-batches whose seeds are edges.
             negatives: Which negatives are drawn; None: none.
-            edge_types: The types of the seeds, where they are several.
+            edge_types: The types of the seeds. By default, those that each mini-batch has.
         """
         if negatives is not None:
             self.check_negatives(negatives)

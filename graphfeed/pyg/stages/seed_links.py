@@ -40,7 +40,7 @@ class LinkSeeds(Transform):
     triplets: int = 0
     """How many negatives each triplet has. 0: the data hold pairs and labels, rather than a source, a destination and
     negatives."""
-    edge_types: tuple[EdgeType, ...] = ()
+    edge_types: tuple[EdgeType | None, ...] = ()
     """The edge types of the seeds, of which a mini-batch may lack some. By default, those that the mini-batch has."""
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
@@ -103,9 +103,7 @@ class LinksOfType(NamedTuple):
     def of(cls, minibatch: MiniBatch, edge_type: EdgeType | None, *, triplets: bool) -> "LinksOfType":
         """Return the seeds of a mini-batch of a type; none, if it has only other types."""
         name = type_name(edge_type)
-        pairs, indexes, labels, times, windows, ids = (
-            rows_of_type(getattr(minibatch, of, None), name) for of in MEMBERS
-        )
+        pairs, indexes, labels, times, windows, ids = (rows_of_type(minibatch, of, name) for of in MEMBERS)
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
             raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
         positives = torch.arange(len(pairs), device="cpu") if indexes is None else indexes
@@ -126,12 +124,13 @@ class LinksOfType(NamedTuple):
 MEMBERS = ("seeds", "indexes", "labels", "timestamp", "pre_time_window", "input_id")
 
 
-def rows_of_type(values: Any, name: str | None) -> Any:
-    """Return the rows of a type; no rows of one that is not there, but others are."""
+def rows_of_type(minibatch: MiniBatch, field: str, name: str | None) -> Any:
+    """Return the rows of a type; no rows of one that the mini-batch lacks, which may have no seeds at all."""
+    values = getattr(minibatch, field, None)
     if not isinstance(values, dict):
         return values
-    found = values.get(name)
-    return next(iter(values.values()))[:0] if found is None and values else found
+    empty = torch.empty((0, 2) if field == "seeds" else 0, dtype=torch.int64, device="cpu")
+    return values.get(name, next(iter(values.values()), empty)[:0])
 
 
 def link_fields(

@@ -297,6 +297,18 @@ def test_seeds_of_several_edge_types_come_with_their_types(mode: Any, *, disjoin
     assert len({sum(len(batch[kind].input_id) > 0 for kind in SEVERAL) for batch in batches}) > 1
 
 
+@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
+def test_a_batch_without_seeds_has_no_rows_of_any_type(mode: Any) -> None:
+    for kinds in ([KIND], [KIND, KNOWS]):
+        index = {kind: torch.zeros(2, 3, dtype=torch.int64) for kind in kinds}
+        times: Any = {kind: torch.full((3,), 20) for kind in kinds}
+        for more in ({}, {"edge_label_time": times, "time_attr": "time", "exclude_seed_edges": True}):
+            loader = LinkNeighborLoader(heterogeneous(), [2], index, batch_sampler=[[0], []], neg_sampling=mode, **more)
+            _, batch = loader
+            assert batch.num_nodes == batch.num_edges == 0
+            assert [len(batch[kind].input_id) for kind in kinds] == [0] * len(kinds)
+
+
 def test_one_edge_type_in_a_dict_is_as_without_it() -> None:
     data = heterogeneous()
     for options in ({}, {"neg_sampling": "triplet", "disjoint": True}, {"exclude_seed_edges": BACK}):
