@@ -257,7 +257,34 @@ FETCHES = {"combine_cached_and_fetched_insubgraph", "fetch_cached_insubgraph_dat
 REPLACED = (REPLACED_BY.keys() & SURFACE.keys()) | OF_A_GRAPH_IN_MEMORY | FETCHES
 """What is not here, as another name does its work or a file: with the reason in the package, or on the page."""
 
+IGNORED = {
+    "CPUFeatureCache": "num_parts",
+    "CPUFeatureCache.replace": "offsets",
+    "CompactPerLayer": "cooperative asynchronous",
+    "FusedCSCSamplingGraph.sample_layer_neighbors": "returning_indices_and_original_edge_ids_are_optional",
+    "FusedCSCSamplingGraph.sample_neighbors": "returning_indices_and_original_edge_ids_are_optional",
+    "LayerNeighborSampler": "num_gpu_cached_edges gpu_cache_threshold asynchronous",
+    "NeighborSampler": "num_gpu_cached_edges gpu_cache_threshold asynchronous",
+    "SampledSubgraphImpl.exclude_edges": "assume_num_node_within_int32",
+    "SamplePerLayer": "asynchronous",
+    "SeedEdgesExcluder": "asynchronous",
+}
+"""Parameters that do nothing, and are accepted by name, with a warning."""
+
+BEHIND_IGNORED = {
+    "CPUFeatureCache": "pin_memory",
+    "CPUFeatureCache.replace": "offset",
+    "FusedCSCSamplingGraph.sample_layer_neighbors": "random_seed seed2_contribution async_op",
+    "FusedCSCSamplingGraph.sample_neighbors": "async_op",
+    "LayerNeighborSampler": "cooperative",
+    "NeighborSampler": "cooperative",
+    "SampledSubgraphImpl.exclude_edges": "async_op",
+}
+"""Parameters that stood behind these, and have no place of their own any more."""
+
 DIFFERENT: dict[tuple[str, str], str] = {
+    **{(owner, name): "ignored" for owner, names in IGNORED.items() if owner in CALLED for name in names.split()},
+    **{(owner, name): "by name alone" for owner, names in BEHIND_IGNORED.items() for name in names.split()},
     ("DataLoader", "num_workers"): "None, a thread a core: threads copy nothing, so workers are the default",
     ("MiniBatch", "_blocks"): "blocks are made when asked for, and not kept",
     ("SampledSubgraphImpl", "_edge_ids_in_fused_csc_sampling_graph"): "original_edge_ids always says them",

@@ -18,13 +18,7 @@ from tests.digests import digest, digests
 
 SEED = 11
 BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.TemporalSampler, gf.Transform}
-SPEED = {
-    "overlap_fetch": True,
-    "num_gpu_cached_edges": 9,
-    "gpu_cache_threshold": 2,
-    "asynchronous": True,
-    "non_blocking": True,
-}
+SPEED = {"overlap_fetch": True, "non_blocking": True}
 """Options that change nothing but the speed."""
 
 

@@ -4,10 +4,12 @@ import ast
 import inspect
 import re
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import graphfeed as gf
 from graphfeed import distributed, pyg
@@ -19,6 +21,7 @@ from tests.pages import rows
 
 KINDS = inspect.Parameter
 ANY = object()
+ALL = torch.tensor([-1])
 
 
 def parse(signature: str) -> list[inspect.Parameter]:
@@ -127,6 +130,61 @@ def test_what_differs_is_known_and_differs(monkeypatch: pytest.MonkeyPatch) -> N
         rest = {key: reason for key, reason in different.items() if key != (name, parameter)}
         monkeypatch.setattr(theirs, "DIFFERENT", rest)
         assert any(text.startswith(f"{parameter} ") for text in complaints(name)), (name, parameter)
+
+
+def test_what_is_ignored_is_accepted_by_name_with_one_warning_and_changes_nothing() -> None:
+    graph: Any = gf.from_coo(([1, 2, 3, 0], [0, 0, 1, 2]), num_nodes=4)
+    pipe: Any = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=2)
+    hop, cache = graph.sample_neighbors(torch.tensor([0]), ALL, key=1), gf.CPUFeatureCache((2, 1), torch.float32)
+    layer, rows, pairs = pipe.sample_per_layer(graph.sample_neighbors, -1), torch.ones(1, 1), torch.tensor([[1, 0]])
+    edges: Any = gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=2)
+    sampled = edges.sample_neighbor(graph, [2])
+    calls: list[tuple[str, Any, tuple[Any, ...]]] = [
+        ("CPUFeatureCache", gf.CPUFeatureCache, ((2, 1), torch.float32)),
+        ("CPUFeatureCache", gf.CPUFeatureCache.within, (100, (1,), torch.float32)),
+        ("CPUFeatureCache.replace", cache.replace, (torch.tensor([1]), rows)),
+        ("CompactPerLayer", partial(gf.CompactPerLayer, layer), (True,)),
+        ("CompactPerLayer", layer.compact_per_layer, (True,)),
+        ("FusedCSCSamplingGraph.sample_layer_neighbors", partial(graph.sample_layer_neighbors, random_seed=[1]),
+         (torch.tensor([0]), ALL)),
+        ("FusedCSCSamplingGraph.sample_neighbors", partial(graph.sample_neighbors, key=1), (torch.tensor([0]), ALL)),
+        ("LayerNeighborSampler", partial(gf.LayerNeighborSampler, pipe), (graph, [2])),
+        ("LayerNeighborSampler", pipe.sample_layer_neighbor, (graph, [2])),
+        ("NeighborSampler", partial(gf.NeighborSampler, pipe), (graph, [2])),
+        ("NeighborSampler", partial(Derived, pipe), (graph, [2])),
+        ("NeighborSampler", pipe.sample_neighbor, (graph, [2])),
+        ("SampledSubgraphImpl.exclude_edges", hop.exclude_edges, (pairs,)),
+        ("SamplePerLayer", partial(gf.SamplePerLayer, pipe), (graph.sample_neighbors, 2)),
+        ("SamplePerLayer", pipe.sample_per_layer, (graph.sample_neighbors, 2)),
+        ("SeedEdgesExcluder", partial(gf.SeedEdgesExcluder, sampled), ()),
+        ("SeedEdgesExcluder", sampled.exclude_seed_edges, ()),
+    ]  # fmt: skip
+    assert {owner for owner, _, _ in calls} == theirs.IGNORED.keys()
+    for owner, call, given in calls:
+        ignored = dict.fromkeys(theirs.IGNORED[owner].split(), False)
+        with pytest.warns(UserWarning, match=f"ignores {', '.join(ignored)}: ") as caught:
+            made = call(*given, **ignored)
+        assert [warning.filename for warning in caught] == [__file__], owner
+        assert describe(made) == describe(call(*given)), owner
+
+
+class Derived(gf.NeighborSampler):
+    more: int = 0
+
+
+def describe(made: Any) -> str:
+    """Return the mini-batches of a stage, or what else was made as text."""
+    if isinstance(made, gf.CPUFeatureCache):
+        return str(made.max_size_in_bytes)
+    return str(list(made)) if isinstance(made, gf.Datapipe) else str(made)
+
+
+def test_a_stage_that_has_an_ignored_name_as_a_field_keeps_it() -> None:
+    class Own(gf.NeighborSampler):
+        asynchronous: bool = False
+
+    pipe: Any = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=2)
+    assert Own(pipe, gf.from_coo(([1], [0]), num_nodes=4), [2], asynchronous=True).asynchronous
 
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-pyg.md"

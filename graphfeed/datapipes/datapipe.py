@@ -4,7 +4,7 @@ A pipeline is a description. Building one does nothing. Iterating one creates th
 rewrites a copy, never a user's object.
 """
 
-from collections.abc import Iterator, Sized
+from collections.abc import Collection, Iterator, Sized
 from typing import Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
 
 from torch.utils.data import IterableDataset
@@ -17,7 +17,7 @@ from graphfeed.datapipes.pipeline.iteration import begins, key_source
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.streams import Streams
 from graphfeed.datapipes.pipeline.traverse import Rewritable
-from graphfeed.ops.arguments import check_position
+from graphfeed.ops.arguments import check_position, ignores
 
 
 @runtime_checkable
@@ -64,6 +64,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
     Class arguments:
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
         init: False tells type checkers that `__new__` has the constructor's signature; it changes nothing else.
+        ignored: Arguments of GraphBolt's that do nothing and are accepted by name, also by subclasses.
     """
 
     runs_in: ClassVar[Placement] = Placement.AUTO
@@ -82,11 +83,19 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
     """Whether what the stage yields is about as large as what it reads, for estimates."""
     inserted: ClassVar[bool] = False
     """Whether a rule of the loader inserted the stage, rather than a user."""
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """The arguments that are accepted by name and do nothing."""
 
-    def __init_subclass__(cls, name: str | None = None, init: bool = True, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, name: str | None = None, init: bool = True, ignored: Collection[str] = (), **kwargs: Any
+    ) -> None:
         """Make the class a frozen dataclass unless it has its own `__init__`, and register its fluent name."""
         super().__init_subclass__(**kwargs)
-        make_immutable(cls, has_own_init(cls))
+        is_own = has_own_init(cls)
+        make_immutable(cls, is_own)
+        cls.ignored = cls.ignored.union(ignored).difference(getattr(cls, "__dataclass_fields__", ()))
+        if cls.ignored and not is_own:
+            cls.__init__ = ignores(*cls.ignored)(cls.__init__)  # type: ignore[method-assign]
         if "__iter__" in vars(cls):
             if "minibatch" not in vars(cls) and hasattr(cls, "minibatch"):
                 raise TypeError(

@@ -21,7 +21,6 @@ ON_A_DEVICE = slice(1, 3)
 UNITS = ("B", "kB", "MB", "GB", "TB")
 UNKNOWN = "?"
 BYTES_NOTE = "bytes: estimated output size, from average degrees; not an upper bound"
-NO_EDGE_CACHE_NOTE = "num_gpu_cached_edges: has no effect, as a cache of a pinned graph's edges cost more than it saved"
 UNKNOWN_NOTE = f"{UNKNOWN}: unknown; your own stages may define estimate_size()"
 
 
@@ -71,8 +70,6 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
     notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[-3] == UNKNOWN for row in rows) else [])]
-    if any(getattr(stage, "num_gpu_cached_edges", 0) for stage in traverse(running)):
-        notes.append(NO_EDGE_CACHE_NOTE)
     return [*align(table), *notes]
 
 

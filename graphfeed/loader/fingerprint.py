@@ -25,7 +25,7 @@ from graphfeed.storage.datasets import identify
 Fingerprint: TypeAlias = dict[str, dict[str, str]]
 """The fields of each stage as text, by the stage's number and class."""
 
-OPTIONS = {"asynchronous", "gpu_cache_threshold", "num_gpu_cached_edges", "overlap_fetch", "runs_in"}
+OPTIONS = {"overlap_fetch", "runs_in"}
 """Fields of stages that change how fast a mini-batch is made, and not what is in it."""
 POSITION = {"epoch", "rank", "seed", "start", "world_size"}
 """Fields of a source that say which mini-batches are read, and by which rank: the rest of the state has those."""

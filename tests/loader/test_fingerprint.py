@@ -211,7 +211,7 @@ ALIKE: list[tuple[gf.Datapipe, gf.Datapipe]] = [
     (items(), items().buffer(3).prefetch(2).copy_to("cpu")),
     (items().copy_to("cpu").transform(same), items().transform(same)),
     (
-        items().sample_neighbor(GRAPH, [2], overlap_fetch=True, num_gpu_cached_edges=3),
+        items().sample_neighbor(GRAPH, [2], overlap_fetch=True),
         gf.NeighborSampler(items(), gf.from_coo(EDGES, num_nodes=4), torch.tensor([2])),  # type: ignore[arg-type]
     ),
     (items().fetch_feature(STORE, ["feat"]), items().fetch_feature(LARGER, ["feat"], overlap_fetch=False)),

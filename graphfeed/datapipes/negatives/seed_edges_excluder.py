@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Collection, Mapping
+from dataclasses import KW_ONLY
 from typing import Any, TypeAlias
 
 import torch
@@ -159,7 +160,7 @@ def names_of(mapping: Mapping[Any, Any]) -> list[tuple[str, EdgeType]]:
     return [(type_name(name), type_name(reverse)) for name, reverse in mapping.items()]
 
 
-class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
+class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchronous",)):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
     It calls `exclude_seed_edges` for each mini-batch. It comes after the sampler and before `fetch_feature`. The names
@@ -179,8 +180,7 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     reverse_etypes_mapping: Reverses | None = None
     """For edges by type: the reverse of each edge type among the seeds, or None if it has no reverse. An entry counts
     in both directions."""
-    asynchronous: bool = False
-    """Has no effect: the loader's workers overlap mini-batches already."""
+    _: KW_ONLY
     by_id: bool = False
     """Whether only the edges that `seed_edge_ids` name are removed, and other edges between the same ends stay."""
 

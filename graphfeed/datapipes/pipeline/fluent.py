@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from graphfeed.ops.arguments import check_names, nearest
+from graphfeed.ops.arguments import check_names, nearest, without_ignored
 from graphfeed.ops.process import ENTRY_POINTS, load_entry_point
 
 FLUENT: dict[str, type] = {}
@@ -70,6 +70,7 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
     """Return the constructor of a stage without its first parameter, with the stage's documentation and signature."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
+        kwargs = without_ignored(name, ignored, kwargs)
         if not takes_more:
             check_names(name, known, kwargs)
         return stage(source, *args, **kwargs)
@@ -80,6 +81,7 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
     rest = [parameter for number, parameter in parameters if number > 0 or parameter.kind is parameter.VAR_POSITIONAL]
     vars(make)["__signature__"] = signature.replace(parameters=rest, return_annotation=stage)
     known = [parameter.name for parameter in rest]
+    ignored = getattr(stage, "ignored", frozenset()).difference(known)
     takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in rest)
     make.__name__, make.__qualname__ = name, f"{type(source).__name__}.{name}"
     make.__doc__, make.__module__ = stage.__doc__, stage.__module__

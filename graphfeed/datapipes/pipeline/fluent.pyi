@@ -28,15 +28,13 @@ class Fluent:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __len__(self) -> int: ...
     def buffer(self, buffer_size: int = 1) -> Datapipe: ...
-    def compact_per_layer(
-        self, deduplicate: bool, cooperative: bool = False, asynchronous: bool = False
-    ) -> Datapipe: ...
+    def compact_per_layer(self, deduplicate: bool) -> Datapipe: ...
     def copy_to(self, device: torch.device | str, non_blocking: bool = False) -> Datapipe: ...
     def exclude_seed_edges(
         self,
         include_reverse_edges: bool = False,
         reverse_etypes_mapping: Mapping[str, str | None] | None = None,
-        asynchronous: bool = False,
+        *,
         by_id: bool = False,
     ) -> Datapipe: ...
     def fetch_feature(
@@ -66,10 +64,8 @@ class Fluent:
         layer_dependency: bool = False,
         batch_dependency: int = 1,
         overlap_fetch: bool = False,
-        num_gpu_cached_edges: int = 0,
-        gpu_cache_threshold: int = 1,
+        *,
         cooperative: bool = False,
-        asynchronous: bool = False,
     ) -> Datapipe: ...
     def sample_negative(self, negative_ratio: int) -> Datapipe: ...
     def sample_negative_pairs(
@@ -87,10 +83,8 @@ class Fluent:
         prob_name: str | None = None,
         deduplicate: bool = True,
         overlap_fetch: bool = False,
-        num_gpu_cached_edges: int = 0,
-        gpu_cache_threshold: int = 1,
+        *,
         cooperative: bool = False,
-        asynchronous: bool = False,
         only_new: bool = False,
         disjoint: bool = False,
     ) -> Datapipe: ...
@@ -101,7 +95,6 @@ class Fluent:
         replace: bool = False,
         prob_name: str | None = None,
         overlap_fetch: bool = False,
-        asynchronous: bool = False,
     ) -> Datapipe: ...
     def sample_subgraph(self) -> Datapipe: ...
     def sample_uniform_negative(self, graph: SamplingGraph, negative_ratio: int) -> Datapipe: ...

@@ -7,29 +7,17 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.storage.graph import compact_hop
 
 
-class CompactPerLayer(Transform, name="compact_per_layer"):
+class CompactPerLayer(Transform, name="compact_per_layer", ignored=("asynchronous", "cooperative")):
     """Relabels the outermost hop: its sources become positions in its row ids, which become the `input_nodes`.
 
     It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that.
 
     Raises:
-        ValueError: `cooperative`; when it runs: no subgraph, one that has row ids already, or one without column ids.
+        ValueError: When it runs: no subgraph, one that has row ids already, or one without column ids.
     """
 
     deduplicate: bool
     """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
-    cooperative: bool = False
-    """Only False: joint mini-batches are made by samplers of all hops."""
-    asynchronous: bool = False
-    """Has no effect."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cooperative:
-            raise ValueError(
-                "cooperative must be False: ranks make joint mini-batches with sample_neighbor and "
-                "sample_layer_neighbor; leave it out, each rank then compacts its own hops"
-            )
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if not minibatch.sampled_subgraphs:

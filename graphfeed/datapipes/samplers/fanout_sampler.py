@@ -18,6 +18,8 @@ Fanout: TypeAlias = int | Sequence[int] | torch.Tensor | Mapping[str, int] | Map
 """Of one hop: a number, or one per edge type in the order of `graph.edge_types`, or a dict of these by edge type."""
 Fanouts: TypeAlias = Sequence[Fanout] | Mapping[str, Sequence[int]] | Mapping[tuple[str, str, str], Sequence[int]]
 """Of all hops: one per hop, or a dict by edge type with one number per hop."""
+FOR_GPUS = ("asynchronous", "gpu_cache_threshold", "num_gpu_cached_edges")
+"""Arguments of GraphBolt's samplers that do nothing here."""
 
 
 def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.Tensor]:

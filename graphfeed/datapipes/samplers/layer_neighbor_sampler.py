@@ -1,15 +1,15 @@
 """Sample neighbours of the seeds, hop by hop, so that the nodes of a hop choose the same ones."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 
-from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
 from graphfeed.ops import Key, minibatch_key
 from graphfeed.ops.arguments import check_count
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
 
-class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
+class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=FOR_GPUS):
     """Samples as many edges as `NeighborSampler`, from fewer nodes, by layer-neighbour sampling (sequential LABOR-0).
 
     Each node t has a uniform variate r(t) in each hop, which all columns share. A column takes the `fanout` neighbours
@@ -46,10 +46,8 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     one node in k draws anew, so two that are d apart share all but d in k of their variates. Each is still uniform, and
     a function of the seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
-    num_gpu_cached_edges: int = 0
-    gpu_cache_threshold: int = 1
+    _: KW_ONLY
     cooperative: bool = False
-    asynchronous: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes, with_nodes
 from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.rows import Each
@@ -14,7 +14,7 @@ from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
 
-class NeighborSampler(FanoutSampler, name="sample_neighbor"):
+class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
     """Samples in-neighbours, each hop from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
 
     `fanouts` has one number per hop, the outermost hop first: with [10, 2], a seed gets 2 neighbours, and each node of
@@ -24,8 +24,6 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
     the same neighbours both times, unless the seeds are `disjoint`. The draws depend on the mini-batch's key, the hop
     and the node's id alone; a mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
-
-    The five options from `overlap_fetch` to `asynchronous` are those of samplers on GPUs. None may change the result.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
@@ -45,17 +43,12 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
     overlap_fetch: bool = False
     """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a stream of its own."""
-    num_gpu_cached_edges: int = 0
-    """Has no effect: reading edges of a pinned graph by a cache cost more than it saved."""
-    gpu_cache_threshold: int = 1
-    """Has no effect."""
+    _: KW_ONLY
     cooperative: bool = False
     """Whether the ranks make joint mini-batches: the columns of each hop are those nodes of the joint hop that this
     rank owns, so that each node is sampled once for all ranks. All ranks together have the mini-batch that one machine
     makes of all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and `CooperativeConv` in the model. With
     a `PartitionedGraph`, a node's owner is the rank of its part. A single rank works as without it."""
-    asynchronous: bool = False
-    """Has no effect."""
     only_new: bool = False
     """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once, as by PyG's
     `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""

@@ -14,7 +14,7 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import SamplingRequest
 
 
-class SamplePerLayer(Transform, name="sample_per_layer"):
+class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous",)):
     """Samples one hop around the rows of the hop before, or around the seeds: for samplers made of several stages.
 
     The first such stage is the seeds' own hop, while `fanouts` of `NeighborSampler` has that hop last. The new subgraph
@@ -45,8 +45,6 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
     """The edge attribute that holds weights or a mask."""
     overlap_fetch: bool = False
     """As for `NeighborSampler`; several stages in a chain that set it share the stream."""
-    asynchronous: bool = False
-    """Has no effect."""
 
     needs_key = True
     reads_graph = True

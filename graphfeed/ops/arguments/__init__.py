@@ -23,7 +23,15 @@ from graphfeed.ops.arguments.checks import (
     mark_copied_below,
     parse_bytes,
 )
-from graphfeed.ops.arguments.declared import check_fields, check_flags, check_names, checked, is_list
+from graphfeed.ops.arguments.declared import (
+    check_fields,
+    check_flags,
+    check_names,
+    checked,
+    ignores,
+    is_list,
+    without_ignored,
+)
 from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, holds_whole, is_read_only
 from graphfeed.ops.arguments.texts import UnknownName, brief, check_known, nearest
 from graphfeed.ops.arguments.verified import (
@@ -42,7 +50,7 @@ __all__ = [
     "ID_DTYPES", "LARGEST", "MOST_VALUES", "NOTHING", "Tensors", "UnknownName", "are_below", "as_ids", "as_tensor",
     "bounds", "brief", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags", "check_ids",
     "check_ids_of_each", "check_known", "check_length", "check_names", "check_once", "check_position", "check_seconds",
-    "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "has_passed", "holds_whole", "is_list",
-    "is_read_only",
-    "mark_below", "mark_copied_below", "mark_copies_valid", "mark_valid", "nearest", "parse_bytes", "passed_among",
+    "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "has_passed", "holds_whole", "ignores",
+    "is_list", "is_read_only", "mark_below", "mark_copied_below", "mark_copies_valid", "mark_valid", "nearest",
+    "parse_bytes", "passed_among", "without_ignored",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Checks of what a function or a dataclass is given by its annotations, for calls that are made once."""
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import cache, wraps
@@ -151,11 +152,53 @@ def check_flags(**values: object) -> None:
             check_declared(name, RULES[bool], value)
 
 
+IGNORED = {
+    "assume_num_node_within_int32": "all 64 bits of an id count",
+    "asynchronous": "the loader's workers overlap mini-batches already",
+    "cooperative": "ranks make joint mini-batches with sample_neighbor and sample_layer_neighbor",
+    "gpu_cache_threshold": "a cache of edges cost more than it saved",
+    "num_gpu_cached_edges": "a cache of edges cost more than it saved",
+    "num_parts": "a cache has one part",
+    "offsets": "a cache has one part",
+    "returning_indices_and_original_edge_ids_are_optional": "both are always returned",
+}
+"""Arguments of GraphBolt's that do nothing here, and why. Some functions accept them by name, with a warning."""
+
+
 def check_names(owner: str, known: Collection[str], given: Iterable[str]) -> None:
     """Raise a TypeError that tells the nearest name unless each given name of an argument is known."""
     for name in given:
         if name not in known:
-            raise TypeError(f"{owner}() has no argument {name!r}{nearest(name, known)}")
+            advice = nearest(name, known) or (f"; leave it out: {IGNORED[name]}" if name in IGNORED else "")
+            raise TypeError(f"{owner}() has no argument {name!r}{advice}")
+
+
+def without_ignored(owner: str, ignored: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the given arguments without the ignored ones, which one warning names with the reasons."""
+    names = [name for name in given if name in ignored]
+    if not names:
+        return given
+    reasons = "; ".join(dict.fromkeys(IGNORED[name] for name in names))
+    if given.get("cooperative") and "cooperative" in names:  # the only one that asks for other mini-batches
+        raise ValueError(f"cooperative must be False: {reasons}; leave it out")
+    # The line of whoever called the function that called this one.
+    warnings.warn(f"{owner}() ignores {', '.join(names)}: {reasons}", stacklevel=3)
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def ignores(*names: str) -> Callable[[Made], Made]:
+    """Make a function accept some arguments by name that do nothing (`IGNORED`)."""
+
+    def decorate(made: Made) -> Made:
+        owner = made.__qualname__.removesuffix(".__init__")
+
+        @wraps(made)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return made(*args, **without_ignored(owner, names, kwargs) if kwargs else kwargs)
+
+        return cast("Made", call)
+
+    return decorate
 
 
 def checked(made: Made) -> Made:

@@ -324,7 +324,7 @@ def wrap_with_cached_feature(
         cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
         fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
         max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
-        args, kwargs: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
+        args, kwargs: Further arguments for the cache's `within`, after the dtype: policy and pin_memory.
 
     Raises:
         ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops.arguments import check_count, check_tensors, checked
+from graphfeed.ops.arguments import check_count, check_tensors, checked, ignores
 from graphfeed.ops.memory import buffers, empty_locked
 from graphfeed.ops.process import renew_in_child
 from graphfeed.ops.rows import (
@@ -44,7 +44,6 @@ class CPUFeatureCache(RowCache):
         cache_shape: The number of rows and the shape of each: (rows, ...). To go by a number of bytes, use `within`.
         dtype: The dtype of the rows.
         policy: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" get SIEVE, too.
-        num_parts: Has no effect: the cache always has one part.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Example:
@@ -57,21 +56,20 @@ class CPUFeatureCache(RowCache):
 
     slots_are_distinct = False
 
+    @ignores("num_parts")
     @checked
     def __init__(
         self,
         cache_shape: tuple[int, ...] | torch.Size,
         dtype: torch.dtype,
         policy: str | None = None,
-        num_parts: int | None = None,
+        *,
         pin_memory: bool = False,
     ) -> None:
         for size in cache_shape:
             check_count("cache_shape", size, 0)
         if not cache_shape:
             raise ValueError("cache_shape must begin with the number of rows, but is empty")
-        if num_parts is not None and num_parts < 1:
-            raise ValueError(f"num_parts must be at least 1, but is {num_parts}; leave it out")
         if pin_memory and not torch.cuda.is_available():
             raise ValueError("pin_memory is True, but torch finds no CUDA device to pin memory for; leave it out")
         shape = tuple(cache_shape)
@@ -81,26 +79,26 @@ class CPUFeatureCache(RowCache):
         else:
             # Memory of this process alone: a forked one has a cache of its own.
             rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
-        super().__init__(rows, (), policy_bytes(shape[0]), (shape, dtype, policy, num_parts, pin_memory))
+        super().__init__(rows, (), policy_bytes(shape[0]), (shape, dtype, policy), pin_memory=pin_memory)
         renew_in_child(self, CPUFeatureCache._forget)
 
     def _forget(self) -> None:
         # Another thread of the parent may have left it half-changed.
-        if self._arguments[-1]:  # page-locked rows are the parent's, which goes on with them
+        if self._options["pin_memory"]:  # page-locked rows are the parent's, which goes on with them
             self._rows = buffers.empty_long_lived(tuple(self._rows.shape), self._rows.dtype, buffers.CPU, private=True)
         self._lock = StreamOrderedLock(self._rows)
         self.clear()
 
     @classmethod
+    @ignores("num_parts")
     def within(
         cls,
         max_size_in_bytes: int,
         row_shape: Sequence[int],
         dtype: torch.dtype,
         policy: str | None = None,
-        num_parts: int | None = None,
-        pin_memory: bool = False,
         *,
+        pin_memory: bool = False,
         most_rows: int | None = None,
     ) -> Self:
         """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are.
@@ -108,7 +106,7 @@ class CPUFeatureCache(RowCache):
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. If not even one row fits, the cache keeps
                 nothing, and takes the hundred bytes of an empty cache.
-            row_shape, dtype, policy, num_parts, pin_memory: The shape of a row; the others are as for the class.
+            row_shape, dtype, policy, pin_memory: The shape of a row; the others are as for the class.
             most_rows: How many rows there are to be kept; None if nobody knows.
 
         Example:
@@ -118,7 +116,7 @@ class CPUFeatureCache(RowCache):
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
         rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize)
         rows = rows if most_rows is None else min(rows, most_rows)
-        return cls((rows, *row_shape), dtype, policy, num_parts, pin_memory)
+        return cls((rows, *row_shape), dtype, policy, pin_memory=pin_memory)
 
     @checked
     def query(
@@ -183,20 +181,14 @@ class CPUFeatureCache(RowCache):
         looked_up = self._look_up(keys, offset, into, positions)
         return partial(self._finish, looked_up, offset), looked_up.distinct
 
+    @ignores("offsets")
     @checked
-    def replace(
-        self,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        offsets: torch.Tensor | None = None,  # noqa: ARG002
-        offset: int = 0,
-    ) -> None:
+    def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
         """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays.
 
         Args:
             keys, offset: As for `query`.
             values: One row per key.
-            offsets: Has no effect: the fourth value that `query` returns.
         """
         check_tensors(keys=keys, values=values)
         self._check_rows(values, keys)

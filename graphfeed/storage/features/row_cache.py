@@ -47,6 +47,7 @@ class RowCache(ABC):
         bookkeeping: Sequence[torch.Tensor],
         bookkeeping_bytes: int,
         arguments: tuple[Any, ...],
+        **options: Any,
     ) -> None:
         # `rows` has the shape (places, ...).
         self.device = rows.device
@@ -54,8 +55,8 @@ class RowCache(ABC):
         self._row_bytes = prod(rows.shape[1:]) * rows.dtype.itemsize
         self._bookkeeping_bytes = bookkeeping_bytes
         # What the cache is pickled as: the arguments that create an empty cache of the same size. The first two are its
-        # shape and dtype; all others are options, which `within` takes as well.
-        self._arguments = arguments
+        # shape and dtype; all others, and the options, `within` takes as well.
+        self._arguments, self._options = arguments, options
         # It also protects the other tensors, in which the cache remembers which rows it holds.
         self._lock = StreamOrderedLock(rows, *bookkeeping)
         self._version = 0
@@ -78,8 +79,8 @@ class RowCache(ABC):
 
     def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, most_rows: int) -> Self:
         # All but the shape and the dtype.
-        options = self._arguments[2:]
-        return type(self).within(max_size_in_bytes, row_shape, dtype, *options, most_rows=most_rows)
+        rest = self._arguments[2:]
+        return type(self).within(max_size_in_bytes, row_shape, dtype, *rest, **self._options, most_rows=most_rows)
 
     @abstractmethod
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
@@ -138,7 +139,7 @@ class RowCache(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The shape, not the rows: each process has a cache of its own.
-        return type(self), self._arguments
+        return partial(type(self), **self._options), self._arguments
 
     @abstractmethod
     def _forget_keys(self) -> None:

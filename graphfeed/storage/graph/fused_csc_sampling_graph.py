@@ -7,7 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import check_flags, checked
+from graphfeed.ops.arguments import check_flags, checked, ignores
 from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -85,27 +85,25 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     @overload
     def sample_neighbors(
         self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False, async_op: Literal[False] = False, *,
-        key: int | None = None,
+        *, async_op: Literal[False] = False, key: int | None = None,
     ) -> SampledSubgraph: ...
 
     @overload
     def sample_neighbors(
         self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False, *, async_op: Literal[True],
-        key: int | None = None,
+        *, async_op: Literal[True], key: int | None = None,
     ) -> CompletedFuture: ...
     # fmt: on
 
+    @ignores("returning_indices_and_original_edge_ids_are_optional")
     def sample_neighbors(
         self,
         seeds: ByType,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False,
-        async_op: bool = False,
         *,
+        async_op: bool = False,
         key: int | None = None,
     ) -> SampledSubgraph | CompletedFuture:
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
@@ -116,7 +114,6 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             fanouts: One number for all edge types, shape (1,), or one per edge type; -1 takes all.
             replace: Whether an edge may be chosen more than once.
             probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
-            returning_indices_and_original_edge_ids_are_optional: Has no effect: both are always returned.
             async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
             key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
 
@@ -128,10 +125,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             TypeError: Seeds of another dtype, or not by type where the graph has types.
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
-        check_flags(
-            returning_indices_and_original_edge_ids_are_optional=returning_indices_and_original_edge_ids_are_optional,
-            async_op=async_op,
-        )
+        check_flags(async_op=async_op)
         drawn = ops.draw_key() if key is None else key
         request = SamplingRequest((fanouts,), replace, probs_name)
         # Two keys, as LABOR has; others use the first one.
@@ -142,27 +136,26 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     @overload
     def sample_layer_neighbors(
         self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False,
-        random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0,
+        *, random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0,
         async_op: Literal[False] = False,
     ) -> SampledSubgraph: ...
 
     @overload
     def sample_layer_neighbors(
         self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False,
-        random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0, *,
+        *, random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0,
         async_op: Literal[True],
     ) -> CompletedFuture: ...
     # fmt: on
 
+    @ignores("returning_indices_and_original_edge_ids_are_optional")
     def sample_layer_neighbors(
         self,
         seeds: ByType,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
-        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        *,
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
         async_op: bool = False,
@@ -176,10 +169,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed. As it grows, each node
                 changes over once, at a point of its own.
         """
-        check_flags(
-            returning_indices_and_original_edge_ids_are_optional=returning_indices_and_original_edge_ids_are_optional,
-            async_op=async_op,
-        )
+        check_flags(async_op=async_op)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
         result, _ = sample_one_hop(self, seeds, Hop(request, parse_seeds(random_seed, seed2_contribution)))
         return CompletedFuture(result) if async_op else result

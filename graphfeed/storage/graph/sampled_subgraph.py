@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, checked, mark_below, mark_valid
+from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below, mark_valid
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, isin, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
@@ -98,25 +98,19 @@ class SampledSubgraph(Movable):
                 raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {brief(edge_type)}")
 
     @overload
-    def exclude_edges(
-        self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: Literal[False] = False
-    ) -> Self: ...
+    def exclude_edges(self, edges: ByType, *, async_op: Literal[False] = False) -> Self: ...
 
     @overload
-    def exclude_edges(
-        self, edges: ByType, assume_num_node_within_int32: bool = True, *, async_op: Literal[True]
-    ) -> CompletedFuture: ...
+    def exclude_edges(self, edges: ByType, *, async_op: Literal[True]) -> CompletedFuture: ...
 
+    @ignores("assume_num_node_within_int32")
     @checked
-    def exclude_edges(
-        self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: bool = False
-    ) -> Self | CompletedFuture:
+    def exclude_edges(self, edges: ByType, *, async_op: bool = False) -> Self | CompletedFuture:
         """Return the subgraph without some edges; row and column ids stay, even those that have no edges left.
 
         Args:
             edges: Sources and destinations by their ids in the graph, shape (N, 2), by edge type if the graph has
                 types; types that are not in it are kept whole. All edges that join such a pair go.
-            assume_num_node_within_int32: Has no effect: every 64-bit id is told apart.
             async_op: Whether to return something whose `wait()` returns the subgraph, which is computed at once.
 
         Raises:
@@ -128,7 +122,6 @@ class SampledSubgraph(Movable):
             >>> layer.exclude_edges(torch.tensor([[11, 10]])).sampled_csc.indices
             tensor([0])
         """
-        del assume_num_node_within_int32
         (result,) = exclude_from_each([self], edges)
         return CompletedFuture(result) if async_op else result
 

@@ -99,7 +99,7 @@ def test_the_stage_does_what_the_function_does() -> None:
     items = gf.ItemSampler(gf.ItemSet(ENDS.T, names="seeds"), batch_size=40)
     sampled = items.sample_neighbor(RANDOM, [3, 3])
     for both in (False, True):
-        stage = sampled.exclude_seed_edges(include_reverse_edges=both, asynchronous=both)
+        stage = sampled.exclude_seed_edges(include_reverse_edges=both)
         for before, after in zip(sampled, stage, strict=True):
             assert_same(after, gf.exclude_seed_edges(before, include_reverse_edges=both))
     assert sampled.exclude_seed_edges().number == 1

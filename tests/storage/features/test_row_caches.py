@@ -167,7 +167,6 @@ def test_keys_and_rows_are_checked_and_what_is_held_stays() -> None:
         assert torch.equal(cache.query_and_replace(torch.tensor([5, 6, 5]), read), FAR[[5, 6, 5]]), kind
     table: list[Refusal] = [
         (lambda: cache_of(4, "fifo"), ValueError, "policy must be one of"),
-        (lambda: CPUFeatureCache((1, 1), torch.float32, num_parts=0), ValueError, "must be at least 1, but is 0"),
     ]
     if not torch.cuda.is_available():
         pinned = (lambda: CPUFeatureCache((1, 1), torch.float32, pin_memory=True), ValueError, "finds no CUDA device")
@@ -225,13 +224,13 @@ def test_query_tells_what_is_missing_and_replace_fills_it_in() -> None:
     assert keys.dtype == torch.int32
     assert torch.equal(values[[1, 3]], FAR[[2, 4]])
     values[index] = FAR[keys.long()]
-    cache.replace(keys, values[index], offsets)
+    cache.replace(keys, values[index])
     assert cache.query(torch.tensor([1, 9, 2, 4]))[1].tolist() == []
     assert cache.misses == 2
 
 
 def test_it_pickles_small_and_empty() -> None:
-    cache = CPUFeatureCache((1000, 4, 2), torch.float16, "lru", num_parts=4)
+    cache = CPUFeatureCache((1000, 4, 2), torch.float16, "lru")
     cache.replace(torch.tensor([1]), torch.ones(1, 4, 2).half())
     packed = pickle.dumps(cache)
     assert len(packed) < 1000

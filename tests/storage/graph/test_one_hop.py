@@ -94,14 +94,12 @@ def test_dtypes_of_edge_types_and_column_starts_change_no_draw() -> None:
             assert all(csc.indptr.dtype == torch.int32 for csc in by_type_of(mine).values())
 
 
-def test_waiting_and_optional_results_change_nothing() -> None:
+def test_waiting_changes_nothing() -> None:
     seeds: Any
     for graph, seeds in ((make_graph(), torch.tensor([3, 0])), (make_typed_graph(), BY_TYPE)):
         usual = graph.sample_neighbors(seeds, TWO, key=KEY)
-        assert_same(graph.sample_neighbors(seeds, TWO, False, None, True, key=KEY), usual)
         assert_same(graph.sample_neighbors(seeds, TWO, async_op=True, key=KEY).wait(), usual)
         jointly = graph.sample_layer_neighbors(seeds, TWO, random_seed=[KEY])
-        assert_same(graph.sample_layer_neighbors(seeds, TWO, False, None, True, [KEY], 0.0), jointly)
         assert_same(graph.sample_layer_neighbors(seeds, TWO, random_seed=[KEY], async_op=True).wait(), jointly)
 
 
