@@ -39,10 +39,7 @@ class Arena:
     def allocate(self, size: int) -> ArenaBlock | None:
         """Return the lowest free block of at least `size` bytes, or None if there is none."""
         # Nothing waits, and a block costs a few microseconds. If there is none, the caller sends its bytes another way.
-        # A copy: NumPy fails where others set marks between its two passes.
-        for slot in np.flatnonzero(self.marks.copy()).tolist():
-            self.marks[slot] = 0
-            self.free(slot)
+        self.reclaim()
         size = align(max(size, 1))
         for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
             if stop - start >= size and self.slots:
@@ -54,6 +51,12 @@ class Arena:
                 self.in_use[block.slot] = block
                 return block
         return None
+
+    def reclaim(self) -> None:
+        # A copy: NumPy fails where others set marks between its two passes.
+        for slot in np.flatnonzero(self.marks.copy()).tolist():
+            self.marks[slot] = 0
+            self.free(slot)
 
     def free(self, slot: int) -> None:
         """Free a block, and merge it with its free neighbours."""
