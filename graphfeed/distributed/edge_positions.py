@@ -21,12 +21,6 @@ def edge_positions(indptr: NDArray[Any], nodes: NDArray[np.int64]) -> Iterator[N
         yield positions + np.arange(edges.start, edges.stop)
 
 
-def edge_destinations(indptr: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-    """Yield where all edges are in a graph, at most `PIECE` of them at a time, and the destination of each."""
-    for edges, columns, counts in pieces_of(indptr):
-        yield edges, np.repeat(np.arange(columns.start, columns.stop), counts)
-
-
 def pieces_of(starts: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
     """Yield the edges of each piece, the columns that they are of, and how many each of these has there."""
     for low in range(0, int(starts[-1]), PIECE):

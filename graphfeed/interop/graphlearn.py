@@ -3,7 +3,7 @@
 import io
 import os
 import pickle
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +49,9 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     """
     root = Path(root)
     nodes, edge_files = read_books(root, NODES), read_books(root, EDGES)
-    parts = part_folders(root)
+    parts = list(takewhile(Path.is_dir, (root / f"part{number}" for number in count())))
+    if not parts:
+        raise FileNotFoundError(f"there is no folder part0 in {root}; give the folder that holds META")
     edges, weights, features = {}, {}, {}
     for file_name, owners in edge_files.items():
         edge_type = None if None in nodes else as_edge_type(file_name)
@@ -65,13 +67,6 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     graph = from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
     rows: Any = {key: TorchBasedFeature(values) for key, values in features.items() if values is not None}
     return WholeGraph(graph, from_type_dict(nodes), len(parts), BasicFeatureStore(rows))
-
-
-def part_folders(root: Path) -> list[Path]:
-    num_parts = next(part for part in count() if not (root / f"part{part}").is_dir())
-    if num_parts == 0:
-        raise FileNotFoundError(f"there is no folder part0 in {root}; give the folder that holds META")
-    return [root / f"part{part}" for part in range(num_parts)]
 
 
 def as_edge_type(file_name: str | None) -> str:

@@ -86,7 +86,12 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
                 f"{type(stage).__name__} returned the {count} edges in another order, but times stay in theirs; keep "
                 "the order, or add a negative to each edge"
             )
-        return made if labels is None else keep_labels(labels, *made)
+        if labels is None:
+            return made
+        # Rows that are labelled 1 get the labels of their items.
+        sampled, signs, indexes = made
+        one = (signs == 1).reshape(-1, *[1] * (labels.dim() - 1))
+        return sampled, torch.where(one, labels[indexes], signs.reshape(one.shape).to(labels.dtype)), indexes
 
     with drawing(minibatch.key, stage.number):
         if isinstance(seeds, torch.Tensor):
@@ -98,12 +103,6 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
         {seed_type: part[number] for seed_type, part in parts.items()} for number in range(3)
     )
     return result
-
-
-def keep_labels(given: torch.Tensor, seeds: torch.Tensor, labels: torch.Tensor, indexes: torch.Tensor) -> Sampled:
-    """Return sampled seeds with the labels that the items have for the rows that are labelled 1."""
-    one = (labels == 1).reshape(-1, *[1] * (given.dim() - 1))
-    return seeds, torch.where(one, given[indexes], labels.reshape(one.shape).to(given.dtype)), indexes
 
 
 @checked

@@ -14,7 +14,6 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import brief, check_known, checked
 from graphfeed.storage.graph import (
-    ByType,
     EdgeType,
     exclude_from_each,
     from_type_dict,
@@ -93,7 +92,10 @@ def exclude(
     if minibatch.edge_features is not None:
         raise ValueError("the mini-batch has edge_features already, a row an edge; put fetch_feature after")
     seeds, ids = given_seeds(minibatch), minibatch.seed_edge_ids if by_id else None
-    check_pairs(seeds)
+    for name, part in to_type_dict(seeds).items():
+        if part.dim() != 2 or part.shape[1] != 2:
+            of_type = f" of type {name!r}" if name else ""
+            raise ValueError(f"seeds{of_type} must be edges, shape (N, 2), to be excluded, but have {list(part.shape)}")
     if by_id and (ids is None or not to_type_dict(seeds).keys() <= to_type_dict(ids).keys()):
         raise ValueError(
             "by_id needs the ids of the seeds' edges, but the mini-batch has no seed_edge_ids of each type; give the "
@@ -108,13 +110,6 @@ def exclude(
     result = copy.copy(minibatch)
     result.sampled_subgraphs = exclude_from_each(subgraphs, from_type_dict(pairs), ids)
     return result
-
-
-def check_pairs(seeds: ByType) -> None:
-    for name, part in seeds.items() if isinstance(seeds, dict) else [("", seeds)]:
-        if part.dim() != 2 or part.shape[1] != 2:
-            of_type = f" of type {name!r}" if name else ""
-            raise ValueError(f"seeds{of_type} must be edges, shape (N, 2), to be excluded, but have {list(part.shape)}")
 
 
 def reverses_of(

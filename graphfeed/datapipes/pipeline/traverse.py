@@ -102,14 +102,11 @@ def seed_types_before(stage: Any) -> set[str] | None:
     types: set[str] = set()
     for source in traverse(stage)[:-1]:
         items, make = getattr(source, "item_set", None), getattr(source, "minibatcher", None)
-        if source.foreign or not (source.inputs or (items is not None and is_own(make))):
+        is_own = str(getattr(make, "__module__", "")).startswith("graphfeed.")
+        if source.foreign or not (source.inputs or (items is not None and is_own)):
             return None
         types.update(items.by_type if isinstance(items, HeteroItemSet) else ())
     return types
-
-
-def is_own(function: Any) -> bool:
-    return getattr(function, "__module__", "").startswith("graphfeed.")
 
 
 def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":

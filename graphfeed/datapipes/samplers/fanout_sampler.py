@@ -22,13 +22,6 @@ FOR_GPUS = ("asynchronous", "gpu_cache_threshold", "num_gpu_cached_edges")
 """Arguments of GraphBolt's samplers that do nothing here."""
 
 
-def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.Tensor]:
-    hops: Any = list(by_hop(fanouts)) if isinstance(fanouts, Mapping) else fanouts
-    if not is_list(hops) or len(hops) == 0:
-        raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(fanouts)}")
-    return [parse_fanout(f"fanouts[{hop}]", given, graph) for hop, given in enumerate(hops)]
-
-
 def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
     """Return one dict by edge type for each hop, from a dict with the numbers of all hops."""
     for edge_type, numbers in fanouts.items():
@@ -91,7 +84,11 @@ class FanoutSampler(SubgraphSampler):
 
     def make_request(self) -> SamplingRequest:
         """Return the request that the stage makes to its graph; a subclass may add to it."""
-        return SamplingRequest(parse_fanouts(self.fanouts, self.graph), self.replace, self.prob_name)
+        hops: Any = list(by_hop(self.fanouts)) if isinstance(self.fanouts, Mapping) else self.fanouts
+        if not is_list(hops) or len(hops) == 0:
+            raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(self.fanouts)}")
+        fanouts = [parse_fanout(f"fanouts[{hop}]", given, self.graph) for hop, given in enumerate(hops)]
+        return SamplingRequest(fanouts, self.replace, self.prob_name)
 
     @cached_property
     def request(self) -> SamplingRequest:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.distributed.edge_positions import edge_destinations, edge_positions
+from graphfeed.distributed.edge_positions import edge_positions, pieces_of
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.part_layout import (
     FILE_NAME,
@@ -145,7 +145,8 @@ def write_edge_parts(
     ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
     # Zeros take no room until they are written to, and pages of a file no memory for long.
     owners = np.lib.format.open_memmap(folder / target.path, "w+", parts.dtype, (count,))
-    for edges, destinations in edge_destinations(graph.csc_indptr.numpy()):
+    for edges, columns, counts in pieces_of(graph.csc_indptr.numpy()):
+        destinations = np.repeat(np.arange(columns.start, columns.stop), counts)
         own = slice(None) if types is None else types[edges].numpy() == number
         some = (np.arange(edges.start, edges.stop) if ids is None else ids[edges].numpy())[own]
         if some.size and int(some.max()) >= count:

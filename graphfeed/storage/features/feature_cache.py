@@ -114,7 +114,13 @@ class CPUFeatureCache(RowCache):
             999819
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
-        rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize)
+        row_bytes = prod(row_shape) * dtype.itemsize
+        most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
+        # By bisection: the policy's bookkeeping grows in steps.
+        above = bisect_right(
+            range(most + 1), max_size_in_bytes, key=lambda count: count * row_bytes + policy_bytes(count)
+        )
+        rows = max(0, above - 1)
         rows = rows if most_rows is None else min(rows, most_rows)
         return cls((rows, *row_shape), dtype, policy, pin_memory=pin_memory)
 
@@ -248,13 +254,6 @@ class CPUFeatureCache(RowCache):
         self._check_rows(rows, keys)
         copy_rows(rows, torch.arange(keys.numel(), device="cpu"), looked_up.values, positions)
         self._store(keys, rows, offset, looked_up)
-
-
-def rows_within(max_size_in_bytes: int, row_bytes: int) -> int:
-    # By bisection: the policy's bookkeeping grows in steps.
-    most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
-    rows = bisect_right(range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(rows))
-    return max(0, rows - 1)
 
 
 @checked

@@ -26,8 +26,10 @@ def read_graphbolt_fields(path: Path) -> Fields:
     """Return the fields of a graph that GraphBolt 2.1 to 2.4 wrote, or graphfeed by `torch.save`; unchecked."""
     try:
         saved = read_tensors(path, SHELLS)
-        if isinstance(saved, Shell) and is_own(saved.content):
-            return own_fields(saved.content)
+        content = saved.content if isinstance(saved, Shell) else None
+        # Of graphfeed: an object that was filled with its fields, and the tensors for the slots in them.
+        if isinstance(content, dict) and set(content) == {"fields", "tensors"} and isinstance(content["fields"], dict):
+            return own_fields(content)
         fields = graphbolt_fields(saved) if isinstance(saved, Shell) else saved
         check_fields(fields)
         attributes = fields.get("edge_attributes") or {}
@@ -59,11 +61,6 @@ def check_fields(fields: Any) -> None:
             raise ValueError(f"its {name} is a {type(values).__name__}, not a dict")
         if name in ATTRIBUTES and not all(isinstance(value, torch.Tensor) for value in (values or {}).values()):
             raise ValueError(f"its {name} must be tensors")
-
-
-def is_own(content: Any) -> bool:
-    # An object that was filled with its fields, and the tensors for the slots in them.
-    return isinstance(content, dict) and set(content) == {"fields", "tensors"} and isinstance(content["fields"], dict)
 
 
 def own_fields(content: Mapping[str, Any]) -> Fields:
