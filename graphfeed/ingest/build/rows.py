@@ -16,6 +16,7 @@ from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec
 from graphfeed.ingest.build.values import (
     MISSING_HINT,
     NAN_REASON,
+    ROUNDED_REASON,
     Check,
     Values,
     beyond_float32,
@@ -203,7 +204,10 @@ class Rows:
                 query = f"SELECT bool_or(isnan({value})) AND bool_and({integer}) FROM {relation.sql}"
                 whole = engine.rows(query)[0][0]
                 sql = f"CASE WHEN isnan({value}) THEN -1 ELSE TRY_CAST({value} AS BIGINT) END"
-                if not whole:
+                if whole:
+                    rounded = f"{value} BETWEEN {1 << 53} AND 9e18"
+                    self.checks.append(Check(rounded, column.name, ROUNDED_REASON, column.sql))
+                else:
                     self.checks += beyond_float32(column, found)
                     sql = f"TRY_CAST({value} AS FLOAT)"
                 dtype = np.dtype(np.int64 if whole else np.float32)

@@ -16,6 +16,7 @@ from graphfeed.ops.arguments import brief
 
 MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
 NAN_REASON = f"which has NaN; {MISSING_HINT}"
+ROUNDED_REASON = "which float64 may have rounded; save the labels as integers, without NaN"
 NARROW_REASON = "which float32 can't hold; scale it, or save integers as a feature without floats"
 
 

@@ -157,8 +157,8 @@ def estimate_bytes(loader: TFRecordDataLoader, infos: list[SerializedTFRecordInf
 
 def rows_of(files: list[Path]) -> float:
     # Records take other sizes in compressed files, so that these are estimated apart.
-    compressed = [path for path in files if path.suffix == ".gz"]
-    return estimate_rows(compressed) + estimate_rows([path for path in files if path.suffix != ".gz"])
+    compressed = [path for path in files if path.suffix.lower() == ".gz"]
+    return estimate_rows(compressed) + estimate_rows([path for path in files if path.suffix.lower() != ".gz"])
 
 
 def estimate_rows(files: list[Path]) -> float:

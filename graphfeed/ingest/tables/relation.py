@@ -168,11 +168,15 @@ class NoColumn(ValueError):
 
 
 def mixed_columns(types: Mapping[Key, Any], sources: Iterable[TableSource]) -> set[Key]:
-    """Return the columns that have floats, with integers in some tables."""
+    """Return the columns that have floats, with integers in some tables, or in some lines of NDJSON."""
+    sources = list(sources)
     kinds = {column: [item_type(source.type_of(*column)) for source in sources] for column in types}
+    in_lines = any(source.suffix in NDJSON for source in sources)
     is_integer, is_floating = arrow().types.is_integer, arrow().types.is_floating
     return {
-        column for column, own in kinds.items() if is_floating(item_type(types[column])) and any(map(is_integer, own))
+        column
+        for column, own in kinds.items()
+        if is_floating(item_type(types[column])) and (in_lines or any(map(is_integer, own)))
     }
 
 
@@ -266,6 +270,7 @@ def insert_csv(
                 _, _, line, text, message = other
                 raise ValueError(f"line {line}: {brief(text)}: {message}")
         _, _, line, text, _ = found[0]
+        text = text.strip("\r\n")  # the engine counts empty lines before a row as a part of it
         counts[first + number] = counts.get(first + number, 0) + len(found)
         wrong = f"row {line - 1 - head} has {len(own.split(text))} values instead of {len(names)}: {brief(text)}"
         on_width(own, len(found), wrong)

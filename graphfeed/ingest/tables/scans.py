@@ -45,9 +45,17 @@ def paths(files: Sequence[Path]) -> str:
     return literal([re.sub(r"([*?\[])", r"[\1]", str(path)) for path in files])
 
 
+def is_gzip(file: Path) -> bool:
+    return file.suffix.lower() == ".gz"
+
+
+def open_text(file: Path, mode: str, **options: Any) -> Any:
+    return (gzip.open if is_gzip(file) else open)(file, mode, **options)
+
+
 def compression(file: Path) -> str:
     # A name with a ? hides its suffix from the engine, as if it were that of an address.
-    return f"compression='{'gzip' if file.suffix == '.gz' else 'none'}'"
+    return f"compression='{'gzip' if is_gzip(file) else 'none'}'"
 
 
 def numbered(count: int) -> str:
@@ -88,7 +96,7 @@ def json_lines(file: Path, columns: int = 0) -> str:
 
 def json_schema(file: Path, known: Any) -> Any:
     """Return the columns that some line has, with the types of all lines, by a known connection or a new one."""
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as lines:
+    with open_text(file, "rb") as lines:
         if not any(map(bytes.strip, lines)):
             raise ValueError("it has no lines")
     with duckdb().connect(config=SAFE) if known is None else nullcontext(known) as connection:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, plain_type
-from graphfeed.ingest.tables.scans import DATE, json_schema
-from graphfeed.ingest.tables.text_rows import csv_reader, open_text
+from graphfeed.ingest.tables.scans import DATE, json_schema, open_text
+from graphfeed.ingest.tables.text_rows import csv_reader
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import local_path, natural_order, regular_file

@@ -1,21 +1,16 @@
 """Counts the rows of text files without the engine, for a comparison with the rows that the engine read."""
 
 import csv
-import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphfeed.ingest.tables.scans import LINE_BYTES
+from graphfeed.ingest.tables.scans import LINE_BYTES, open_text
 
 BLOCK_BYTES = 1 << 22
 LINE_FEED, RETURN, QUOTE = b'\n\r"'
-
-
-def open_text(file: Path, mode: str, **options: Any) -> Any:
-    return (gzip.open if file.suffix == ".gz" else open)(file, mode, **options)
 
 
 def check_rows(file: Path, found: int, delimiter: str | None, empty_lines: bool) -> None:

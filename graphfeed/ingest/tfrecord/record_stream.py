@@ -26,7 +26,7 @@ def is_compressed(file: IO[bytes], path: Path) -> bool:
     # A plain file may begin like one of gzip's, if the first record is that long.
     if head.startswith(MAGIC) and not is_head(head):
         return True
-    if path.suffix == ".gz" and not is_head(head):
+    if path.suffix.lower() == ".gz" and not is_head(head):
         raise ValueError(f"{path} is named as a gzip file, but does not begin like one: it is truncated or damaged")
     return False
 

@@ -102,3 +102,38 @@ def test_files_may_have_names_that_are_patterns(tmp_path: Path, stem: str) -> No
         table = NodeTable(str(tmp_path / f"{stem}{suffix}"), features={"f": "0" if suffix == ".txt.gz" else "x"})
         dataset = build_dataset(Spec({"e": ENDS}, {"n": table}))
         assert dataset.feature.read("node", None, "f").tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize("name", ["t.CSV", "t.csv.GZ", "T.Csv.Gz", "t.NDJSON.GZ", "t.TFRecord.GZ"])
+def test_suffixes_may_be_in_capital_letters(tmp_path: Path, name: str) -> None:
+    lower = write(tmp_path / name.lower().replace("t.", "l.", 1), {"s": [0, 1], "d": [1, 0]})
+    lower.rename(tmp_path / name)
+    built = build_dataset(Spec({"e": EdgeTable(name, source="s", destination="d")}, folder=tmp_path))
+    assert built.graph.num_edges == 2
+
+
+def test_integers_among_floats_of_lines_of_json_are_not_rounded(tmp_path: Path) -> None:
+    for number, value in enumerate(("16777217", "[16777217]")):
+        path = tmp_path / f"{number}.ndjson"
+        path.write_text(
+            f'{{"s": 0, "d": 0, "x": {value}}}\n{{"s": 0, "d": 0, "x": {value.replace("16777217", "0.5")}}}\n'
+        )
+        edges = EdgeTable(path, source="s", destination="d", features={"x": "x"})
+        with pytest.raises(ValueError, match=rf"{number}\.ndjson, row 0: x is .*, which float32 can't hold"):
+            build_dataset(Spec({"e": edges}))
+
+
+def test_labels_that_float64_may_have_rounded_are_refused(tmp_path: Path) -> None:
+    large, ends = (1 << 53) + 1, {"s": [0, 0], "d": [0, 0]}
+    frames: list[Any] = [
+        [pa.table({**ends, "y": [float(large), float("nan")]})],
+        [pa.table({**ends, "y": [large, 1]}), pa.table({**ends, "y": [float("nan"), 2.0]})],
+    ]
+    for tables in frames:
+        with pytest.raises(ValueError, match=r"row 0: y is 9007199254740992\.0, which float64 may have rounded; save"):
+            build_dataset(Spec({"e": EdgeTable(tables, source="s", destination="d", label="y")}))
+    whole = build_dataset(
+        Spec({"e": EdgeTable(pa.table({**ends, "y": [large, None]}), source="s", destination="d", label="y")})
+    )
+    items: Any = whole.tasks[0].train_set
+    assert items[:][items.names.index("labels")].tolist() == [large]

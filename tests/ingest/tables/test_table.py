@@ -230,7 +230,7 @@ def test_a_line_that_is_too_long_for_the_engine_is_an_error(tmp_path: Path, suff
 def test_each_file_may_have_another_beginning_and_wrong_rows(tmp_path: Path) -> None:
     texts = {
         "one.csv": "a,b\n1,2\n3\n4,5\n",
-        "two.csv": "\n\na,b\n6,7\n8\n",
+        "two.csv": "\n\na,b\n6,7\n\n8\n",
         "none.csv": "a,b\n",
         "more.csv": "a,b\n9,9\n",
     }
