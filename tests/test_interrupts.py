@@ -149,6 +149,7 @@ def test_an_interrupt_waits_for_the_end_of_a_block() -> None:
     "wait",
     [
         lambda changes, _: changes.wait_for(lambda: None, 30),
+        lambda changes, _: changes.wait_for(lambda: None, every=0.01),
         lambda _, future: result_of(future, 30),
         lambda _, future: list(as_they_end([future])),
     ],
@@ -176,6 +177,11 @@ def test_a_wait_is_told_of_changes_and_of_the_end_of_its_time() -> None:
     threading.Timer(0.1, changes.notify_all).start()
     assert changes.wait_for(lambda: items and items.pop(), 30) == 3
     assert changes.wait_for(lambda: items, 0.01) == []
+
+
+def test_a_wait_with_an_interval_looks_again_although_nothing_changed() -> None:
+    looks = iter([0, 0, 3])
+    assert Changes().wait_for(lambda: next(looks), 30, every=0.001) == 3
 
 
 def test_no_lock_is_entered_in_python() -> None:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import distributed
 
@@ -26,9 +26,6 @@ from graphfeed.distributed.ranks.program_end import check_program, watch_program
 from graphfeed.distributed.wire import make_mutual_contexts
 from graphfeed.ops.arguments import check_seconds, checked
 from graphfeed.ops.process import Changes, renew_in_child, uninterrupted
-
-Answers: TypeAlias = Mapping[int, Answer]
-"""What each rank answers."""
 
 MOST_CONNECTIONS = 4
 """How many questions of one rank another one answers at the same time, where there are few ranks."""
@@ -177,51 +174,44 @@ class Peers:
     def gather(
         self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors] | None = None
     ) -> Iterator[tuple[int, Tensors]]:
-        """Send requests as `ask` does, and return an iterator over the ranks and their answers, which waits for them.
-
-        By default, all ranks are asked. This rank's own answer comes first, and is computed in the iteration.
-        """
-        asked = {rank: {} for rank in range(self.world_size)} if questions is None else questions
-        answers = self.ask(name, options, {rank: tensors for rank, tensors in asked.items() if rank != self.rank})
-
-        def collect() -> Iterator[tuple[int, Tensors]]:
-            if self.rank in asked:
-                yield self.rank, self._listener.responds[name](options, asked[self.rank])
-            for rank, answer in answers.items():
-                yield rank, self.wait(rank, answer)
-
-        return collect()
-
-    def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
-        """Send requests to other ranks; a rank answers its own without this. Waits until all have begun.
+        """Send requests to ranks, once all have begun, and return an iterator that waits for their answers.
 
         Args:
             name: What `serve` returned.
             options: What is asked, in what JSON can hold.
-            questions: What each rank is asked for.
+            questions: What each rank is asked for. By default, all ranks get the options alone.
 
         Returns:
-            The answer of each rank. Wait for it by `wait`.
+            Pairs of a rank and its answer. This rank comes first; its answer is computed in the iteration.
 
         Raises:
             RankLostError: A rank was lost.
             TimeoutError: A rank did not begin within `start_timeout`.
         """
-        if not questions:
-            return {}
-        self.meet()
-        self.check()
+        asked = {rank: {} for rank in range(self.world_size)} if questions is None else questions
+        others = [rank for rank in asked if rank != self.rank]
+        if others:
+            self.meet()
+            self.check()
         answers, sent = {}, 0
-        for rank, tensors in questions.items():
+        for rank in others:
             try:
-                answers[rank], size = self._connections[rank].ask({"name": name, "options": options}, tensors)
+                answers[rank], size = self._connections[rank].ask({"name": name, "options": options}, asked[rank])
             except OSError as error:
                 raise self._find_lost(rank) from error
             sent += size
-        self.traffic.add(exchanges=1, bytes_sent=sent)
-        return answers
+        if others:
+            self.traffic.add(exchanges=1, bytes_sent=sent)
 
-    def wait(self, rank: int, answer: Answer) -> Tensors:
+        def collect() -> Iterator[tuple[int, Tensors]]:
+            if self.rank in asked:
+                yield self.rank, self._listener.responds[name](options, asked[self.rank])
+            for rank, answer in answers.items():
+                yield rank, self._wait(rank, answer)
+
+        return collect()
+
+    def _wait(self, rank: int, answer: Answer) -> Tensors:
         """Return an answer.
 
         Raises:

@@ -98,7 +98,7 @@ def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(ran
     reason = end_of_meeting(stranger)
     assert re.search(rf"rank {rank} at \S+:{port} is already \(.*, process \d+\)|can't listen at \S+:{port}", reason)
     assert "choose another port" in reason
-    assert ours[0].wait(1, ours[0].ask(name, {}, {1: {}})[1]) == {}
+    assert list(ours[0].gather(name, {}, {1: {}})) == [(1, {})]
     for peers in ours:
         peers.close()
 
@@ -164,7 +164,7 @@ def check_no_meeting(rank: int, port: int, reason: str) -> None:
     peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", port, rank, 2))
     peers.join()
     with pytest.raises(OSError, match=f"rank 0 {reason}"):
-        peers.ask("graph 0", {}, {1 - rank: {}})
+        peers.gather("graph 0", {}, {1 - rank: {}})
 
 
 def test_an_address_where_nobody_listens_is_named(no_leaks: None) -> None:

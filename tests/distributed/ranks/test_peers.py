@@ -53,16 +53,26 @@ def test_a_forked_process_that_asks_is_told_at_once() -> None:
     both = [Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 2), timeout=60, start_timeout=60) for rank in range(2)]
     try:
         (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in both)
-        assert both[0].wait(1, both[0].ask(name, {}, {1: {}})[1]) == {}
+        assert list(both[0].gather(name, {}, {1: {}})) == [(1, {})]
         reason = f"RuntimeError: a fork of process {os.getpid()} can't reach other ranks"
-        assert in_child(lambda: both[0].wait(1, both[0].ask(name, {}, {1: {}})[1])).startswith(reason)
+        assert in_child(lambda: both[0].gather(name, {}, {1: {}})).startswith(reason)
         assert in_child(both[0].meet).startswith(reason)
         assert in_child(lambda: both[0].serve("graph", lambda options, tensors: {})).startswith(reason)
-        assert in_child(lambda: both[0].ask(name, {}, {})) == "{}"
+        assert in_child(lambda: list(both[0].gather(name, {}, {}))) == "[]"
     finally:
         for peers in both:
             peers.close()
         both[0].join(20)
+
+
+def test_all_ranks_are_asked_and_the_own_answer_comes_first() -> None:
+    def work(rank: int, peers: Peers) -> list[tuple[int, int]]:
+        name = peers.serve("number", lambda options, _: {"number": torch.tensor(options["factor"] * rank)})
+        return [(other, int(found["number"])) for other, found in peers.gather(name, {"factor": 10})]
+
+    for rank, found in enumerate(in_threads(3, work)):
+        assert found[0] == (rank, 10 * rank)
+        assert sorted(found) == [(0, 0), (1, 10), (2, 20)]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
@@ -87,8 +97,8 @@ def test_ranks_may_encrypt_what_they_send_and_listen_at_a_port(
         name = peers.serve("rows", lambda _, asked: {"rows": asked["ids"] + rank})
         ids = torch.arange(1 << 20)
         for _ in range(2):
-            rows = peers.wait(1 - rank, peers.ask(name, {}, {1 - rank: {"ids": ids}})[1 - rank])["rows"]
-            assert torch.equal(rows, ids + 1 - rank)
+            ((_, answer),) = peers.gather(name, {}, {1 - rank: {"ids": ids}})
+            assert torch.equal(answer["rows"], ids + 1 - rank)
         peers.close()
         peers.join(20)
         assert peers.ended
@@ -192,9 +202,9 @@ def what_a_rank_never_made_fails_once_it_ends_and_holds_nobody() -> None:
     peers = Peers(start_timeout=20, timeout=10)
     rank, world_size = rank_and_size()
     if rank == 0:
-        last, future = next(iter(peers.ask("nothing 0", {}, {world_size - 1: {}}).items()))
+        answers = peers.gather("nothing 0", {}, {world_size - 1: {}})
         with pytest.raises(RuntimeError, match=r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made"):
-            peers.wait(last, future)
+            next(answers)
     peers.close()
     peers.join(60)
     assert peers.ended
@@ -294,7 +304,7 @@ def wait_for_a_key(rank: int, world_size: int, port: int) -> None:
     if rank == 0:
         store.wait(["key"], timedelta(seconds=15))
     else:
-        peers.wait(0, peers.ask(name, {}, {0: {}})[0])
+        list(peers.gather(name, {}, {0: {}}))
         store.set("key", "")
     peers.close()
     peers.join()
