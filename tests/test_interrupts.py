@@ -64,13 +64,13 @@ print(seen, "of", tries)
         ("thread", 0, 20),
         ("thread", 2, 20),
         *[
-            pytest.param(*given, marks=pytest.mark.thorough)
+            pytest.param(*given, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])
             for given in [("thread", 0, 300), ("thread", 2, 300), ("process", 2, 100)]
         ],
     ],
 )
 def test_an_epoch_may_be_interrupted_at_any_moment_and_begun_again(kind: str, workers: int, tries: int) -> None:
-    ended = run_body(EPOCHS.format(kind, workers, tries), seconds=100 + 2 * tries)
+    ended = run_body(EPOCHS.format(kind, workers, tries), seconds=100 + 7 * tries)
     assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, [f"{tries} of {tries}"]), ended.stderr[-2000:]
 
 

@@ -50,6 +50,7 @@ OPTIONS: list[Refusal] = [
     (with_options(timeout=float("nan")), ValueError, "timeout must be more than 0 seconds, but is nan"),
     (with_options(max_uva_threads=0), ValueError, "max_uva_threads must be 1 or more, but is 0"),
     (with_options(servers=[ADDRESS], num_workers=0), ValueError, "servers take the place of workers"),
+    (lambda: with_options(servers=iter([ADDRESS]), num_workers=0)(), ValueError, "servers take the place of workers"),
     (with_options(executor=SERVERS, worker="process"), ValueError, "servers take the place of workers"),
     (with_options(servers=[ADDRESS], executor=POOL), ValueError, "servers take the place of workers"),
     (with_options(servers=ADDRESS), TypeError, r"servers must be a list of addresses as '10\.0\.0\.2:50051', but is"),

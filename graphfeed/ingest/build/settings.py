@@ -21,6 +21,12 @@ def check_constant(name: str, value: Any) -> None:
         raise ValueError(f"time must be a whole number that int64 can hold, but is {value}")
 
 
+def as_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be true or false, but is {brief(value)}")
+    return bool(value)
+
+
 def is_real(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) or is_whole(value)
 

@@ -13,6 +13,7 @@ import yaml
 from graphfeed.ingest.build.settings import (
     MOST_FLOAT32,
     as_columns,
+    as_flag,
     check_constant,
     is_column,
     is_real,
@@ -134,10 +135,9 @@ class Table:
             object.__setattr__(self, name, None if value is None else str(value))
 
     def check_flags(self, *names: str) -> None:
-        """Raise unless these fields are True or False."""
+        """Raise unless these fields are True or False, also NumPy's."""
         for name in names:
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be true or false, but is {brief(getattr(self, name))}")
+            object.__setattr__(self, name, as_flag(name, getattr(self, name)))
 
     @property
     def splits(self) -> Split | None:

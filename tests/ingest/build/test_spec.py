@@ -176,3 +176,8 @@ def test_wrong_arguments_of_tables_are_refused() -> None:
     check_refused(wrong)
     assert EdgeTable("a.csv", weight=0.5).weight == 0.5
     assert NodeTable(count=3, time=2.0).time == 2
+
+
+def test_flags_of_tables_may_be_those_of_numpy() -> None:
+    given: Any = np.True_
+    assert EdgeTable("a.csv", header=given, time="t", time_sorted=given).header is True

@@ -107,7 +107,7 @@ class Stopped(Changes):
 
     waits = 0
 
-    def wait_for(self, ready: Callable[[], Any], seconds: float | None = None) -> Any:
+    def wait_for(self, ready: Callable[[], Any], seconds: float | None = None, every: float | None = None) -> Any:
         self.waits += 1
         return super().wait_for(ready, 0.001 if self.waits == 1 else seconds)
 
