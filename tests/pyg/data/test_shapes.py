@@ -1,5 +1,6 @@
 """Data of PyG's whose edges and attributes have other shapes than they should, or may be of nodes or of edges."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -91,7 +92,8 @@ WRONG_ROWS: list[tuple[str, Any, str]] = [
 
 
 def test_standard_attributes_have_a_row_for_each_node_or_edge() -> None:
-    for (name, values, words), reads in product(WRONG_ROWS, (from_pyg, first, lambda data: ClusterData(data, 2))):
+    readers: list[Callable[[Any], Any]] = [from_pyg, first, lambda data: ClusterData(data, 2)]
+    for (name, values, words), reads in product(WRONG_ROWS, readers):
         data = homogeneous()
         data.num_nodes, data[name] = 60, values
         with pytest.raises(ValueError, match=words):
