@@ -20,7 +20,7 @@ NUM_NODES, EDGES = 1000, torch.randint(1000, (2, 20_000))
 
 PACKAGE = str(Path(gf.__file__).parent)
 PROGRAM = ("ops/cpu/compiler/program.py", "run")
-MESSAGE = ("distributed/ranks/peers.py", "ask")
+MESSAGE = ("distributed/ranks/peers.py", "gather")
 Functions: TypeAlias = list[tuple[str, str]]
 """By file and name, once each."""
 
