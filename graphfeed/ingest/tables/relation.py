@@ -168,15 +168,11 @@ class NoColumn(ValueError):
 
 
 def mixed_columns(types: Mapping[Key, Any], sources: Iterable[TableSource]) -> set[Key]:
-    """Return the columns that have floats, with integers in some tables, or in some lines of NDJSON."""
-    sources = list(sources)
+    """Return the columns that have floats, with integers in some tables."""
     kinds = {column: [item_type(source.type_of(*column)) for source in sources] for column in types}
-    in_lines = any(source.suffix in NDJSON for source in sources)
     is_integer, is_floating = arrow().types.is_integer, arrow().types.is_floating
     return {
-        column
-        for column, own in kinds.items()
-        if is_floating(item_type(types[column])) and (in_lines or any(map(is_integer, own)))
+        column for column, own in kinds.items() if is_floating(item_type(types[column])) and any(map(is_integer, own))
     }
 
 

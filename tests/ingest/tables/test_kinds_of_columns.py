@@ -112,17 +112,6 @@ def test_suffixes_may_be_in_capital_letters(tmp_path: Path, name: str) -> None:
     assert built.graph.num_edges == 2
 
 
-def test_integers_among_floats_of_lines_of_json_are_not_rounded(tmp_path: Path) -> None:
-    for number, value in enumerate(("16777217", "[16777217]")):
-        path = tmp_path / f"{number}.ndjson"
-        path.write_text(
-            f'{{"s": 0, "d": 0, "x": {value}}}\n{{"s": 0, "d": 0, "x": {value.replace("16777217", "0.5")}}}\n'
-        )
-        edges = EdgeTable(path, source="s", destination="d", features={"x": "x"})
-        with pytest.raises(ValueError, match=rf"{number}\.ndjson, row 0: x is .*, which float32 can't hold"):
-            build_dataset(Spec({"e": edges}))
-
-
 def test_labels_that_float64_may_have_rounded_are_refused(tmp_path: Path) -> None:
     large, ends = (1 << 53) + 1, {"s": [0, 0], "d": [0, 0]}
     frames: list[Any] = [
