@@ -23,6 +23,8 @@ from graphfeed.storage.graph import (
 
 __all__ = ["from_dglgraph"]
 
+INT32_MAX = torch.iinfo(torch.int32).max
+
 
 def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
     """Return one DGL block per subgraph; the subgraphs do not change."""
@@ -61,7 +63,7 @@ def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
     parts = csc if isinstance(csc, dict) else {"": csc}
     most = max([*counts[0].values(), *(len(part.indices) for part in parts.values())], default=0)
     # DGL is faster with int32.
-    dtype = torch.int32 if most <= torch.iinfo(torch.int32).max else torch.int64
+    dtype = torch.int32 if most <= INT32_MAX else torch.int64
     data = {}
     for name, part in parts.items():
         positions = torch.arange(len(part.indices), dtype=dtype, device=part.indices.device)
