@@ -120,7 +120,9 @@ def test_what_is_not_the_same_has_a_reason() -> None:
 def test_parameters_that_differ_are_named() -> None:
     texts = {name: text for names, _, text in TABLE for name in names}
     page = GRAPHBOLT.read_text()  # which lists those together that many names ignore
-    places = {key: page if why in ("ignored", "by name alone") else texts[key[0]] for key, why in theirs.DIFFERENT.items()}
+    places = {
+        key: page if why in ("ignored", "by name alone") else texts[key[0]] for key, why in theirs.DIFFERENT.items()
+    }
     assert [key for key, text in places.items() if f"`{key[1]}`" not in text] == []
 
 

@@ -110,7 +110,9 @@ def text_of(workflow: str) -> str:
 
 
 def test_workflows_test_the_oldest_releases_that_the_package_asks_for() -> None:
-    asked = dict(re.findall(r'^    "([\w-]+)>=([\d.]+)[,<\d.]*"', (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE))
+    asked = dict(
+        re.findall(r'^    "([\w-]+)>=([\d.]+)[,<\d.]*"', (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
+    )
     pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)", (REPOSITORY / "constraints-oldest.txt").read_text(), re.MULTILINE))
     for name in ("torch", "numba", "numpy", "torchdata", "typing-extensions"):
         assert re.fullmatch(rf"{re.escape(asked[name])}(\.0)*", pinned[name]), name
