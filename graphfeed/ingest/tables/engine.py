@@ -60,9 +60,8 @@ class Engine:
         """Return what a call of the engine returns, and end it at Ctrl-C."""
         # In this thread, DuckDB looks for signals once in a while: joins of 20 million edges went on for 25 seconds.
         with translated(), ThreadPoolExecutor(1) as thread:
-            done = in_one_step(thread.submit, call)
             try:
-                return result_of(done)
+                return result_of(in_one_step(thread.submit, call))
             except BaseException:
                 self.connection.interrupt()
                 raise
