@@ -4,7 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -22,6 +22,16 @@ class Two:
             to, taken = socket.socketpair()
             own.begin(1 - rank, to)
             self.ranks[1 - rank].take(rank, taken)
+
+
+@contextmanager
+def connected(heart: Heartbeat) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Connect a rank's heartbeat to rank 1, and yield the sockets of both."""
+    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
+        connection = socket.create_connection(server.getsockname())
+        with server.accept()[0] as other, connection:
+            heart.begin(1, connection)
+            yield connection, other
 
 
 @pytest.fixture
@@ -106,16 +116,13 @@ def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_rank_whose_machine_answers_has_its_own_time_and_is_named_before() -> None:
     heart = Heartbeat(0, silent_seconds=1, frozen_seconds=6)
-    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
-        connection = socket.create_connection(server.getsockname())
-        with server.accept()[0] as other, connection:
-            heart.begin(1, connection)
-            other.send(b"\0")
-            with pytest.warns(RuntimeWarning, match="rank 1 has given no sign of life for 5 s") as warned:
-                listen(heart, 5.5)
-            assert len(warned) == 1
-            with pytest.raises(LostError, match=r"no sign of life for 6 s; .* larger Peers\(frozen_timeout=\)"):
-                listen(heart, 20)
+    with connected(heart) as (_, other):
+        other.send(b"\0")
+        with pytest.warns(RuntimeWarning, match="rank 1 has given no sign of life for 5 s") as warned:
+            listen(heart, 5.5)
+        assert len(warned) == 1
+        with pytest.raises(LostError, match=r"no sign of life for 6 s; .* larger Peers\(frozen_timeout=\)"):
+            listen(heart, 20)
 
 
 def test_a_rank_has_thirty_seconds_by_default_or_the_usual_ones_if_they_are_fewer() -> None:
@@ -127,34 +134,27 @@ def test_a_rank_has_thirty_seconds_by_default_or_the_usual_ones_if_they_are_fewe
 
 def test_a_silent_rank_whose_machine_answers_is_lost_earlier() -> None:
     heart = Heartbeat(0, silent_seconds=60, frozen_seconds=0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
-        connection = socket.create_connection(server.getsockname())
-        other = server.accept()[0]
-        heart.begin(1, connection)
-        with other, connection:
+    with connected(heart) as (connection, other):
+        with suppress(BlockingIOError):
+            while True:
+                connection.send(bytes(1 << 20))  # of which the other machine can't take all
+        other.send(b"\0")
+        listen(heart, 0.3)
+        other.setblocking(False)  # what is not confirmed yet may have come
+        while not is_confirmed(connection):
             with suppress(BlockingIOError):
-                while True:
-                    connection.send(bytes(1 << 20))  # of which the other machine can't take all
-            other.send(b"\0")
-            listen(heart, 0.3)
-            other.setblocking(False)  # what is not confirmed yet may have come
-            while not is_confirmed(connection):
-                with suppress(BlockingIOError):
-                    other.recv(1 << 20)
-            with pytest.raises(LostError, match=r"rank 1: its machine answers, but it gave no sign of life for 0\.2 s"):
-                heart.beat(leaving=False)
+                other.recv(1 << 20)
+        with pytest.raises(LostError, match=r"rank 1: its machine answers, but it gave no sign of life for 0\.2 s"):
+            heart.beat(leaving=False)
 
 
 def test_a_rank_that_still_connects_to_others_is_not_frozen() -> None:
     heart = Heartbeat(0, silent_seconds=60, frozen_seconds=0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
-        connection = socket.create_connection(server.getsockname())
-        with server.accept()[0] as other, connection:
-            heart.begin(1, connection)
-            listen(heart, 0.4)
-            other.send(b"\0")
-            with pytest.raises(LostError, match="rank 1: its machine answers"):
-                listen(heart, 20)
+    with connected(heart) as (_, other):
+        listen(heart, 0.4)
+        other.send(b"\0")
+        with pytest.raises(LostError, match="rank 1: its machine answers"):
+            listen(heart, 20)
 
 
 def test_a_rank_that_stood_still_itself_takes_no_other_for_silent(monkeypatch: pytest.MonkeyPatch) -> None:
