@@ -48,6 +48,7 @@ for number in range(1, tries + 1):
         while sent[0] < number or time.monotonic() < begin + 20:  # until it comes, or is known to be lost
             for minibatch in loader:
                 pass
+        sys.exit(f"the interrupt {{number}} is lost")
     except KeyboardInterrupt:
         seen += 1
     loader.set_epoch(0)
@@ -70,8 +71,31 @@ print(seen, "of", tries)
     ],
 )
 def test_an_epoch_may_be_interrupted_at_any_moment_and_begun_again(kind: str, workers: int, tries: int) -> None:
-    ended = run_body(EPOCHS.format(kind, workers, tries), seconds=100 + 7 * tries)
+    ended = run_body(EPOCHS.format(kind, workers, tries), seconds=100 + 2 * tries)
     assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, [f"{tries} of {tries}"]), ended.stderr[-2000:]
+
+
+BARS = """
+import tqdm.auto
+from graphfeed.ops.process import progress_bar
+
+bar = progress_bar("counts", 2, "row")
+loader = gf.DataLoader(pipelines.shuffled(), 0, seed=0, progress=True)
+print(len(list(loader)))
+for lock in (tqdm.auto.tqdm.get_lock(), bar.get_lock()):
+    if (pid := os.fork()) == 0:
+        lock.acquire()
+        os._exit(0)
+    os.waitpid(pid, 0)
+bar.update()
+print(len(list(loader)))
+"""
+
+
+def test_a_process_that_ends_while_it_draws_a_bar_stops_no_other_one() -> None:
+    counts = run_body(BARS).stdout.split()
+    assert len(counts) == 2
+    assert counts[0] == counts[1]
 
 
 FINALIZERS = """

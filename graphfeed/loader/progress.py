@@ -11,7 +11,7 @@ from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.fingerprint import Fingerprint, find_difference
 from graphfeed.loader.profile import timed
 from graphfeed.ops.arguments import brief, check_count
-from graphfeed.ops.process import import_optional
+from graphfeed.ops.process import ProgressBar, import_optional
 
 
 @runtime_checkable
@@ -122,6 +122,7 @@ def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe
     automatic = import_optional("tqdm.auto", "progress=True", "pip install tqdm").tqdm
     # tqdm's monitor is a thread that would stay until the end of the program.
     bar_class: Any = type("EpochBar", (automatic,), {"monitor_interval": 0})
+    bar_class.set_lock(ProgressBar.get_lock())
     waited, start = 0, perf_counter_ns()
     with bar_class(
         desc=f"epoch {progress.epoch}",

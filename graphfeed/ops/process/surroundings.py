@@ -4,6 +4,7 @@ import os
 import re
 import stat
 import sys
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from graphfeed.ops.process.forks import ForkLock
+from graphfeed.ops.process.forks import ForkLock, after_fork_in_child
 
 
 def regular_file(path: str | os.PathLike[str], flags: int) -> int:
@@ -132,6 +133,18 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
     """
 
     monitor_interval = 0
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Give progress bars a lock of this process.
+
+    tqdm's own is shared with forked processes, and Ctrl-C may leave it held. Then every bar would hang, in all of them.
+    """
+    ProgressBar.set_lock(threading.RLock())
+
+
+renew_lock()
 
 
 def progress_bar(name: str, total: int | None, unit: str, *, wanted: bool = True) -> ProgressBar:
