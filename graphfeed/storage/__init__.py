@@ -1,7 +1,7 @@
-"""WHERE IT LIES: graphs, features, item sets and data sets, in memory, in shared memory or on disk.
+"""WHERE DATA IS STORED: graphs, features, item sets and data sets in memory, in shared memory or on disk.
 
-Stages read from what is here and never change it. How an array is sampled or gathered is in `graphfeed.ops`; where and
-when that happens is decided in `graphfeed.loader`.
+Stages read these objects and never change them. The kernels that sample and gather arrays are in `graphfeed.ops`; the
+loader, `graphfeed.loader`, decides where and when they run.
 """
 
 from graphfeed.storage import datasets

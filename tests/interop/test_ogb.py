@@ -329,7 +329,7 @@ class Attack:
 
 def test_nothing_else_is_unpickled_and_torch_allows_as_before(unsplit: Path) -> None:
     before = torch.serialization.get_safe_globals()
-    with pytest.raises(ValueError, match="is made of something other than an array"):
+    with pytest.raises(ValueError, match="is an object other than an array"):
         split(unsplit, train={"edge": EDGE, "more": ManyBytes()})
     with pytest.raises(ValueError, match="without unpickling objects"):
         split(unsplit, train={"edge": EDGE, "more": Attack(unsplit / "touched")})

@@ -1,7 +1,7 @@
-"""Memory that processes or CUDA streams share, trees of tensors, and the codec of tensors to bytes.
+"""Memory shared between processes or CUDA streams, trees of tensors, and encoding of tensors as bytes.
 
-Everything here works on tensors alone. What a graph or a feature puts into such memory is its own affair, in
-`graphfeed.storage.graph` and `graphfeed.storage.features`; memory is allocated in `graphfeed.ops`.
+This package knows only tensors. Graphs and features, which use it, are in `graphfeed.storage.graph` and
+`graphfeed.storage.features`; memory is allocated in `graphfeed.ops`.
 """
 
 from graphfeed.storage.memory.cache_use import Cache, HasCaches

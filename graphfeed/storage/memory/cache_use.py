@@ -4,23 +4,23 @@ from typing import Protocol, runtime_checkable
 
 
 class Cache(Protocol):
-    """A cache, and how it was used so far."""
+    """A cache with usage statistics."""
 
     @property
     def kind(self) -> str:
-        """What it keeps, where, and by which policy."""
+        """Description of the cached entries, their location and the eviction policy."""
 
     @property
     def max_size_in_bytes(self) -> int:
-        """How much memory it takes when it is full."""
+        """Memory that the full cache occupies, in bytes."""
 
     @property
     def hits(self) -> int:
-        """How many of what was asked for it had."""
+        """Number of requested entries found in the cache."""
 
     @property
     def misses(self) -> int:
-        """How many it lacked."""
+        """Number of requested entries not found in the cache."""
 
 
 @runtime_checkable
@@ -28,4 +28,4 @@ class HasCaches(Protocol):
     """A graph, a feature or a store that may read through caches."""
 
     def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return its caches, each with the name of what it is for; empty if that needs no name."""
+        """Return (name, cache) pairs; the name is that of the cached feature or graph part, or empty."""

@@ -1,4 +1,4 @@
-"""How much memory a process may take, also where a container or a batch system limits it."""
+"""Memory limits of this process, including those set by containers and batch systems."""
 
 import math
 import os
@@ -7,14 +7,14 @@ from pathlib import Path
 
 ROOT = Path("/")
 GROUPS = "sys/fs/cgroup"
-"""Where control groups lie."""
+"""Mount point of control groups, relative to `ROOT`."""
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
-"""The files with the limit and the use of a control group, and the part of its use that is the cache of files."""
+"""Files with the limit and the usage of a control group, and the field with the page cache's share of the usage."""
 
 
 def memory_limit() -> float:
-    """Return how many bytes this process may take if it is alone; infinite where the system doesn't tell."""
+    """Return the memory that this process may use in total, in bytes; infinite if unknown."""
     try:
         total: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -23,17 +23,17 @@ def memory_limit() -> float:
 
 
 def check_nodes_fit(name: str, num_nodes: int) -> None:
-    """Raise a ValueError if the column starts of so many nodes, 8 bytes each, are more than this process may take."""
-    # The limit is read from files of the system, which is not worth it for 8 GiB.
+    """Raise a ValueError if an `indptr` array of `num_nodes` int64 values exceeds this process's memory limit."""
+    # Reading the limit from system files is not worth it below 8 GiB.
     if num_nodes >= 1 << 30 and 8 * num_nodes > (limit := memory_limit()):
         raise ValueError(
             f"{name} is {num_nodes}: with 8 bytes for each node that takes {num_nodes / 2**27:,.0f} GiB, and this "
-            f"process may take {limit / 2**30:,.0f}; check the number, and number nodes from 0 without gaps"
+            f"process may use {limit / 2**30:,.0f}; check the number, and number nodes from 0 without gaps"
         )
 
 
 def available_memory() -> float:
-    """Return how many bytes this process may take besides what is in use; infinite where the system doesn't tell."""
+    """Return the memory that this process may still allocate, in bytes; infinite if unknown."""
     try:
         lines = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines())
         free = 1024.0 * int(lines["MemAvailable"].split()[0])
@@ -43,7 +43,7 @@ def available_memory() -> float:
 
 
 def ranks_of_machine() -> int:
-    """Return how many ranks share this machine, as torchrun says; 1 without a launcher."""
+    """Return the number of ranks on this machine, as set by torchrun; 1 without a launcher."""
     return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
@@ -53,7 +53,7 @@ def group_limits() -> Iterator[tuple[int, int]]:
 
 
 def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
-    """Yield the folders of the control groups around this process that may limit something, and their version."""
+    """Yield the folders and versions of the control groups of this process that may set limits for a controller."""
     try:
         lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -64,7 +64,7 @@ def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
             continue
         version, folder = (1, f"{GROUPS}/{controller}") if controllers else (2, GROUPS)
         parts = [part for part in path.split("/") if part]
-        # A group has the limits of all groups above it. In a container, the path may begin above the folder.
+        # The limits of all ancestors apply to a group. In a container, the path may begin above the folder.
         for end in range(len(parts) + 1):
             yield ROOT.joinpath(folder, *parts[:end]), version
 
@@ -74,6 +74,6 @@ def limit_of(group: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, in
         limit, used = (int((group / name).read_text()) for name in names[:2])
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
-        return  # "max" stands for no limit
-    # The cache of files counts as used, and makes room.
+        return  # "max" means no limit
+    # The page cache counts as used, but is freed on demand.
     yield limit, max(limit - used + int(stat.get(names[2], 0)), 0)

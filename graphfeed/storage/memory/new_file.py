@@ -1,7 +1,7 @@
-"""Files that get their name when they are whole, and how they are known to be as they were then, without reading them.
+"""Files that appear under their name when they are complete, and stamps that show that they haven't changed since.
 
-The writer notes a time, in the file or in the metadata beside it, and gives the file that time of modification.
-Whatever writes to the file changes that; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does not.
+The writer records a time, in the file or in its metadata, and sets it as the modification time of the file. Any later
+write changes the modification time; `mv`, `cp -p`, rsync and tar keep it, and a plain `cp` does not.
 """
 
 import glob
@@ -22,17 +22,17 @@ NS = 10**9
 
 
 def new_stamp() -> int:
-    """Return the time for files that are being written, in seconds; even, because some file systems keep no others."""
+    """Return the current time in seconds as a stamp; even, because some file systems store only even seconds."""
     return int(time.time()) & ~1
 
 
 def stamp_file(path: Path, stamp: int) -> None:
-    """Note that a file is complete, and what is in it was checked."""
+    """Mark a file as complete and checked, by setting its modification time."""
     os.utime(path, ns=(stamp * NS, stamp * NS))
 
 
 def has_stamp(file: Path | int, stamp: object) -> bool:
-    """Tell whether a file is as it was when it got a stamp: what was noted, which earlier releases did not do."""
+    """Return whether a file is unchanged since `stamp_file`; False if `stamp` is not an int, as in old metadata."""
     return type(stamp) is int and os.stat(file).st_mtime_ns == stamp * NS
 
 
@@ -52,18 +52,18 @@ def new_file(
     hidden: bool = False,
     give_name: Callable[[Path, Path], object] = os.replace,
 ) -> Iterator[BinaryIO]:
-    """Yield a file to write to; when it is whole and on the disk, it takes the place of what is at `path`.
+    """Yield a file to write to; once it is complete and on the disk, it replaces the file at `path`.
 
-    Until then it is `NAME.xxxxxxxx.part`, beside, and held. An error removes it, and `remove_left` after a kill. An
-    OSError says why it can't be written; where the disk is full, it names `path` and what was needed.
+    Until then, it is a locked file `NAME.xxxxxxxx.part` in the same folder. An error removes it; after a kill,
+    `remove_left` does. If writing fails, as with a full disk, the OSError names `path`, the needed and the free space.
 
     Args:
-        path: The file to make.
-        needed: How many bytes it takes at most, for errors.
-        stamp: The time of modification that it gets; None for the time when it was written.
-        mode: Who may read and write it, less what the umask forbids.
-        hidden: Whether the name begins with a dot until then, for folders whose files are all taken for data.
-        give_name: Called with both paths, in the end.
+        path: The file to write.
+        needed: Maximum size in bytes, for error messages.
+        stamp: Modification time to set; None keeps the time of the last write.
+        mode: Permissions of the file, restricted by the umask.
+        hidden: Whether the temporary name begins with a dot, for folders where every file is read as data.
+        give_name: Called with the temporary and the final path at the end.
     """
     try:
         file, part = open_part(path, mode, hidden)
@@ -71,7 +71,7 @@ def new_file(
             with file:
                 yield file
                 file.flush()
-                # Before it gets its name: after a power cut, a file of that name must not be empty.
+                # Before the rename: after a power cut, the file at `path` must not be empty.
                 os.fsync(file.fileno())
             if stamp is not None:
                 stamp_file(part, stamp)
@@ -79,15 +79,15 @@ def new_file(
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        if type(error) is not OSError or error.filename is not None:  # others say what is wrong with a path
+        if type(error) is not OSError or error.filename is not None:  # a subclass, or an error that names a path
             raise
         free = shutil.disk_usage(path.parent).free
-        text = f"{error.strerror or error}; it takes up to {needed} bytes, and {free} are free; nothing is left there"
+        text = f"{error.strerror or error}; it takes up to {needed} bytes, and {free} are free; no partial file remains"
         raise OSError(error.errno, text, str(path)) from error
 
 
 def open_part(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
-    """Open a new file beside another one, and hold it."""
+    """Create and lock a new file in the folder of `path`."""
     while True:
         part = path.with_name(f"{'.' * hidden}{path.name}.{secrets.token_hex(TOKEN_BYTES)}.part")
         file = open(part, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115
@@ -96,14 +96,14 @@ def open_part(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
                 fcntl.flock(file, fcntl.LOCK_EX)
         if part.exists():
             return file, part
-        file.close()  # somebody took it for one that was left, before it was held
+        file.close()  # another process removed it as a leftover before it was locked
 
 
 def remove_left(path: Path) -> None:
-    """Remove what processes that were killed while they wrote a file have left: what nobody holds."""
-    # Windows has no such locks, and what was left there stays.
+    """Remove the unlocked temporary files of `path`: those of processes that were killed while writing."""
+    # Windows has no such locks, so leftovers stay there.
     token = "[0-9a-f]" * (2 * TOKEN_BYTES)
     for left in path.parent.glob(f"{glob.escape(path.name)}.{token}.part") if sys.platform != "win32" else ():
-        with suppress(OSError, ValueError), open(left, "r+b", opener=regular_file) as file:  # held, or no file
+        with suppress(OSError, ValueError), open(left, "r+b", opener=regular_file) as file:  # locked, or not a file
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()

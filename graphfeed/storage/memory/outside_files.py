@@ -1,4 +1,4 @@
-"""Reads NumPy's files from outside, into memory to be shared or as a mapping, and torch's: no object is unpickled."""
+"""Reading of NumPy's and torch's files from untrusted sources: no objects are unpickled."""
 
 import pickle
 import re
@@ -18,11 +18,11 @@ from graphfeed.ops.memory import buffers, map_file
 from graphfeed.ops.process import ForkLock, regular_file
 
 PARSING = ForkLock()
-"""Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
+"""Held while NumPy parses a header, which may fail in concurrent threads before Python 3.11.8."""
 
 
 def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
-    """Read a `.npy` file of numbers: a large one into memory that worker processes map without a copy."""
+    """Read a `.npy` file of numbers. A large array is shared with worker processes without a copy."""
     with open(path, "rb", opener=regular_file) as file:
         try:
             with PARSING.lock:
@@ -30,28 +30,28 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
         except (EOFError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
         check_numbers(path, there.dtype)
-        # Pages are read on demand, and writes don't reach the file.
+        # Pages are read on demand; writes don't reach the file.
         if mapped:
             data = map_file(file.fileno(), str(Path(path).absolute()), there.offset + there.nbytes)
             return np.ndarray(there.shape, there.dtype, data.data, there.offset, there.strides)
         memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
         file.seek(there.offset)
         if file.readinto(memory.data) < memory.size:
-            raise ValueError(f"{path} was cut off meanwhile; make it again")
+            raise ValueError(f"{path} was truncated while it was read; make it again")
     array: NDArray[Any] = np.ndarray(there.shape, there.dtype, memory.data, strides=there.strides)
     return array
 
 
 def map_npy(path: str | Path) -> Any:
-    """Map a `.npy` file for reading, as a `numpy.memmap`; one that is damaged or holds objects is a ValueError."""
-    with open(path, "rb", opener=regular_file), PARSING.lock:  # NumPy opens it by its name, and would wait for a pipe
+    """Map a `.npy` file read-only as a `numpy.memmap`. A damaged file or one with objects raises a ValueError."""
+    with open(path, "rb", opener=regular_file), PARSING.lock:  # NumPy opens the path, and would block on a pipe
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
-    # Of long doubles, texts, dates and objects there are no tensors.
+    # Tensors can't have long doubles, strings, dates or objects.
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
-        raise ValueError(f"{path} holds {dtype}, of which there are no tensors; save numbers or booleans")
+        raise ValueError(f"{path} holds {dtype}, which tensors can't have; save numbers or booleans")
 
 
 BROKEN = (
@@ -65,13 +65,13 @@ BROKEN = (
     pickle.PickleError,
     struct.error,
 )
-"""What reading a file that is damaged or made up may raise."""
+"""Exceptions that reading a damaged or malicious file may raise."""
 ALLOWING = threading.Lock()
-"""Held by whom changes the types that torch unpickles, which all threads share."""
+"""Held while torch's list of safe types, which all threads share, is changed."""
 
 
 class Shell:
-    """Takes the place of an object, and keeps what it would be made of and filled with."""
+    """Replacement for an object of a file; it keeps the constructor's arguments and the state."""
 
     content: Any = None
 
@@ -83,7 +83,7 @@ class Shell:
 
 
 def shell_named(module: str, name: str) -> type[Shell]:
-    # Torch finds what it may make by module and name, so a class of the same two takes the place of another.
+    # Torch finds safe types by module and name, so a class with the same two replaces the original.
     return type(name, (Shell,), {"__module__": module, "__qualname__": name})
 
 
@@ -92,13 +92,13 @@ ARRAY_SHELLS = (
     shell_named("numpy", "dtype"),
     shell_named("numpy._core.multiarray", "_reconstruct"),
     shell_named("numpy.core.multiarray", "_reconstruct"),
-    shell_named("builtins", "bytes"),  # called for no bytes, those of an array without values
+    shell_named("builtins", "bytes"),  # called for the empty bytes of an array without values
 )
-"""What a NumPy array is written as. NumPy's own functions would also take dtypes that point anywhere."""
+"""Replacements for the types of a pickled NumPy array; NumPy's own also accept dtypes that make bytes pointers."""
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Return the NumPy array that `torch.save` wrote, made anew of its bytes."""
+    """Read a NumPy array written by `torch.save`, without NumPy's unpickling."""
     saved = read_tensors(path, ARRAY_SHELLS)
     try:
         return as_array(saved)
@@ -107,45 +107,44 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def as_array(saved: Any) -> NDArray[Any]:
-    """Return the array of numbers that a shell stands for, in the machine's byte order and for writing."""
+    """Return the array of numbers that a shell replaces, writable and in native byte order."""
     try:
         _, shape, dtype, is_fortran, data = saved.content
         code, (_, order, *_) = dtype.arguments[0], dtype.content
-        # Numbers alone: a dtype of objects would take bytes for addresses.
+        # Only numbers: a dtype of objects would treat bytes as addresses.
         if not re.fullmatch(r"[biufc]\d{1,2}", code):
             raise ValueError(f"an array must hold numbers, but is {brief(code)}")
         kind = np.dtype(code)
         array = np.frombuffer(data if isinstance(data, bytes) else b"", kind.newbyteorder(order))
         return np.array(array.reshape(shape, order="F" if is_fortran else "C"), kind, order="C")
     except (AttributeError, IndexError, TypeError) as error:
-        raise ValueError("it is made of something other than an array") from error
+        raise ValueError("it is an object other than an array") from error
 
 
 def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:
-    """Return what `torch.save` wrote, without unpickling anything but tensors, dicts, lists and the like.
+    """Read a file written by `torch.save`, unpickling only tensors and plain Python objects such as dicts and lists.
 
     Args:
-        path: The file, which must exist. A damaged one, or one of other objects, is a ValueError.
-        stand_ins: What may also be named in the file, and what is made in its place: a class that has the module and
-            the name of another, or a tuple of a function and the full name of what it replaces. They need torch 2.5,
-            and tuples need torch 2.6.
+        path: An existing file. A damaged file, or one with other objects, raises a ValueError.
+        stand_ins: Replacements for other objects in the file: a class with the module and name of the replaced class,
+            or a tuple of a function and the full name that it replaces. They need torch 2.5, and tuples torch 2.6.
     """
-    open(path, "rb", opener=regular_file).close()  # torch opens it by its name, and would wait for a pipe
+    open(path, "rb", opener=regular_file).close()  # torch opens the path, and would block on a pipe
     try:
         return load_with(path, stand_ins)
     except (*BROKEN, OSError) as error:
         if getattr(error, "filename", None) is not None:
-            raise  # such as of permissions; torch's own errors of damaged archives name no file
+            raise  # such as missing permissions; torch's own errors for damaged archives name no file
         found = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         # Torch's own message is long, and advises to unpickle everything.
         reason = f"it holds {found[1]}" if found else f"{type(error).__name__}: {error}"
         if "Unsupported operand" in reason:
-            reason = "its pickle_protocol may not be torch's default; load it where it was made, and save it anew"
+            reason = "its pickle_protocol may not be torch's default; load it where it was made, and save it again"
         raise ValueError(f"{path} can't be read without unpickling objects, or is damaged: {reason}") from error
 
 
 def load_with(path: Path, stand_ins: Sequence[Any]) -> Any:
-    # Types are allowed only where those that torch knows don't suffice: it takes a lock.
+    # Try without the stand-ins first: they need a lock.
     try:
         return torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError:
@@ -157,14 +156,14 @@ def load_with(path: Path, stand_ins: Sequence[Any]) -> Any:
 
 @contextmanager
 def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
-    """Let torch make some objects in place of those that a file names."""
+    """Allow torch to create the stand-ins instead of the objects that a file names."""
     with ALLOWING:
         known = torch.serialization.get_safe_globals()
         names = {name_of(value) for value in stand_ins}
-        # A program may have allowed a type of the same name: it must not be found now, and is allowed again afterwards.
+        # Types of the same names that the program has allowed are hidden for now, and allowed again afterwards.
         hidden: list[Any] = [value for value in known if value not in stand_ins and name_of(value) in names]
         with torch.serialization.safe_globals(hidden):
-            pass  # on leaving, torch takes out what is given, whether it was there before or not
+            pass  # on exit, torch removes the given types, even those allowed before
         try:
             with torch.serialization.safe_globals([value for value in stand_ins if value not in known]):
                 yield

@@ -1,4 +1,4 @@
-"""Objects whose tensors are sent to another process as a handle, which says where they lie."""
+"""Objects whose tensors are sent to another process as handles to shared memory or files."""
 
 import copy
 import copyreg
@@ -24,7 +24,7 @@ from graphfeed.storage.memory.shared import (
 from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in
 
 MOVING = ForkLock()
-"""Held while an object's tensors are copied to a block, so that two threads don't do it twice."""
+"""Held while an object's tensors are copied to a block, so that concurrent threads copy them only once."""
 BY_VALUE_BYTES = 1 << 13
 """Up to this size, a copy is cheaper than a mapping."""
 TRANSPORT_PROTOCOL = 4
@@ -33,18 +33,18 @@ TRANSPORT_PROTOCOL = 4
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Stands for a tensor that is sent by handle."""
+    """Placeholder for a tensor, with its position in the list of tensors."""
 
     number: int
 
 
 def extract_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Replace the CPU tensors inside dicts, lists and tuples by slots, and append each tensor to a list once."""
+    """Replace the CPU tensors in a tree by slots, and append them to a list without duplicates."""
 
     def slot(leaf: Any) -> Any:
         if not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
             return leaf
-        # By identity: a tensor that occurs twice is sent once, and is one tensor again on the other side.
+        # By identity: a tensor that occurs twice is sent once, and is a single tensor again in the receiver.
         number = next((number for number, known in enumerate(tensors) if known is leaf), len(tensors))
         if number == len(tensors):
             tensors.append(leaf)
@@ -65,22 +65,22 @@ def open_tensor(place: Any) -> torch.Tensor:
 
 
 class Shareable:
-    """An object with tensors that pickles as handles, so that sender and receiver share their memory.
+    """An object whose tensors are pickled as handles, so that sender and receiver share their memory.
 
-    Both see what the other one writes to shared tensors. Large ones that graphfeed made lie in shared memory from the
-    start, where the system has huge pages of it. Others, such as your own, are copied there by the first pickling, and
-    the object has the copies from then on: that takes the time of one copy, and the memory of both for as long as you
-    keep yours. Small tensors are sent by value, and `torch.save` stores all so, as no handle outlives its process.
+    Writes to shared tensors are visible to both processes. Where the system has huge pages for shared memory, large
+    tensors allocated by graphfeed are in shared memory from the start. The first pickling copies all others there,
+    such as your own, and the object then uses the copies; this takes time once, and memory twice for as long as you
+    keep the originals. Small tensors, and all in `torch.save`, go by value, as no handle outlives its process.
 
-    Tensors over a file that graphfeed mapped stay there, and the receiver maps the same file. So does an array that
-    NumPy mapped, if you give that array rather than a tensor of it. If writes go to that file, as with
-    `mmap_mode="r+"`, both see them; otherwise, as with `mmap_mode="c"`, what either of them writes from then on is seen
-    by itself alone. A tensor whose sender had written to its own copies of the file's pages is copied.
+    Tensors in a file that graphfeed mapped stay there, and the receiver maps the same file. So do arrays mapped by
+    NumPy, if you pass the array itself rather than a tensor that views it. If the mapping writes to the file, as with
+    `mmap_mode="r+"`, both processes see all writes; otherwise, as with `mmap_mode="c"`, each sees only its own. A
+    tensor with pages that the sender has modified privately is copied.
     """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Return how the object is pickled: by handle, but by value for `torch.save`."""
-        # A handle in a file would outlive the memory it names. Transports use other protocols than `torch.save`.
+        """Pickle by handle, or by value for `torch.save`, which uses a lower protocol than transports."""
+        # A handle in a file would outlive the memory that it refers to.
         if index(protocol) >= TRANSPORT_PROTOCOL or type(self).__reduce__ is not object.__reduce__:
             return super().__reduce_ex__(protocol)
         skeleton, tensors = self._extracted()
@@ -99,18 +99,18 @@ class Shareable:
         for tensor in tensors:
             if tensor.requires_grad:
                 raise ValueError(
-                    f"a tensor of shape {tuple(tensor.shape)} in {type(self).__name__} requires gradients, which don't "
-                    "reach another process; give .detach() of it"
+                    f"a tensor of shape {tuple(tensor.shape)} in {type(self).__name__} requires gradients, which can't "
+                    "be sent to another process; pass tensor.detach()"
                 )
         places: list[Any] = [*find_places(tensors, BY_VALUE_BYTES)]
         passed = passed_among(tensors)
         elsewhere = [number for number, place in enumerate(places) if place is None]
-        # Many small tensors are moved as soon as all of them together are large.
+        # Small tensors are moved, too, if they are large in total.
         if sum(tensors[number].nbytes for number in elsewhere) > BY_VALUE_BYTES:
             block = SharedBlock.create([tensors[number] for number in elsewhere])
             for number, tensor in zip(elsewhere, block.tensors, strict=True):
                 tensors[number], places[number] = tensor, find_handle(tensor)
-            # The object itself now has the shared tensors, so that the next pickle makes no copy.
+            # The object keeps the shared tensors, so that pickling it again copies nothing.
             self.__dict__.update(insert_tensors(skeleton, tensors))
             mark_copies_valid(passed, tensors)
         for number in elsewhere:
@@ -133,16 +133,16 @@ class Shareable:
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # `torch.save` had the tensors themselves.
+        # `torch.save` stores the tensors themselves.
         tensors = state["tensors"] if "tensors" in state else [open_tensor(place) for place in state["places"]]
         self.__dict__.update(insert_tensors(state["fields"], tensors))
         mark_copies_valid(state.get("passed", ()), tensors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         duplicate = object.__new__(type(self))
-        # Before the copy of the fields, which may lead back to this object. The copy lies outside of shared memory.
+        # Before the fields are copied, since they may refer to this object. The copy is not in shared memory.
         memo[id(self)] = duplicate
         duplicate.__dict__.update(copy.deepcopy(vars(self), memo))
-        # What was checked of the tensors holds for their copies, too.
+        # Copies of checked tensors need no checks.
         mark_copies_valid(passed_among(self._extracted()[1]), duplicate._extracted()[1])
         return duplicate

@@ -1,4 +1,4 @@
-"""Tensors in shared memory and in mapped files, and how other processes find them there, so that nothing is copied."""
+"""Tensors in shared memory and in mapped files, and handles by which other processes open them without a copy."""
 
 import mmap
 import os
@@ -30,7 +30,7 @@ from graphfeed.ops.memory import (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one tensor lies in a block."""
+    """Location, shape and dtype of a tensor in a block."""
 
     offset: int
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What is pickled in place of tensors."""
+    """Description of tensors in shared memory, pickled instead of them."""
 
     path: str
     inode: int
@@ -48,12 +48,12 @@ class Handle:
 
     @classmethod
     def of(cls, memory: SharedMemory, places: Sequence[Place]) -> "Handle":
-        """Return what tells another process where tensors lie in shared memory."""
+        """Return the handle of tensors at the given places in shared memory."""
         return cls(memory.path, memory.identity[1], memory.size, tuple(places))
 
 
 def find_handle(tensor: torch.Tensor) -> Handle | None:
-    """Return where a CPU tensor lies in shared memory; None if it does not, or its values are not stored in order."""
+    """Return the handle of a contiguous CPU tensor in shared memory; None for other tensors."""
     # A handle has a shape and no strides.
     if tensor.numel() == 0 or not lies_as_it_reads(tensor):
         return None
@@ -64,15 +64,15 @@ def find_handle(tensor: torch.Tensor) -> Handle | None:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a tensor lies in a file."""
+    """Location, shape, strides and dtype of a tensor in a file."""
 
     path: str
     inode: int
     size: int
     modified_ns: int
-    """When the file was last written to."""
+    """Modification time of the file."""
     shared: bool
-    """Whether writes to the tensor go to the file."""
+    """Whether writes to the tensor reach the file."""
     offset: int
     num_bytes: int
     dtype: str
@@ -80,13 +80,13 @@ class FilePlace:
     strides: tuple[int, ...]
 
     def open(self) -> torch.Tensor:
-        """Map the tensor; writes go to the file if those of the sender do, and otherwise stay in this process.
+        """Map the tensor. Writes reach the file if those of the sender do; otherwise they stay in this process.
 
-        It warns if the file was written to or touched since the tensor was sent. A file that can't be opened is a
-        FileNotFoundError; another file that lies there since then, or one of another size, is a RuntimeError.
+        Warns if the file was written to or touched since the tensor was sent. A file that can't be opened raises a
+        FileNotFoundError; a different file at the path, or one of a different size, a RuntimeError.
         """
-        advice = "leave a file as it is while it is in use, and write new data to another one"
-        # Opened for writing only if writes of the sender reach the file, too: then both see each other's.
+        advice = "don't change a file while it is in use; write new data to another one"
+        # Opened for writing only if the sender's writes reach the file, too: then both see each other's writes.
         try:
             file = MemoryFile(os.open(self.path, os.O_RDWR if self.shared else os.O_RDONLY))
         except OSError as error:
@@ -99,12 +99,12 @@ class FilePlace:
                 f"{self.path} has changed since it was sent: it was file {self.inode} of {self.size} bytes, and is "
                 f"file {found.st_ino} of {found.st_size} bytes; {advice}"
             )
-        # The sender maps the same file and sees what was written to it, too. Since the time does not tell whether
-        # the bytes are other ones, it is no reason to stop: a worker may take the place of a lost one at any time.
-        # Where the processes share the file to write to it, it is expected.
+        # The sender maps the same file, so it sees the same changes. A new modification time doesn't prove that bytes
+        # changed, and a worker may have to replace a lost one at any time, so this is not an error. If the processes
+        # share the file for writing, it is expected.
         if not self.shared and found.st_mtime_ns != self.modified_ns:
             warnings.warn(f"{self.path} was written to or touched since it was sent; {advice}", stacklevel=2)
-        # A mapping begins at a multiple of the system's pages; the tensor begins somewhere in the first one.
+        # A mapping begins at a page boundary; the tensor begins somewhere in the first page.
         before = self.offset % mmap.ALLOCATIONGRANULARITY
         bounds = before + self.num_bytes, self.offset - before
         memory = map_file(file.descriptor, self.path, *bounds, shared=self.shared)
@@ -114,35 +114,35 @@ class FilePlace:
 
 
 def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[FilePlace | Handle | None]:
-    """Return where others find each tensor: in shared memory, or, of more than `fewest_bytes`, in a file; else None."""
+    """Return the handle of each tensor in shared memory, or its file if larger than `fewest_bytes`; None for others."""
     return [
         find_handle(tensor) or (find_in_file(tensor) if tensor.nbytes > fewest_bytes else None) for tensor in tensors
     ]
 
 
 def file_of(tensor: torch.Tensor) -> FileMemory | None:
-    """Return the mapped file in which a CPU tensor lies, if it lies in one."""
+    """Return the mapped file that contains a CPU tensor, or None."""
     memory = mapping_of(tensor.data_ptr(), tensor.data_ptr() + num_bytes_spanned(tensor))
     return memory if isinstance(memory, FileMemory) and tensor.numel() else None
 
 
 def num_bytes_spanned(tensor: torch.Tensor) -> int:
-    # Strides may be any: what counts is how far the last value lies from the first.
+    # From the first value to the last, for any strides.
     steps = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (steps + 1) * tensor.element_size()
 
 
 def find_in_file(tensor: torch.Tensor) -> FilePlace | None:
-    """Return where a CPU tensor lies in a file; None if it does not, or not as the file has it."""
+    """Return the place of a CPU tensor in a mapped file; None if it isn't in one, or the file has other values."""
     memory, size = file_of(tensor), num_bytes_spanned(tensor)
-    # A conjugate or negative view shows other values than the bytes.
+    # The values of a conjugate or negative view differ from the bytes.
     if memory is None or tensor.is_conj() or tensor.is_neg():
         return None
     try:
         found = os.stat(memory.path)
     except OSError:
         return None
-    # Another file took the path meanwhile, or what was written to is not in the file.
+    # Another file is at the path now, or the tensor has private writes that are not in the file.
     if found.st_ino != memory.inode or (
         memory.access == "c" and is_written(tensor.data_ptr(), tensor.data_ptr() + size)
     ):
@@ -166,7 +166,7 @@ def place_of(tensor: torch.Tensor, offset: int) -> Place:
 
 
 class SharedBlock:
-    """Tensors side by side in shared memory.
+    """Tensors stored contiguously in shared memory.
 
     Example:
         >>> block = SharedBlock.create([torch.arange(3)])
@@ -181,7 +181,7 @@ class SharedBlock:
 
     @classmethod
     def allocate(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
-        """Return a block of zeros for tensors like these, which may be meta ones; `collapse` it once it is written."""
+        """Return a block of zeros shaped like the tensors, which may be meta tensors; `collapse` it once written."""
         places, size = [], 0
         for tensor in tensors:
             places.append(place_of(tensor, size))
@@ -199,8 +199,8 @@ class SharedBlock:
 
     @classmethod
     def open(cls, handle: Handle) -> "SharedBlock":
-        """Map a block; raise a FileNotFoundError if the process that owns it is gone, or runs on another machine."""
-        advice = "it lives as long as the object that was pickled, on this machine: keep that until it is unpickled"
+        """Map a block. Raises a FileNotFoundError if its owner has exited or runs on another machine."""
+        advice = "it exists on this machine while the pickled object does: keep that object until it is unpickled"
         try:
             file = MemoryFile(os.open(handle.path, os.O_RDWR))
         except OSError as error:
@@ -209,18 +209,18 @@ class SharedBlock:
             ) from error
         found = os.fstat(file.descriptor)
         if found.st_ino != handle.inode or found.st_size < handle.size:
-            # A path may be used again, so the inode tells whether it is the same memory.
-            raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
+            # A path may be reused, so the inode identifies the memory.
+            raise FileNotFoundError(f"shared block {handle.path} is gone, another file replaced it; {advice}")
         return cls(SharedMemory.open(file, handle.path, handle.size), handle.places)
 
 
 def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
-    """Return the tensors at some places of a mapping, which they keep alive."""
+    """Return the tensors at the given places of a mapping; they keep it alive."""
     tensors = []
     for place in places:
         dtype: torch.dtype = getattr(torch, place.dtype)
         count = int(np.prod(place.shape, dtype=np.int64))
-        if count == 0:  # torch takes no empty buffer
+        if count == 0:  # torch rejects empty buffers
             tensors.append(torch.empty(place.shape, dtype=dtype, device="cpu"))
         else:
             flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)
@@ -229,12 +229,12 @@ def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
 
 
 def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
-    # Of a view, only what it shows.
+    # Only the visible values of a view.
     return as_bytes(tensor).copy(), tensor.dtype, tuple(tensor.shape)
 
 
 def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor that views bytes."""
+    """Return a tensor that views the bytes."""
     known = NUMPY_DTYPES.get(dtype)
     if known is not None and data.size:
         return torch.from_numpy(data.view(known).reshape(shape))

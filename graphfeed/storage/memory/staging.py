@@ -1,4 +1,4 @@
-"""Page-locked memory of a fixed size through which rows pass on their way to a GPU."""
+"""Staging buffers in page-locked memory for copies of rows to a GPU."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,22 +15,22 @@ TAKE_TIMEOUT_SECONDS = 600.0
 
 Wait = Callable[[], object]
 Start = Callable[[int, int, torch.Tensor], Wait]
-"""Begins to write the rows from one place to another into a tensor, and returns what waits for them."""
+"""Starts to write the rows `begin .. end - 1` into a tensor; returns a function that waits for them."""
 StartPart = Callable[[int, int, torch.Tensor], Wait]
-"""Begins to write bytes of the row at a place into a uint8 tensor, from one of its bytes on."""
+"""Starts to write bytes of a row into a uint8 tensor. Arguments: position of the row, first byte of the row, tensor."""
 
 
 class PinnedBlock:
-    """A piece of page-locked memory, and the end of the last copy out of it."""
+    """A page-locked buffer, and the event of the last copy from it."""
 
     def __init__(self, num_bytes: int) -> None:
         self.memory = torch.empty(num_bytes, dtype=torch.uint8, device="cpu").pin_memory()
-        # Who waits for a blocking event sleeps, and takes no core from those that read.
+        # A thread that waits for a blocking event sleeps, and leaves its core to the threads that read.
         self.copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
 
 class Filling(NamedTuple):
-    """A block that is being filled with some bytes of the result."""
+    """A block that is being filled with the bytes `begin .. end - 1` of the result."""
 
     begin: int
     end: int
@@ -40,15 +40,15 @@ class Filling(NamedTuple):
 
 
 class Staging:
-    """Blocks of page-locked memory that threads take in turn, each made when it is first taken."""
+    """A pool of page-locked blocks, shared by threads and allocated on first use."""
 
     def __init__(self, block_bytes: int = BLOCK_BYTES, num_blocks: int = 4) -> None:
-        # While one block is copied to a GPU on the current stream, the next one is filled. Memory that is not
-        # page-locked would first be copied by CUDA to memory that is, while the caller waits.
+        # While one block is copied to a GPU on the current stream, the next one is filled. CUDA would first copy
+        # pageable memory to page-locked memory, and block the caller.
         self.block_bytes = block_bytes
         self._free: SimpleQueue[PinnedBlock | None] = SimpleQueue()
         for _ in range(num_blocks):
-            # None stands for a block that is still to be made.
+            # None stands for a block that isn't allocated yet.
             self._free.put(None)
 
     def send(
@@ -60,9 +60,9 @@ class Staging:
         dtype: torch.dtype,
         device: torch.device,
     ) -> torch.Tensor:
-        """Return rows on a GPU, for the current stream: their last copies may not be done yet."""
-        # `start` begins to write some rows into the memory of a block; `start_part` does so for parts of a row that is
-        # larger than a block. What they raise, or what they return raises, is passed on.
+        """Return `count` rows on a GPU, ready on the current stream: the last copies may still be running."""
+        # `start` starts to write rows into the memory of a block, `start_part` a part of a row that is larger than a
+        # block. Their exceptions, and those of the functions that they return, propagate.
         out = torch.empty((count, *shape), dtype=dtype, device=device)
         target = flat_bytes(out)
         filling: deque[Filling] = deque()
@@ -70,12 +70,12 @@ class Staging:
             for begin, end, fill in self._pieces(start, start_part, out):
                 block = self._take(wait=not filling)
                 if block is None:
-                    # Other threads have them all. Whoever waits for a block must hold none.
+                    # Other threads have them all. A thread that waits for a block must hold none.
                     self._copy(filling, target)
                     block = self._take(wait=True)
                 assert block is not None
                 memory = block.memory[: end - begin]
-                # It is noted before it is filled, so that a failure of `fill` gives the place of the block back.
+                # Appended before it is filled, so that the block is replaced if `fill` fails.
                 filling.append(Filling(begin, end, block, memory, do_nothing))
                 filling[-1] = filling[-1]._replace(wait=fill(memory))
                 if len(filling) > 1:
@@ -83,8 +83,7 @@ class Staging:
             while filling:
                 self._copy(filling, target)
         finally:
-            # Only after a failure. What was to fill these blocks, or to read them, may still do so: others take their
-            # places.
+            # Only after a failure. These blocks may still be written or read, so new ones replace them.
             for _ in filling:
                 self._free.put(None)
         return out
@@ -92,12 +91,12 @@ class Staging:
     def _pieces(
         self, start: Start, start_part: StartPart, out: torch.Tensor
     ) -> Iterator[tuple[int, int, Callable[[torch.Tensor], Wait]]]:
-        """Yield bounds of bytes of the result that fit into a block, and what begins to write them."""
+        """Yield byte ranges of the result that fit into a block, and functions that start to write them."""
         if not out.numel():
             return
         count, row_bytes = out.shape[0], out[0].nbytes
         step = self.block_bytes // row_bytes
-        # As many whole rows as fit into a block, or parts of one row if it is larger.
+        # As many rows as fit into a block, or parts of a row that is larger than a block.
         if step:
             for row in range(0, count, step):
                 end = min(row + step, count)
@@ -109,7 +108,7 @@ class Staging:
                 yield row * row_bytes + skipped, row * row_bytes + end, partial(start_part, row, skipped)
 
     def _take(self, wait: bool) -> PinnedBlock | None:
-        """Return a free block whose last copy is done; None if there is none and none is to be waited for."""
+        """Return a free block whose last copy is complete; None if no block is free and `wait` is False."""
         try:
             block = self._free.get(wait, TAKE_TIMEOUT_SECONDS)
         except Empty as error:
@@ -124,17 +123,17 @@ class Staging:
                 return PinnedBlock(self.block_bytes)
             block.copied.synchronize()
         except BaseException:
-            # The place of the block stays, even if no memory could be locked for it.
+            # The pool keeps its size, even if no memory could be locked.
             self._free.put(None)
             raise
         return block
 
     def _copy(self, filling: deque[Filling], target: torch.Tensor) -> None:
-        """Wait for the oldest block to be filled, begin to copy it, and let others take it."""
+        """Wait until the oldest block is filled, start to copy it, and return it to the pool."""
         own = filling[0]
         own.wait()
         target[own.begin : own.end].copy_(own.memory, non_blocking=True)
-        # The copy may still run when the block is put back: whoever takes it waits for this event.
+        # The copy may still run when the block is returned: the next user waits for this event.
         own.block.copied.record(torch.cuda.current_stream(target.device))
         filling.popleft()
         self._free.put(own.block)
@@ -145,13 +144,12 @@ def _fill_rows(start: Start, row: int, like: torch.Tensor, memory: torch.Tensor)
 
 
 def do_nothing() -> None:
-    """Stand for waiting where there is nothing to wait for."""
+    """Placeholder where there is nothing to wait for."""
 
 
 STAGING: dict[torch.device, Staging] = {}
 
 
 def staging(device: torch.device) -> Staging:
-    # Threads that come at once get the same.
-    # One for each GPU, shared by all threads of this process: events belong to one device.
+    # One for each GPU, since events belong to a device. Concurrent threads get the same one.
     return STAGING.get(device) or STAGING.setdefault(device, Staging())

@@ -1,7 +1,7 @@
-"""Tensors as bytes, in memory, in files and through sockets: a header, then the bytes of each tensor, aligned.
+"""Encoding of tensors as bytes for memory, files and sockets: a header, then the aligned bytes of each tensor.
 
-A `Frame` is a header of any bytes and some buffers as one piece of memory. `encode_tensors` makes both of tensors by
-name: its header is JSON, so `decode_tensors` executes nothing, and checks all that a sender might say.
+A `Frame` lays out any header and buffers contiguously. `encode_tensors` returns the header and buffers of named
+tensors. Its header is JSON: `decode_tensors` executes no code, and validates everything that a sender may send.
 """
 
 import json
@@ -18,16 +18,16 @@ from graphfeed.storage.memory.shared import from_bytes
 
 _NAMED = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 DTYPES = {name: dtype for name, dtype in _NAMED.items() if not name.startswith("q")}
-"""By name, without the quantized ones: a tensor of these needs more than its bytes."""
+"""Dtypes by name, without the quantized ones, whose tensors are more than their bytes."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MOST_DIMENSIONS, MOST_VALUES = 64, 1 << 56
-"""What a shape may have, also one with a 0 in it: beyond them, NumPy and torch raise errors of several kinds."""
+"""Limits of a shape, even of one that contains a 0. Above them, NumPy and torch raise various errors."""
 SIZES = struct.Struct("<2Q")
-"""What a frame begins with: the size of its header, and the number of its buffers, whose sizes follow."""
+"""Start of a frame: the size of its header and the number of its buffers; the sizes of the buffers follow."""
 
 
 class TensorSpec(NamedTuple):
-    """What a header says of a tensor."""
+    """Description of a tensor in a header."""
 
     name: str
     dtype: torch.dtype
@@ -35,17 +35,17 @@ class TensorSpec(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def to_row(self) -> list[Any]:
-        """Return it as JSON."""
+        """Return the description as a list that JSON can represent."""
         return [self.name, DTYPE_NAMES[self.dtype], list(self.shape)]
 
 
 def describe_tensors(tensors: Mapping[str, torch.Tensor]) -> list[TensorSpec]:
-    """Return what a header will say of some dense tensors; reads none of their values."""
-    expected = "a message must be a dict of texts to tensors, but"
+    """Return the descriptions of dense tensors, without reading their values."""
+    expected = "a message must be a dict of strings to tensors, but"
     if not isinstance(tensors, Mapping):
         raise TypeError(f"{expected} is a {type(tensors).__name__}")
     specs = []
@@ -59,14 +59,14 @@ def describe_tensors(tensors: Mapping[str, torch.Tensor]) -> list[TensorSpec]:
 
 
 def read_specs(rows: Any) -> list[TensorSpec]:
-    """Return what `TensorSpec.to_row` has written, after JSON; what describes no tensors is a ValueError."""
+    """Return the descriptions for rows of `TensorSpec.to_row` after JSON. Other values raise a ValueError."""
     try:
         specs = [TensorSpec(name, DTYPES[dtype], tuple(shape)) for name, dtype, shape in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"it describes no tensors ({type(error).__name__}: {error})") from error
     for name, _, shape in specs:
         if type(name) is not str or not all(type(length) is int and length >= 0 for length in shape):
-            # The product without zeros: a shape with a 0 in it may have other lengths that overflow.
+            # The product below leaves out zeros: the other lengths of a shape with a 0 may overflow.
             raise ValueError(f"it describes no tensors: {name!r} has the shape {list(shape)}")
         if len(shape) > MOST_DIMENSIONS or math.prod(filter(None, shape)) > MOST_VALUES:
             raise ValueError(f"{name!r} has a shape that no tensor has: {list(shape)}")
@@ -76,11 +76,11 @@ def read_specs(rows: Any) -> list[TensorSpec]:
 
 
 def encode_tensors(tensors: Mapping[str, torch.Tensor], head: Any = None) -> tuple[bytes, list[Bytes]]:
-    """Return a header, and the bytes of each tensor: views of contiguous ones on the CPU, and copies of others.
+    """Return a header and the bytes of each tensor, as a view of a contiguous CPU tensor or a copy of another one.
 
     Args:
         tensors: Dense tensors by name.
-        head: What else the receiver is to know, in what JSON can hold.
+        head: Additional data for the receiver, representable as JSON.
 
     Example:
         >>> header, buffers = encode_tensors({"ids": torch.arange(2)}, head="first")
@@ -93,7 +93,7 @@ def encode_tensors(tensors: Mapping[str, torch.Tensor], head: Any = None) -> tup
 
 
 def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Return what `encode_tensors` was given; the tensors view the buffers, and a wrong header is a ValueError."""
+    """Return the head, and the tensors as views of the buffers. Raises a ValueError if the header doesn't match."""
     try:
         head, rows = json.loads(header)
         specs = read_specs(rows)
@@ -101,19 +101,19 @@ def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[s
         raise ValueError(f"the header of a message of tensors can't be read: {error}") from error
     sizes = [buffer.size for buffer in buffers]
     if sizes != [spec.nbytes for spec in specs]:
-        raise ValueError(f"{sum(sizes)} bytes in {len(sizes)} buffers came, which are not the tensors that were named")
+        raise ValueError(f"{sum(sizes)} bytes in {len(sizes)} buffers were received, which don't match the header")
     pairs = zip(specs, buffers, strict=True)
     return head, {name: from_bytes(buffer, dtype, shape) for (name, dtype, shape), buffer in pairs}
 
 
 def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) -> tuple[list[int], int]:
-    """Return the offsets of buffers one behind the other, and of what follows them, all multiples of `alignment`.
+    """Return the offsets of contiguous buffers, and the offset after the last, all multiples of `alignment`.
 
     Example:
         >>> lay_out([10, 70, 0], start=3)
         ([64, 128, 256], 256)
     """
-    # -x % a is what is missing up to the next multiple.
+    # -x % a is the padding up to the next multiple.
     starts, end = [], start + -start % alignment
     for size in sizes:
         starts.append(end)
@@ -122,9 +122,9 @@ def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) ->
 
 
 class Frame:
-    """A header and aligned buffers, to be written as one piece of memory for `read_frame`. Nothing is copied before.
+    """A header and aligned buffers, to be written contiguously for `read_frame`. Nothing is copied before `write`.
 
-    Its size is aligned, too, so that frames may follow each other.
+    The size is aligned, too, so that frames can follow each other.
 
     Example:
         >>> frame = Frame(b"header", [np.arange(3, dtype=np.uint8)])
@@ -140,17 +140,17 @@ class Frame:
         self.starts, self.size = lay_out(sizes, len(self.head))
 
     def write(self, memory: Bytes) -> None:
-        """Write it to the beginning of some memory. What lies between its parts there is left as it is."""
+        """Write the frame to the beginning of the memory. Padding bytes are not written."""
         memory[: len(self.head)] = np.frombuffer(self.head, np.uint8)
         for start, buffer in zip(self.starts, self.buffers, strict=True):
             memory[start : start + buffer.size] = buffer
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield what is to be written to a file or a socket, one piece after the other."""
+        """Yield the pieces to write to a file or a socket, in order, padding included."""
         yield memoryview(self.head)
         end = len(self.head)
         for start, buffer in zip(self.starts, self.buffers, strict=True):
-            # Zeros up to where the next buffer begins.
+            # Zeros up to the next buffer.
             yield memoryview(bytes(start - end))
             yield buffer.data
             end = start + buffer.size
@@ -158,22 +158,22 @@ class Frame:
 
 
 def read_frame(memory: Bytes, largest_head: int | None = None) -> tuple[bytes, list[Bytes], int]:
-    """Return the header, the buffers, which view the memory, and the size of the frame at the beginning of some memory.
+    """Read the frame at the beginning of the memory; return its header, views of its buffers, and its size.
 
-    A ValueError says that it is none, ends behind the memory, or has over `largest_head` bytes before the buffers.
+    Raises a ValueError if the frame is invalid or truncated, or has over `largest_head` bytes before the buffers.
     """
     if memory.size < SIZES.size:
-        raise ValueError(f"a frame of tensors has at least {SIZES.size} bytes, but {memory.size} came")
+        raise ValueError(f"a frame of tensors has at least {SIZES.size} bytes, but {memory.size} were received")
     header_size, num_buffers = SIZES.unpack_from(memory.data)
     begin = SIZES.size + 8 * num_buffers
     end = begin + header_size
-    # Before anything is read: a sender may claim any number of buffers.
+    # Checked first, since a sender may claim any number of buffers.
     if end > (memory.size if largest_head is None else min(memory.size, largest_head)):
         limit = "" if largest_head is None else f", and its head may have {largest_head}"
-        raise ValueError(f"a frame says that its head has {end} bytes, but all of it has {memory.size}{limit}")
+        raise ValueError(f"a frame claims a head of {end} bytes, but all of it has {memory.size}{limit}")
     sizes = struct.unpack_from(f"<{num_buffers}Q", memory.data, SIZES.size)
     starts, stop = lay_out(sizes, end)
     if stop > memory.size:
-        raise ValueError(f"a frame says that it has {stop} bytes, but {memory.size} came")
+        raise ValueError(f"a frame claims {stop} bytes, but {memory.size} were received")
     buffers = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
     return memory[begin:end].tobytes(), buffers, stop

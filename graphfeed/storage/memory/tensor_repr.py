@@ -1,4 +1,4 @@
-"""The text of a record that holds tensors: with their values, or with their dtypes and shapes alone."""
+"""String representations of records of tensors, with all values or only with dtypes and shapes."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 LONGEST = 100
-"""The longest value on one line, in characters; a longer list or dict has a line per element."""
+"""Maximum length of a value on one line, in characters. A longer list or dict has one line per element."""
 MOST_PARTS = 8
-"""How many elements of a list or dict are shown."""
+"""Number of elements of a list or dict that are shown."""
 BRACKETS: dict[type, tuple[str, str]] = {dict: ("{", "}"), list: ("[", "]"), tuple: ("(", ")")}
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, np.generic)
 
@@ -20,7 +20,7 @@ def indent_continuation(text: str, width: int) -> str:
 
 
 def tensor_repr(name: str, values: Mapping[str, Any]) -> str:
-    """Return a record as text, with each element of a list on a line of its own.
+    """Return a record as a string, with each element of a list on its own line.
 
     Example:
         >>> print(tensor_repr("Point", {"x": [1, 2], "y": 3}))
@@ -42,7 +42,7 @@ def tensor_repr(name: str, values: Mapping[str, Any]) -> str:
 
 
 def shapes_repr(name: str, values: Mapping[str, Any]) -> str:
-    """Return a record as text, one field per line, with dtypes and shapes of tensors, none of which is read, as values.
+    """Return a record as a string, one field per line, with the dtypes and shapes of tensors instead of their values.
 
     Example:
         >>> print(shapes_repr("Point", {"x": torch.zeros(2, 3), "y": [1, "a"]}))
@@ -56,12 +56,12 @@ def shapes_repr(name: str, values: Mapping[str, Any]) -> str:
 
 
 def shape_text(value: Any) -> str:
-    """Return a value in few words: of an array the dtype and shape, of a container the first elements."""
+    """Return a short string: the dtype and shape of an array, or the first elements of a container."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
         return f"{text} on {value.device}" if isinstance(value, torch.Tensor) and not value.is_cpu else text
     if type(value) not in BRACKETS:
-        # The text of somebody else's object may be long, and may take long to make.
+        # The repr of another library's object may be long, and slow to compute.
         ours = type(value).__module__.startswith("graphfeed.")
         text = repr(value) if ours or isinstance(value, PLAIN) else "\n"
         return text if "\n" not in text and (ours or len(text) <= LONGEST) else f"{type(value).__name__}(...)"

@@ -13,30 +13,30 @@ from graphfeed.ops.memory import ALIGNMENT, as_bytes, is_page_locked
 from graphfeed.storage.memory.tensor_codec import Frame
 
 TOGETHER_BYTES = 1 << 18
-"""Smaller tensors cross the bus together. More bytes take as long as a driver takes to start a copy of their own: 4 us
-over PCIe 5.0. And who keeps one of them keeps all, such as the labels of each mini-batch."""
+"""Smaller tensors are copied to a GPU in one block. Copying this many bytes over PCIe 5.0 takes 4 us, as long as the
+driver needs to start another copy. A program that keeps one of them, such as the labels, keeps the whole block."""
 
 
 class Movable:
-    """An object whose attributes are a tree of tensors, which moves to a device in one piece."""
+    """An object whose attributes are a tree of tensors, all moved to a device together."""
 
     @checked
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
-        """Return the same on another device; "pinned" is page-locked CPU memory."""
+        """Return a copy of the object on a device; "pinned" stands for page-locked CPU memory."""
         moved: Self = move(self, device, non_blocking=non_blocking)
         return moved
 
     def pin_memory(self) -> Self:
-        """Return the same in pinned memory."""
+        """Return a copy of the object in pinned memory."""
         return self.to("pinned")
 
     def is_pinned(self) -> bool:
-        """Tell whether there are tensors and all of them lie in pinned memory."""
+        """Return whether all tensors are in pinned memory; False without tensors."""
         return all_pinned(self)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return the same tree of dicts, lists, tuples and `Movable`s with `function` applied to everything else."""
+    """Return a copy of a tree of dicts, lists, tuples and `Movable`s with `function` applied to all other values."""
     if isinstance(tree, dict):
         parts = {name: map_leaves(function, part) for name, part in tree.items()}
         if type(tree) is dict:
@@ -49,7 +49,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)([map_leaves(function, part) for part in tree])
     if isinstance(tree, Movable):
-        # Made without its `__init__`, which would check everything again.
+        # Created without `__init__`, which would check everything again.
         twin = object.__new__(type(tree))
         vars(twin).update(map_leaves(function, vars(tree)))
         return twin
@@ -57,7 +57,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def each_leaf(tree: Any) -> Iterator[Any]:
-    """Yield what `map_leaves` would apply a function to."""
+    """Yield the leaves of a tree, as defined by `map_leaves`."""
     # No recursion: nested generators would pass each leaf through every level.
     waiting = [tree]
     while waiting:
@@ -73,7 +73,7 @@ def each_leaf(tree: Any) -> Iterator[Any]:
 
 
 def parts_of(value: Any) -> Iterable[Any]:
-    """Return what a container holds, or the attributes of an object."""
+    """Return the values of a container, or the attributes of an object."""
     if isinstance(value, Mapping):
         return value.values()
     if isinstance(value, (list, tuple, set)):
@@ -82,7 +82,7 @@ def parts_of(value: Any) -> Iterable[Any]:
 
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors inside mappings, lists, tuples and dataclasses; one that occurs twice is yielded twice."""
+    """Yield the tensors inside mappings, lists, tuples and dataclasses, duplicates included."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, (Mapping, list, tuple)) or is_dataclass(tree):
@@ -91,24 +91,24 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def count_bytes(tree: Any) -> int:
-    """Return the bytes of the tensors in a tree, each counted once."""
+    """Return the total size of the distinct tensors in a tree, in bytes."""
     return sum({id(tensor): tensor.nbytes for tensor in tensors_in(tree)}.values())
 
 
 def all_pinned(tree: Any) -> bool:
-    """Tell whether a tree has tensors and all of them lie in pinned memory."""
+    """Return whether all tensors of a tree are in pinned memory; False without tensors."""
     pinned = [is_page_locked(tensor) for tensor in tensors_in(tree)]
     return bool(pinned) and all(pinned)
 
 
 def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
-    """Return a tree with its tensors, and its objects that have a `to` method, on a device.
+    """Return a copy of a tree with its tensors, and its objects that have a `to` method, on a device.
 
-    The device "pinned" stands for page-locked CPU memory. Dense CPU tensors and objects with a `pin_memory` method move
-    there; everything else stays where it is. On their way to pinned memory or a GPU, tensors of less than 256 KiB go
-    through one block, where they stay side by side.
+    The device "pinned" stands for page-locked CPU memory. It applies to dense CPU tensors and objects with a
+    `pin_memory` method; everything else stays in place. CPU tensors smaller than 256 KiB are copied to pinned memory or
+    a GPU in one block, and remain contiguous there.
     """
-    pinned, non_blocking = str(device) == "pinned", bool(non_blocking)  # torch takes no 0 or 1
+    pinned, non_blocking = str(device) == "pinned", bool(non_blocking)  # torch rejects 0 and 1
     small: dict[int, torch.Tensor] = {}
     if pinned or is_gpu(device):
         small = {id(leaf): leaf for leaf in each_leaf(tree) if goes_with_others(leaf)}
@@ -116,7 +116,7 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
     if len(small) > 1:
         block, starts = side_by_side([*small.values()])
         block = pin(block) if pinned else block.to(device, non_blocking=non_blocking)
-        # By identity: a tensor that occurs twice in the tree is one tensor afterwards, too.
+        # By identity: a tensor that occurs twice in the tree is a single tensor afterwards, too.
         moved = dict(zip(small, views_of(block, starts, small.values()), strict=True))
 
     def move_leaf(leaf: Any) -> Any:
@@ -132,14 +132,14 @@ def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -
 
 def pin(leaf: Any) -> Any:
     pinned = leaf.pin_memory()
-    # Otherwise torch may not be asked whether memory is pinned.
+    # `Tensor.is_pinned` may only be called once CUDA is initialized.
     torch.cuda.init()  # type: ignore[no-untyped-call]
     return pinned
 
 
 def goes_with_others(leaf: Any) -> bool:
-    """Tell whether this is a small tensor of the CPU, of which the bytes are all that there is."""
-    # A subclass, or a tensor that has a gradient, a scale or parts, is more than bytes.
+    """Return whether a leaf is a small CPU tensor that consists only of its bytes."""
+    # A subclass, or a tensor with a gradient, a scale or nested tensors, is more than bytes.
     if type(leaf) is not torch.Tensor or not leaf.is_cpu or leaf.layout is not torch.strided:
         return False
     tensor: torch.Tensor = leaf
@@ -148,10 +148,10 @@ def goes_with_others(leaf: Any) -> bool:
 
 
 def side_by_side(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
-    """Return memory that holds tensors, and where in it each begins: a copy, unless they have such memory already."""
+    """Return one block with all tensors, and the offset of each in bytes; a copy, unless they share a storage."""
     storage, size = tensors[0].untyped_storage(), sum(tensor.nbytes for tensor in tensors)
     same = all(tensor.untyped_storage().data_ptr() == storage.data_ptr() for tensor in tensors)
-    # They may also be small parts of something large, such as the seeds of an item set. A frame has gaps.
+    # But not small views of a large storage, such as the seeds of an item set. A frame has padding.
     if same and storage.nbytes() <= 2 * (size + ALIGNMENT * len(tensors)) and storage.nbytes() % ALIGNMENT == 0:
         block = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
         return block, [int(tensor.storage_offset()) * tensor.itemsize for tensor in tensors]
@@ -162,12 +162,12 @@ def side_by_side(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[in
 
 
 def views_of(block: torch.Tensor, starts: Sequence[int], like: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield tensors of the shapes and dtypes of others that begin at some bytes of a block."""
+    """Yield views of a block at byte offsets, with the shapes, strides and dtypes of the tensors in `like`."""
     by_dtype: dict[torch.dtype, torch.Tensor] = {}
     for start, other in zip(starts, like, strict=True):
-        # One view of the block a dtype.
+        # One view of the block per dtype.
         typed = by_dtype.get(other.dtype)
         if typed is None:
             typed = by_dtype[other.dtype] = block.view(other.dtype)
-        # By `data`, autograd doesn't count a change of one, in place, as a change of all.
+        # With `data`, autograd doesn't count an in-place change of one view as a change of all.
         yield typed.as_strided(other.shape, other.stride(), start // other.itemsize).data

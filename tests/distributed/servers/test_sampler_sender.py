@@ -114,7 +114,7 @@ def test_what_cannot_be_sent_leaves_the_connection_as_it_is() -> None:
             ({"x": torch.zeros(1).expand(1 << 40)}, r"a sample may have \d+ bytes, but this one has 4398046511104"),
             ({"x" * (1 << 24): torch.zeros(1)}, "may take 16777216 bytes as JSON"),
             ({"x": torch.eye(2).to_sparse()}, "tensors of a message must be dense"),
-            ({"x": [1]}, "a message must be a dict of texts to tensors, but has 'x': list"),
+            ({"x": [1]}, "a message must be a dict of strings to tensors, but has 'x': list"),
         ]
         for sample, error in samples:
             with pytest.raises((TypeError, ValueError), match=error):

@@ -160,7 +160,7 @@ def test_arrays_of_which_there_are_no_tensors_are_refused_with_their_path(tmp_pa
     kinds: list[Any] = [["a", "b"], np.zeros(2, "i4,f4"), np.zeros(2, "M8[D]"), np.zeros(2, "g")]
     for values, read in product(kinds, readers):
         np.save(path, np.asarray(values)[:, None])
-        with pytest.raises(ValueError, match=r"x\.npy holds .*, of which there are no tensors; save numbers"):
+        with pytest.raises(ValueError, match=r"x\.npy holds .*, which tensors can't have; save numbers"):
             read()
 
 

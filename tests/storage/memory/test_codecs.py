@@ -1,4 +1,4 @@
-"""Tensors come back bit by bit from each format in which they are written or sent, and messages are checked."""
+"""Tensors are bit-identical after encoding and decoding in each format, and messages are checked."""
 
 import io
 import pickle
@@ -43,7 +43,7 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.float16,
     torch.float32, torch.float64, torch.complex64, torch.complex128,
 ]  # fmt: skip
-"""Those that NumPy has, too."""
+"""Dtypes that NumPy has, too."""
 
 OTHERS = [torch.bfloat16, torch.float8_e4m3fn, torch.complex32]
 SHAPES = [(), (0,), (3,), (2, 0), (4, 5), (2, 3, 4), (40, 5, 11), (70_000, 1)]
@@ -68,7 +68,7 @@ class Box(Shareable):
 def through_a_file(
     write: Callable[[Path, NDArray[Any]], object], read: Callable[[Path], NDArray[Any]]
 ) -> Callable[[torch.Tensor, Path], torch.Tensor]:
-    """Return a function that sends a tensor through a file of NumPy's."""
+    """Return a function that sends a tensor through a NumPy file."""
 
     def send(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
         write(folder / "a.npy", tensor.numpy())
@@ -98,7 +98,7 @@ def answer(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
 
 
 def pickled(tensor: torch.Tensor, folder: Path) -> torch.Tensor:
-    box = Box(tensor)  # lives until it is there
+    box = Box(tensor)  # kept alive until it arrives
     return tensor_in(pickle.loads(pickle.dumps(box)).values)
 
 
@@ -252,7 +252,7 @@ def test_every_prefix_of_a_frame_is_refused() -> None:
 def test_a_head_may_be_limited() -> None:
     memory = written(Frame(b"header", [as_bytes(torch.arange(9))]))
     assert read_frame(memory, largest_head=30)[0] == b"header"
-    with pytest.raises(ValueError, match=r"a frame says that its head has 30 bytes, but .* its head may have 29"):
+    with pytest.raises(ValueError, match=r"a frame claims a head of 30 bytes, but .* its head may have 29"):
         read_frame(memory, largest_head=29)
 
 
@@ -281,12 +281,12 @@ WRONG_SIZES = [(1 << 63, 0), (0, 1 << 61), ((1 << 64) - 1, (1 << 64) - 1), (0, 1
 
 
 def read_sizes(sizes: tuple[int, ...]) -> object:
-    """Read a frame that says of its parts that they are so large."""
+    """Read a frame that claims the given sizes of its parts."""
     return read_frame(np.frombuffer(struct.pack(f"<{len(sizes)}Q", *sizes).ljust(128, b"\0"), np.uint8))
 
 
 def decode_sizes(sizes: list[int]) -> object:
-    """Decode a header that names one number, with buffers of some sizes."""
+    """Decode a header with a single number, with buffers of the given sizes."""
     return decode_tensors(b'[null, [["x", "int64", [1]]]]', [np.zeros(size, np.uint8) for size in sizes])
 
 
@@ -294,14 +294,14 @@ def test_what_is_no_message_of_tensors_is_refused() -> None:
     a_list: Any = [TENSORS]
     two, swapped = b'[null, [["x", "int64", [1]], ["y", "int64", [2]]]]', [np.zeros(size, np.uint8) for size in (16, 8)]
     table: list[Refusal] = [
-        (lambda: decode_tensors(two, swapped), ValueError, "which are not the tensors that were named"),
-        (lambda: describe_tensors(a_list), TypeError, "must be a dict of texts to tensors, but is a list"),
+        (lambda: decode_tensors(two, swapped), ValueError, "which don't match the header"),
+        (lambda: describe_tensors(a_list), TypeError, "must be a dict of strings to tensors, but is a list"),
         (lambda: encode_tensors({"a": torch.eye(2).to_sparse()}), TypeError,
          r"'a' is torch\.sparse_coo; send its parts"),
     ]  # fmt: skip
     wrong: list[Any] = [{1: torch.ones(1)}, {"a": [1]}, {"a": None}]
     calls: list[tuple[Callable[[Any], object], list[Any], type[Exception], str]] = [
-        (encode_tensors, wrong, TypeError, "must be a dict of texts to tensors, but has"),
+        (encode_tensors, wrong, TypeError, "must be a dict of strings to tensors, but has"),
         *((read_specs, rows, ValueError, words) for words, rows in WRONG_ROWS.items()),
         (
             lambda header: decode_tensors(header, []),
@@ -309,8 +309,8 @@ def test_what_is_no_message_of_tensors_is_refused() -> None:
             ValueError,
             "the header of a message .* can't be read",
         ),
-        (decode_sizes, [[], [16], [8, 8], [9], [0]], ValueError, "which are not the tensors that were named"),
-        (read_sizes, WRONG_SIZES, ValueError, "a frame says that"),
+        (decode_sizes, [[], [16], [8, 8], [9], [0]], ValueError, "which don't match the header"),
+        (read_sizes, WRONG_SIZES, ValueError, "a frame claims"),
     ]
     for call, values, kind, words in calls:
         table += [(lambda call=call, value=value: call(value), kind, words) for value in values]  # type: ignore[misc]

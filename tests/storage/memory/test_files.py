@@ -1,4 +1,4 @@
-"""Files of arrays: read without unpickling, stamped as checked, and mapped by others where a tensor lies in them."""
+"""Files of arrays: read without unpickling, stamped as checked, and mapped by other processes."""
 
 import gc
 import os
@@ -31,7 +31,7 @@ from tests.forked import in_child
 
 
 def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may fail then, before Python 3.11.8."""
+    """Concurrent parsing may fail before Python 3.11.8."""
     np.save(tmp_path / "a.npy", np.arange(3))
     load, parsing, found = np.lib.format.open_memmap, threading.Semaphore(1), []
 
@@ -52,7 +52,7 @@ def test_a_file_larger_than_the_memory_is_mapped(disk_path: Path) -> None:
     rows = int(2 * memory_limit()) // 8
     with (disk_path / "rows.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (rows,)})
-        file.truncate(file.tell() + 8 * rows)  # a hole: it takes no room on the disk
+        file.truncate(file.tell() + 8 * rows)  # a hole, which needs no space on the disk
     mapped = torch.from_numpy(read_npy(disk_path / "rows.npy", mapped=True))
     (place,) = find_places([mapped])
     assert isinstance(place, FilePlace)
@@ -87,12 +87,12 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path, monkeypatch:
         return make(*args)
 
     monkeypatch.setattr(buffers, "empty_long_lived", cut_off)
-    with pytest.raises(ValueError, match=r"short\.npy was cut off meanwhile"):
+    with pytest.raises(ValueError, match=r"short\.npy was truncated while it was read"):
         read_npy(tmp_path / "short.npy")
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:
-    """Return an empty dict in place of a defaultdict."""
+    """Return an empty dict instead of a defaultdict."""
     del default_factory
     return {}
 
@@ -101,16 +101,16 @@ STAND_INS = [(plain_dict, "collections.defaultdict"), dict]
 
 
 class Mine:
-    """Is allowed by a program of its own."""
+    """A type that the program itself allows."""
 
 
 class Other:
-    """Is allowed while a file is read."""
+    """A type that is allowed while a file is read."""
 
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Iterator[Path]:
-    """Give a file with a defaultdict, in a program that allows types of its own."""
+    """Yield a file with a defaultdict, in a program that allows its own types."""
     path, known = tmp_path / "edge_feats.pt", torch.serialization.get_safe_globals()
     torch.save(defaultdict(dict, {"a": {"feats": torch.arange(3)}}), path)
     torch.serialization.add_safe_globals([Mine])
@@ -146,7 +146,7 @@ def test_threads_that_read_at_the_same_time_don_t_disturb_each_other(
     seen, found = set(), []
 
     def overlap(*arguments: Any, **options: Any) -> Any:
-        if threading.get_ident() not in seen:  # nobody has allowed anything yet
+        if threading.get_ident() not in seen:  # no types are allowed yet
             seen.add(threading.get_ident())
             try:
                 return load_file(*arguments, **options)
@@ -299,14 +299,14 @@ def test_what_the_receiver_writes_stays_with_it(path: Path) -> None:
 
 
 def test_a_file_that_was_touched_meanwhile_is_mapped_with_a_warning(path: Path) -> None:
-    """A worker may take the place of a lost one in the middle of an epoch. What was written is the same for both."""
+    """A worker may replace a lost one in the middle of an epoch. Both read the same data."""
     feature = TorchBasedFeature(map_rows(path))
     packed = pickle.dumps(feature)
     written = np.load(path, mmap_mode="r+")
     written[5] = -1
     written.flush()
     os.utime(path, ns=(0, 0))
-    with pytest.warns(UserWarning, match=rf"{path} was written to or touched since it was sent; leave a file as"):
+    with pytest.warns(UserWarning, match=rf"{path} was written to or touched since it was sent; don't change a file"):
         again = pickle.loads(packed)
     assert_same(again.read(), feature.read())
     assert again.read(torch.tensor([5])).tolist() == [[-1.0] * 4]
@@ -317,7 +317,7 @@ def test_a_file_of_another_size_is_refused(path: Path) -> None:
     packed = pickle.dumps(feature)
     with path.open("ab") as file:
         file.write(b"more")
-    with pytest.raises(RuntimeError, match=rf"{path} has changed since it was sent: .*; leave a file as"):
+    with pytest.raises(RuntimeError, match=rf"{path} has changed since it was sent: .*; don't change a file"):
         pickle.loads(packed)
 
 
@@ -329,7 +329,7 @@ def test_a_file_that_was_replaced_or_removed_meanwhile_is_refused(path: Path) ->
     other.replace(path)
     with pytest.raises(
         RuntimeError,
-        match=r"has changed since it was sent: it was file \d+ of (\d+) bytes, and is file \d+ of \1 bytes; leave",
+        match=r"has changed since it was sent: it was file \d+ of (\d+) bytes, and is file \d+ of \1 bytes; don't",
     ):
         pickle.loads(packed)
     path.unlink()

@@ -1,4 +1,4 @@
-"""How much memory a process may take."""
+"""Memory limits of a process."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Write = Callable[[dict[str, str]], None]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Let the files of the system be others."""
+    """Replace the system's files."""
     monkeypatch.setattr(module, "ROOT", tmp_path)
 
     def write(files: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Objects whose tensors are pickled as a place in shared memory: who sees what is written, and when it goes."""
+"""Objects whose tensors are pickled as handles to shared memory: visibility of writes, and lifetime of the memory."""
 
 import copy
 import gc
@@ -38,7 +38,7 @@ print(feature.read()[0].item())
 
 
 class Box(Shareable):
-    """Whatever is put into it."""
+    """A shareable object with arbitrary attributes."""
 
     values: torch.Tensor
     more: torch.Tensor
@@ -48,14 +48,14 @@ class Box(Shareable):
 
 
 def read_and_write(box: Box) -> int:
-    """Return a value that the other process wrote, and write one in turn."""
+    """Return a value that the other process wrote, and write another value."""
     value = int(box.values[1])
     box.values[0] = 42
     return value
 
 
 def handle_of(tensor: torch.Tensor) -> Handle:
-    """Return where a tensor lies in shared memory."""
+    """Return the handle of a tensor in shared memory."""
     (place,) = find_places([tensor])
     assert isinstance(place, Handle)
     return place
@@ -67,7 +67,7 @@ def handle_of(tensor: torch.Tensor) -> Handle:
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.thorough)])
 def test_both_sides_see_what_the_other_writes(method: str) -> None:
     box = Box(values=torch.zeros(LARGE, dtype=torch.int64))
-    pickle.dumps(box)  # from here on its memory is shared
+    pickle.dumps(box)  # moves the tensor to shared memory
     with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
         executor.submit(int).result()
         box.values[1] = 7
@@ -85,7 +85,7 @@ def test_a_process_that_is_no_relative_sees_the_same_memory_which_outlives_its_o
     assert_same(feature.read(), torch.arange(LARGE)[:, None])
     feature.read()[0] = 99
     assert owner.communicate(timeout=60)[0] == b"99\n"
-    # The memory lives as long as one process maps it, whoever made it, and can be sent on.
+    # The memory exists while any process maps it, and can be sent to further processes.
     for found in (feature, pickle.loads(pickle.dumps(feature))):
         assert found.read()[:3].tolist() == [[99], [1], [2]]
 
@@ -95,7 +95,7 @@ def test_a_dead_owner_is_named() -> None:
     feature = TorchBasedFeature(torch.zeros(LARGE, 1))
 
     def own_and_end() -> str:
-        torch.set_num_threads(1)  # a fork has none of torch's others
+        torch.set_num_threads(1)  # a fork has no other torch threads
         return pickle.dumps(feature).hex()
 
     packed = bytes.fromhex(in_child(own_and_end))
@@ -106,7 +106,7 @@ def test_a_dead_owner_is_named() -> None:
 @leaves_nothing
 def test_an_object_that_is_gone_is_named() -> None:
     packed = pickle.dumps(Box(values=torch.zeros(LARGE)))
-    with pytest.raises(FileNotFoundError, match=r"can't be opened .*; it lives as long as the object that was pickled"):
+    with pytest.raises(FileNotFoundError, match=r"can't be opened .*; it exists on this machine while the pickled"):
         pickle.loads(packed)
     block = SharedBlock.create([])
     assert SharedBlock.open(block.handle).tensors == []
@@ -120,7 +120,7 @@ def test_other_memory_at_the_same_place_is_not_taken_for_the_block() -> None:
     second = Box(values=torch.ones(LARGE))
     pickle.dumps(second)
     assert handle_of(second.values).path == path, "the system gives the lowest free descriptor"
-    with pytest.raises(FileNotFoundError, match="something else lies there now"):
+    with pytest.raises(FileNotFoundError, match="another file replaced it"):
         pickle.loads(packed)
 
 
@@ -144,7 +144,7 @@ def test_nothing_has_a_name_in_the_system() -> None:
 
 
 def test_nothing_comes_back_however_it_was_made() -> None:
-    """NumPy gives an empty array strides of 0, over which torch makes no view of another dtype."""
+    """NumPy gives empty arrays strides of 0, for which torch supports no views of other dtypes."""
     for values in (torch.from_numpy(np.empty(0)), torch.zeros(0, 2), torch.zeros(2, 0), torch.arange(3)[:0]):
         assert_same(pickle.loads(pickle.dumps(Box(values=values))).values, values)
 
@@ -253,7 +253,7 @@ print(len(os.listdir(tempfile.gettempdir())))
 
 
 def test_a_file_of_torch_holds_the_tensors(tmp_path: Path) -> None:
-    """A handle would be worth nothing when the owner is gone, and nobody would notice before."""
+    """A handle would be useless once its owner has exited, which would only be noticed then."""
     for count in (3, LARGE):
         feature = TorchBasedFeature(torch.arange(count)[:, None])
         torch.save({"feature": feature, "items": ItemSet(torch.arange(count), names="seeds")}, tmp_path / "all.pt")
@@ -297,7 +297,7 @@ def test_what_graphfeed_makes_stays_where_it_is() -> None:
 
 
 def long_lived(*shape: int) -> torch.Tensor:
-    """Return numbers in memory for what lives long."""
+    """Return numbers in memory for long-lived arrays."""
     made = buffers.empty_long_lived(shape, torch.int64, buffers.CPU)
     return made.copy_(torch.arange(made.numel()).reshape(shape))
 

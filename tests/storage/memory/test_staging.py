@@ -1,4 +1,4 @@
-"""Rows pass to a GPU through a few blocks of page-locked memory, which threads share and no failure loses."""
+"""Copies of rows to a GPU through page-locked blocks, which threads share and which survive failures."""
 
 import threading
 from collections.abc import Callable
@@ -28,7 +28,7 @@ INDEX = torch.arange(0, 3000, 7) % 1000
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a block that was lost be missed after seconds."""
+    """Shorten the timeout for a missing block to a few seconds."""
     monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
 
 
@@ -44,13 +44,13 @@ def feature(path: Path) -> gf.DiskBasedFeature:
 
 
 def on_late_stream(run: Callable[[], Any]) -> Any:
-    """Run on a pretended GPU whose copies happen as late as they may."""
+    """Run on an emulated GPU whose copies happen as late as possible."""
     with EmulatedCuda().running(), late_streams():
         return run()
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
-    """Let features use small blocks, which are made where there is a device."""
+    """Make features use small blocks, which are allocated once a device exists."""
     made: list[Staging] = []
 
     def blocks(device: torch.device) -> Staging:
@@ -63,12 +63,12 @@ def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
 
 
 def no_parts(row: int, skipped: int, memory: torch.Tensor) -> Wait:
-    """Stand for what reads a part of a row, where rows fit into blocks."""
+    """Placeholder for reading a part of a row, for rows that fit into blocks."""
     raise AssertionError
 
 
 def by_cpu(feature: gf.DiskBasedFeature) -> gf.CPUCachedFeature:
-    """Return the feature behind a cache of 100 rows."""
+    """Return the feature with a cache of 100 rows."""
     return gf.cpu_cached_feature(feature, 100 * 50)
 
 
@@ -139,7 +139,7 @@ def test_nothing_waits_in_memory_that_is_not_page_locked(
         in_parts,
     ):
         use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
-        # Only the ids cross to the CPU while the program waits.
+        # The program waits only for the copy of the ids to the CPU.
         assert len(on_late_stream(partial(run, read, index))) == 1
 
 
@@ -162,7 +162,7 @@ def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pyt
 
     def run() -> None:
         own = CACHES[cache](feature)
-        own.read(EmulatedCuda().put(INDEX))  # makes the blocks
+        own.read(EmulatedCuda().put(INDEX))  # allocates the blocks
 
         def read(number: int) -> None:
             torch.cuda.set_device(0)
@@ -216,7 +216,7 @@ FAULTS = [break_fill, break_start, break_copy, break_event, break_wait]
 
 @pytest.mark.parametrize("cache", ["none", "cpu"])
 def test_after_any_failure_all_blocks_are_free_again(path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
-    """Each of two blocks would be lost by the third failure, and the last read would wait in vain."""
+    """Otherwise, both blocks would be lost after three failures, and the last read would time out."""
 
     def read(own: gf.Feature) -> torch.Tensor:
         return own.read(EmulatedCuda().put(INDEX)).cpu()
@@ -232,7 +232,7 @@ def test_after_any_failure_all_blocks_are_free_again(path: Path, monkeypatch: py
                     read(own)
         return read(own)
 
-    for used, broken in [*product([False, True], FAULTS), (False, break_block)]:  # blocks are made once
+    for used, broken in [*product([False, True], FAULTS), (False, break_block)]:  # blocks are allocated once
         use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
         assert torch.equal(on_late_stream(partial(run, used, broken)), ROWS[INDEX]), (used, broken)
 
@@ -284,7 +284,7 @@ def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches_also
 
     def run() -> list[torch.Tensor]:
         own = CACHES[cache](feature)
-        for _ in range(3):  # each time, a block might be lost
+        for _ in range(3):  # each time, a block could be lost
             with gf.DataLoader(make_pipe(own, "meta"), num_workers=2, seed=0) as loader:
                 next(iter(loader))
         return batches(own, "meta")
@@ -337,7 +337,7 @@ def test_remote_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.M
 
 
 def read_there(feature: gf.Feature, index: torch.Tensor) -> torch.Tensor:
-    """Read rows for a pretended GPU, and bring them back."""
+    """Read rows for an emulated GPU, and copy them back."""
     return feature.read(EmulatedCuda().put(index)).cpu()
 
 

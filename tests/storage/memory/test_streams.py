@@ -1,4 +1,4 @@
-"""What one CUDA stream makes, others find when it is there."""
+"""Other CUDA streams use tensors of a stream only once they are ready."""
 
 import pickle
 import threading
@@ -14,7 +14,7 @@ from tests.ops.emulated_cuda import Cuda, EmulatedCuda
 
 def test_another_stream_waits_and_keeps_the_memory(cuda: Cuda) -> None:
     if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a device does not tell who waits")
+        pytest.skip("a real device does not record which streams wait")
     with cuda.running():
         mine, other = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(mine):
@@ -32,7 +32,7 @@ def test_another_stream_waits_and_keeps_the_memory(cuda: Cuda) -> None:
 
 
 class NotedStream:
-    """Stands for a stream; notes what it was told."""
+    """A fake stream that records its calls."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class NotedStream:
 
 
 class Held:
-    """Stands for a tensor on a GPU."""
+    """A fake tensor on a GPU."""
 
     device = torch.device("cuda", 0)
 
