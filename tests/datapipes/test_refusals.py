@@ -112,8 +112,8 @@ def test_samplers_when_the_pipeline_is_written() -> None:
         (lambda: in_time(strategy="latest", prob_name="time"), ValueError,
          "whatever its weight, but 'time' has weights of torch.int64"),
         (lambda: EMPTY.sample_in_subgraph(GRAPH, "x"), KeyError, "Edge attribute x does not exist"),
-        (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more"),
-        (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be a whole number, 0 or more"),
+        (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be an integer, 0 or more"),
+        (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be an integer, 0 or more"),
         (lambda: gf.TemporalSampler(EMPTY, GRAPH, [3], edge_timestamp_attr_name="time"), NotImplementedError,
          "TemporalSampler must write chosen_by"),
         (lambda: by_budget({"user": [1]}), ValueError, r"must have the node types \['user', 'item'\], but has \['"),
@@ -156,7 +156,7 @@ def test_samplers_when_mini_batches_come() -> None:
             (lambda: list(batches({"user": NODES + 18}).sample_by_budget(TYPED, [1])), ValueError, "seeds"),
             (lambda: list(batches(NODES).sample_subgraph()), NotImplementedError, "SubgraphSampler must write sample_"),
             (lambda: list(gf.FanoutSampler(batches(NODES), GRAPH, [2])), NotImplementedError, "must write sample_hops"),
-            (lambda: list(timed), NotImplementedError, "Plain has no pick for hops in time"),
+            (lambda: list(timed), NotImplementedError, "Plain has no pick for temporal hops"),
             (lambda: list(batches(NODES).induce_subgraph(GRAPH)), ValueError, "put a sampler before induce_subgraph"),
             (
                 lambda: list(hop.sample_per_layer(GRAPH.sample_neighbors, 2)),
@@ -352,7 +352,7 @@ def test_seeds() -> None:
     edges, times = torch.zeros(3, 2, dtype=torch.int64), torch.tensor([1, 2])
     of_negatives = partial(timed, edges, times)
     rows: list[Refusal] = [
-        (lambda: node_seeds({"user": edges}), ValueError, "seeds of type 'user' have 2 columns; name an edge 'source:"),
+        (lambda: node_seeds({"user": edges}), ValueError, "seeds of type 'user' have 2 columns; name an edge type 'so"),
         (lambda: node_seeds({"a:b:c:d": edges}), ValueError, "seeds of type 'a:b:c:d' have 2 columns; name an edge"),
         (lambda: timed(edges, times), ValueError, "^seeds has 3 rows, but 2 timestamps; give one per seed"),
         (lambda: timed(torch.arange(4), times), ValueError, "^seeds has 4 rows, but 2 timestamps"),

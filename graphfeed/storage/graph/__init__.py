@@ -1,8 +1,8 @@
-"""Sampling graphs, the subgraphs that are sampled from them, and how graphs are built, saved and shared.
+"""Sampling graphs, the subgraphs sampled from them, and how graphs are built, saved and shared.
 
-`GraphProtocol` says what a graph offers; `SamplingGraph` makes of it what samplers ask for, and a graph of another kind
-is a subclass of that, and lives here. Source files of data sets are read in `graphfeed.storage.datasets`, and DGL's
-graphs are converted in `graphfeed.interop`.
+`GraphProtocol` is the interface of a graph. `SamplingGraph` implements all operations of samplers with it; other kinds
+of graphs are subclasses of `SamplingGraph`. Source files of data sets are read in `graphfeed.storage.datasets`, and
+DGL's graphs are converted in `graphfeed.interop`.
 """
 
 from graphfeed.storage.graph.assign import (

@@ -1,4 +1,4 @@
-"""Assigns the nodes of a graph to parts. The result depends on the graph, the number of parts and the seed alone."""
+"""Assignment of nodes to partitions. It depends only on the graph, the number of parts, the seed and the items."""
 
 import math
 from itertools import pairwise
@@ -18,18 +18,18 @@ from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import from_type_dict, match_types, split_by_type, to_type_dict
 
 PASSES = 10
-"""How often the graph is read at most."""
+"""Maximum number of passes over the graph."""
 SETTLED = 0.001
-"""No further pass is made after one that moves no larger share of the nodes."""
+"""Passes end once a pass moves at most this fraction of the nodes."""
 SLACK = 0.03
-"""By which share a part may have more nodes of a type than the mean."""
+"""Fraction by which a part may exceed the mean number of nodes of a type."""
 RANGE_NODES = 1 << 19
-"""How many nodes are placed between two steps of the progress bar."""
+"""Number of nodes placed between two updates of the progress bar."""
 
 
 @checked
 def ldg_memory(num_nodes: int, num_parts: int) -> int:
-    """Return how many bytes `assign_by_ldg` takes at most beside graph and items, however many edges there are.
+    """Return the maximum memory of `assign_by_ldg` in bytes, besides graph and items, for any number of edges.
 
     Example:
         >>> ldg_memory(num_nodes=111_000_000, num_parts=8) / 2**20 < 500
@@ -41,22 +41,21 @@ def ldg_memory(num_nodes: int, num_parts: int) -> int:
 def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None = None) -> torch.Tensor:
     """Return the part of each node by linear deterministic greedy partitioning, in several passes.
 
-    A node goes to the part where most of its in-neighbours are, weighted by the room that is left there (Stanton and
-    Kliot: Streaming graph partitioning for large distributed graphs, KDD 2012). Later passes see where all other nodes
-    went before (Nishimura and Ugander: Restreaming graph partitioning, KDD 2013). A part has at most 3 percent more
-    nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts. `items`
-    says how many items each node has, if these are to be balanced in the same way; where both can't be, items are
-    rather than nodes. The time grows with the edges, and hardly with the number of parts, of which there may be as many
-    as nodes.
+    A node is assigned to the part with most of its in-neighbours, weighted by the remaining capacity of the part
+    (Stanton and Kliot: Streaming graph partitioning for large distributed graphs, KDD 2012). Later passes use the
+    previous assignment of all other nodes (Nishimura and Ugander: Restreaming graph partitioning, KDD 2013). A part has
+    at most 3 % more nodes of each type than the mean, rounded up. Nodes without assigned neighbours fill the emptiest
+    parts. `items` is the number of items of each node, to balance items in the same way; if nodes and items can't both
+    be balanced, items are. The time grows with the number of edges, and hardly with the number of parts.
 
-    Only in-edges are read, in order, so that the arrays may be mapped files larger than memory. A graph with edges in
-    both directions is partitioned best. The result is int32, shape (nodes,), in the order of the graph's ids.
+    In-edges are read sequentially, so the arrays may be mapped files larger than memory. The best partitions need edges
+    in both directions. The result is int32, shape (nodes,), in the order of the graph's ids.
     """
     indptr, indices = graph.csc_indptr.cpu(), graph.indices.cpu()
     offsets = graph.first_ids()
-    # On huge pages: a pass over a random graph of 60 million nodes takes 0.7 of the time.
+    # On huge pages, a pass over a random graph of 60 million nodes is 1.4 times as fast.
     parts = buffers.empty_long_lived(graph.total_num_nodes, torch.int32, buffers.CPU, private=True).fill_(-1)
-    # Empty parts are filled from the first on, so that no part behind the number of nodes gets any.
+    # Empty parts are filled in order, so parts beyond the number of nodes stay empty.
     filled = min(num_parts, max(graph.total_num_nodes, 1))
     loads = torch.zeros((len(offsets) - 1, filled), dtype=torch.int64, device="cpu")
     item_loads = torch.zeros_like(loads)
@@ -64,14 +63,14 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
         for _ in range(PASSES):
             moved = 0
             for number, (first, last) in enumerate(pairwise(offsets)):
-                # Types are balanced one by one: a part has its share of each.
+                # Each type is balanced separately.
                 limit = most_of(last - first, num_parts)
                 item_limit = 0 if items is None else most_of(int(items[first:last].sum()), num_parts)
                 for start in range(first, last, RANGE_NODES):
                     stop = min(start + RANGE_NODES, last)
                     columns = indptr[start : stop + 1]
                     own = None if items is None else Items(items[start:stop].long(), item_loads[number], item_limit)
-                    # In place: later nodes of the same pass see where earlier ones went.
+                    # In place: later nodes of a pass use the new parts of earlier ones.
                     moved += place_nodes(columns, indices, parts, loads[number], start, limit, own)
                     progress.update(int(columns[-1] - columns[0]))
             if moved <= SETTLED * parts.numel():
@@ -84,20 +83,20 @@ def most_of(total: int, num_parts: int) -> int:
 
 
 SEEDS = (1 << 31) - 1
-"""METIS takes seeds from 1 to this number; it draws the same by 0 as by 1."""
+"""Maximum seed of METIS. The seeds 0 and 1 are equivalent."""
 
 
 def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive: bool | None = None) -> torch.Tensor:
     """Return the part of each node by METIS (Karypis and Kumar: A fast and high quality multilevel scheme, 1998).
 
-    Edges count in both directions, and several between two nodes weigh as many. A loop counts nothing. It took 260
-    bytes for each edge of random graphs, ten to a node. `recursive` says whether METIS bisects again and again; by
-    default, pymetis, without which this is an ImportError, decides by the number of parts. The result is int32, shape
-    (nodes,), in the order of the graph's ids.
+    Edges count in both directions, parallel edges add up, and self-loops are ignored. Random graphs with ten edges per
+    node needed 260 bytes per edge. `recursive` selects recursive bisection; by default, pymetis decides by the number
+    of parts. Raises an ImportError without pymetis. The result is int32, shape (nodes,), in the order of the graph's
+    ids.
     """
     pymetis = import_optional("pymetis", "the method 'metis'", install_hint("partition"))
     num_nodes = graph.total_num_nodes
-    if num_parts == 1 or num_nodes <= num_parts:  # METIS wants more nodes than parts
+    if num_parts == 1 or num_nodes <= num_parts:  # METIS needs more nodes than parts
         return torch.arange(num_nodes, dtype=torch.int32, device="cpu") % num_parts
     starts, neighbors, weights = both_directions(graph)
     _, parts = pymetis.part_graph(
@@ -111,16 +110,16 @@ def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive
 
 
 def both_directions(graph: GraphArrays) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the graph as METIS wants it: starts, neighbours in both directions without doubles, and weights."""
+    """Return the undirected graph for METIS: starts, neighbours without duplicates, and weights of the edges."""
     ends = ops.expand_indptr(graph.csc_indptr.cpu(), torch.int64)
     sources = graph.indices.cpu().to(torch.int64)
-    # METIS takes no loops.
+    # METIS rejects self-loops.
     distinct = sources != ends
     sources, ends = sources[distinct], ends[distinct]
     num_nodes = graph.total_num_nodes
-    # A pair is one number, by which sorting puts the edges in order and finds doubles.
+    # A single number per pair, so that sorting orders the edges and finds duplicates.
     both = np.concatenate([(ends * num_nodes + sources).numpy(), (sources * num_nodes + ends).numpy()])
-    # Doubles become one neighbour, which weighs as many.
+    # Duplicates become a single neighbour, weighted by their number.
     pairs, weights = np.unique(both, return_counts=True)
     starts = np.zeros(num_nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs // num_nodes, minlength=num_nodes), out=starts[1:])
@@ -128,7 +127,7 @@ def both_directions(graph: GraphArrays) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 METHODS = ("hash", "range", "ldg", "metis")
-"""The names of the methods."""
+"""Names of the methods."""
 MOST_PARTS = torch.iinfo(torch.int32).max
 
 
@@ -136,32 +135,32 @@ MOST_PARTS = torch.iinfo(torch.int32).max
 def assign_nodes(
     graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0, balance: ByType | None = None
 ) -> ByType:
-    """Return the part of each node.
+    """Assign each node to a part.
 
-    The in-edges of a node belong to its part. Parts are balanced by their numbers of nodes; all methods but METIS
-    balance each node type on its own. "ldg" also balances the items to train on, so that ranks with
-    `DistributedItemSampler(owners=...)` have as many of their own part each.
+    The in-edges of a node belong to its part. Parts have similar numbers of nodes; all methods except METIS balance
+    each node type separately. "ldg" also balances training items, so that ranks with
+    `DistributedItemSampler(owners=...)` have similar numbers of items in their own parts.
 
     Args:
         graph: The graph, in memory or mapped by `load_graph`.
-        num_parts: 1 or more. Where it exceeds the number of nodes, some parts are empty.
-        method: "range" gives each part consecutive ids, whose edges are cut as the ids are ordered. "hash" gives it
-            random ones: parts are alike, and nearly all edges are cut. "ldg" goes through the graph as a stream and
-            puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
-            takes the most time and memory; it needs the extra `partition`.
-        seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
-        balance: The node of each item to balance, such as the nodes to train on, or the destinations of the edges; by
-            node type if the graph has types, where types may be left out. Only for "ldg"; "hash" balances any items by
+        num_parts: Number of parts, 1 or more. If it exceeds the number of nodes, some parts are empty.
+        method: "range" assigns consecutive ids; the number of cut edges depends on the order of ids. "hash" assigns
+            random ids; parts are similar, and nearly all edges are cut. "ldg" streams the graph and places nodes near
+            their neighbours, with little memory (`ldg_memory`). "metis" cuts the fewest edges, and needs the most time
+            and memory, and the extra `partition`.
+        seed: Random seed of "hash" and "metis"; the other methods are deterministic.
+        balance: The node of each item to balance, such as the training nodes, or the destinations of training edges; by
+            node type if the graph has types; types may be left out. Only for "ldg"; "hash" balances any items by
             chance.
 
     Returns:
-        int32, shape (nodes,); by node type if the graph has types.
+        The part of each node, int32, shape (nodes,); by node type if the graph has types.
 
     Raises:
-        ImportError: "metis" without pymetis.
-        KeyError: A node type to balance that the graph doesn't have.
-        ValueError: An unknown method, fewer than one part, or more than int32 can number; an item of a node that is not
-            there, or items for another method than "ldg".
+        ImportError: The method is "metis", but pymetis is missing.
+        KeyError: The graph lacks a node type of `balance`.
+        ValueError: The method is unknown, the number of parts is below 1 or exceeds int32, an item's node doesn't
+            exist, or `balance` is given for another method than "ldg".
 
     Example:
         >>> from graphfeed import from_coo
@@ -195,29 +194,29 @@ def assign_nodes(
 
 
 def items_of_nodes(graph: GraphArrays, balance: ByType) -> torch.Tensor:
-    """Return how many items each node has, int32, in the order of the graph's ids."""
+    """Return the number of items of each node, int32, in the order of the graph's ids."""
     sizes, given = to_type_dict(graph.num_nodes), match_types("balance", balance, graph.num_nodes)
     if not given.keys() <= sizes.keys():
         raise KeyError(f"balance has the node types {list(given)}, but the graph has {list(sizes)}")
     counts = torch.zeros(graph.total_num_nodes, dtype=torch.int32, device="cpu")
-    # The parts are views, so that items are counted in `counts`.
+    # The parts are views of `counts`.
     for node_type, own in split_by_type(counts, sizes).items():
         name = "balance" if node_type is None else f"balance[{node_type!r}]"
         ids = as_ids(name, given.get(node_type, ()))
         check_vector(name, ids)
         check_ids(name, ids, sizes[node_type])
-        # An id that is given twice counts twice.
+        # Unlike `counts[ids] += 1`, this counts duplicates.
         own.index_add_(0, ids.cpu(), torch.ones(len(ids), dtype=torch.int32, device="cpu"))
     return counts
 
 
 def split_evenly(positions: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
-    # The pieces differ in size by one at most.
+    # The sizes of parts differ by at most 1.
     return (positions * num_parts).div_(max(size, 1), rounding_mode="floor").to(torch.int32)
 
 
 def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -> torch.Tensor:
-    """Return an assignment as one tensor, in the order of the graph's ids; a node without a part is a ValueError."""
+    """Return an assignment as one tensor, in the order of the graph's ids. Nodes without a part raise a ValueError."""
     sizes, given = to_type_dict(graph.num_nodes), match_types("assignment", assignment, graph.num_nodes)
     if given.keys() != sizes.keys():
         raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(given)}")

@@ -1,4 +1,4 @@
-"""Graphs made of edge lists, edge lists of graphs, and edges of which a reverse is added."""
+"""Conversion of edge lists to graphs and of graphs to edge lists, and the addition of reverse edges."""
 
 from collections.abc import Mapping, Sequence
 from operator import index
@@ -17,19 +17,19 @@ from graphfeed.storage.graph.type_names import EdgeType, by_type_name, ends_of, 
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
 Edges: TypeAlias = torch.Tensor | Sequence[Any]
-"""A pair of array-likes, or one of shape (2, E)."""
+"""A pair of array-likes, or an array of shape (2, E)."""
 
 
 def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sources and destinations from a pair of array-likes, or from one of shape (2, E)."""
+    """Return the sources and destinations of edges."""
     wanted = f"{name} must be (sources, destinations) or a tensor of shape (2, E)"
     pair = as_tensor(name, edges) if hasattr(edges, "__array__") else edges
-    # A dict has a length, too, and two of its keys would pass for the ends.
+    # A dict has a length, too, and two keys would pass for sources and destinations.
     if isinstance(pair, Mapping) or not hasattr(pair, "__len__"):
         raise TypeError(f"{wanted}, but is {brief(pair)}")
     shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
     if shape == (0,):
-        pair, shape = torch.empty(2, 0, device="cpu"), (2, 0)  # no edges, as torch.tensor([]) says it
+        pair, shape = torch.empty(2, 0, device="cpu"), (2, 0)  # no edges, given as torch.tensor([])
     if shape[:1] != (2,):
         raise ValueError(f"{wanted}, but has {shape if isinstance(pair, torch.Tensor) else f'{len(pair)} parts'}")
     sources, destinations = pair
@@ -45,28 +45,27 @@ def from_coo(
     edge_attributes: Mapping[str, Any] | None = None,
     sort_by: str | None = None,
 ) -> FusedCSCSamplingGraph:
-    """Make a graph from edge lists. The id of each edge is its row in the list, or in the list of its edge type.
+    """Create a graph from edge lists. The id of each edge is its row in the edge list of its type.
 
-    This takes a counting sort and, while it runs, 16 bytes per edge on top of the graph.
+    This needs a counting sort and, temporarily, 16 bytes per edge in addition to the graph.
 
     Args:
-        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other whole
-            numbers are copied to int64. With types, a dict of these by "source:relation:destination", or by tuples of
-            the three, as PyG's `edge_index_dict`; the ids of each node type begin at 0.
-        num_nodes: With types, by node type, in the order that the types will have.
-        node_attributes: Tensors or arrays by name; with types, by name and node type. Types may be left out of whole
-            numbers, which are times: their nodes exist always.
-        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type. Edges of
-            types that are left out have the weight 1, pass a mask, and exist always.
-        sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
-            types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
-            then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
-            each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
+        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other integers
+            are copied to int64. With types, a dict of these by "source:relation:destination" or by tuples of the
+            three, like PyG's `edge_index_dict`; the ids of each node type begin at 0.
+        num_nodes: Number of nodes; with types, a dict by node type, whose order becomes that of the types.
+        node_attributes: Tensors or arrays by name; with types, by name and node type. Attributes of integers are times
+            and may lack types, whose nodes then always exist.
+        edge_attributes: Tensors or arrays by name, in the order of the edge list; with types, by name and edge type.
+            Edges of missing types have weight 1, pass a mask, and always exist.
+        sort_by: Integer edge attribute, such as a time, by which the in-edges of each node are sorted, with types
+            inside each edge type; equal values keep the order of the list. Temporal sampling by this attribute then
+            needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It sorts each column
+            here, and changes which edges are sampled. By default, in-edges are in the order of the list.
 
     Raises:
-        KeyError: An attribute of an unknown type or, if it is none of these, without a type; or no attribute of the
-            name in `sort_by`.
-        ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
+        KeyError: An attribute has an unknown type, or lacks a required type; or `sort_by` is not an edge attribute.
+        ValueError: An id is not a node of its type, lengths don't match, or a type is unknown.
 
     Example:
         >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})
@@ -99,7 +98,7 @@ def from_coo(
 
 
 def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
-    # Such as the values without their names, which would fail far from here.
+    # Values without names would fail later with an unclear error.
     if not isinstance(values, Mapping):
         raise TypeError(f"{name} must be a dict by {key}, but is {brief(values)}")
     return values
@@ -133,9 +132,9 @@ def pick_rows(name: str, values: Any, order: torch.Tensor) -> torch.Tensor:
 
 
 def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
-    # Within each edge type of a column, if there are types: they must ascend there.
+    # With types, separately for each edge type, since types must ascend in a column.
     by_value = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
-    # The edges are in this order already.
+    # The edges are already in this order.
     if by_value.order is None:
         return columns
     positions = ops.places_in_order(columns.indptr, by_value.order)
@@ -150,9 +149,9 @@ def from_typed_coo(
     edge_attributes: Mapping[str, Any],
     sort_by: str | None,
 ) -> FusedCSCSamplingGraph:
-    """Concatenate the edge lists, edge type after edge type, and sort them by destination in a stable way."""
+    """Concatenate the edge lists, edge type by edge type, and sort them stably by destination."""
     if not edges:
-        raise ValueError("edges is empty; give an edge list for at least one edge type")
+        raise ValueError("edges is empty; pass an edge list for at least one edge type")
     for node_type, count in num_nodes.items():
         check_count(f"num_nodes[{node_type!r}]", count, 0)
     num_nodes = {node_type: index(count) for node_type, count in num_nodes.items()}
@@ -173,14 +172,14 @@ def from_typed_coo(
         for ids, node_type, stacked in zip(ends, ends_of(edge_type), (sources, destinations), strict=True):
             check_vector(f"edges[{edge_type!r}]", ids)
             check_ids(f"edges[{edge_type!r}] (ids of {node_type!r})", ids, num_nodes[node_type])
-            # In int64: an id within a type may fit into int32 where one of the graph doesn't.
+            # In int64: ids of the graph may exceed int32 even if those of each type don't.
             stacked.append(ids.to(torch.int64) + offsets[node_type])
     rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
     counts = torch.tensor(list(rows.values()), device="cpu")
     # The sort is stable, so the types of a column ascend.
     columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
     types = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), counts)
-    # The id of an edge is its row in the list of its own type.
+    # The id of an edge is its row in the list of its type.
     own_rows = torch.cat([torch.arange(int(count), device="cpu") for count in counts])
     stacked_attributes = {
         name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
@@ -194,7 +193,7 @@ def from_typed_coo(
         columns.indptr,
         columns.indices,
         node_type_offset=torch.tensor([*offsets.values(), total], device="cpu"),
-        # The smallest dtype that kernels take.
+        # The smallest dtype that kernels support.
         type_per_edge=gather_long_lived(types.to(torch.uint8 if len(edges) <= 256 else torch.int32), columns.order),
         node_type_to_id={node_type: number for number, node_type in enumerate(num_nodes)},
         edge_type_to_id={edge_type: number for number, edge_type in enumerate(edges)},
@@ -211,13 +210,13 @@ class EdgeList(NamedTuple):
     sources: torch.Tensor
     """Ids within their node type, int64, shape (E,)."""
     destinations: torch.Tensor
-    """The same, shape (E,)."""
+    """Ids within their node type, int64, shape (E,)."""
     positions: torch.Tensor
-    """Where the edges are in the graph, and the rows of its edge attributes, int64, shape (E,)."""
+    """Positions of the edges in the graph and in its edge attributes, int64, shape (E,)."""
 
 
 def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
-    """Return the edges of a graph on the CPU by edge type, in the order of the graph; without types, by None."""
+    """Return the edges of a graph on the CPU by edge type, in graph order; without types, the key is None."""
     destinations = expand_indptr(graph.csc_indptr, torch.int64)
     if graph.edge_type_to_id is None or graph.type_per_edge is None:
         return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations), device="cpu"))}
@@ -232,10 +231,10 @@ def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
 
 
 def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
-    """Return the edges of a graph on the CPU by edge type; without types, by None.
+    """Return the edges of a graph on the CPU by edge type; without types, the key is None.
 
-    Edges are in the order of their ids, which `from_coo` numbers by their rows in the edge list. In a graph without
-    original edge ids, the ids are the positions. This takes 48 bytes per edge.
+    Edges are in the order of their ids, which are rows of the edge list in graphs of `from_coo`. In a graph without
+    original edge ids, the ids are positions. This needs 48 bytes per edge.
 
     Example:
         >>> from graphfeed import from_coo
@@ -253,19 +252,19 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
 
 @checked
 def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] | None = None) -> ByType:
-    """Return the edges, followed by each with its ends swapped.
+    """Return the edges, followed by the same edges with swapped endpoints.
 
     Args:
-        edges: A tensor or array of shape (N, 2), or a dict of these by edge type, which is not changed.
+        edges: A tensor or array of shape (N, 2), or a dict of these by edge type, which is not modified.
         reverse_etypes_mapping: For edges by type: the reverse of each edge type, as strings or tuples. The swapped
-            edges of a type are appended to its reverse type, which is created if needed. Types that the mapping or the
-            edges lack are left alone. Only the given edges are swapped, never those that were appended.
+            edges of a type are appended to its reverse type, which is created if needed. Types that are missing in the
+            mapping or in the edges are skipped. Appended edges are not swapped again.
 
     Returns:
-        A tensor of shape (2N, 2), or a new dict of these.
+        A tensor of shape (2N, 2), or a new dict of tensors by edge type.
 
     Raises:
-        ValueError: Edges of another shape.
+        ValueError: The edges have a wrong shape.
 
     Example:
         >>> add_reverse_edges(torch.tensor([[0, 1], [2, 3]])).tolist()
@@ -283,7 +282,7 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
         if edge_type in given:
             check_edges(f"edges[{edge_type!r}]", given[edge_type])
             swapped, reverse_type = given[edge_type].flip(1), type_name(reverse_type)
-            # A reverse type may be one that is there, or the type itself.
+            # A reverse type may already exist, or be the type itself.
             known = result.get(reverse_type)
             result[reverse_type] = swapped if known is None else torch.cat([known, swapped])
     return result

@@ -1,4 +1,4 @@
-"""Whether arrays are those of a graph: what their shapes tell, and what takes a pass over them."""
+"""Checks that arrays form a graph: of shapes and dtypes, and of values in passes over the arrays."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
-"""The edge attribute that holds each edge's row in its own type's edge list."""
+"""Edge attribute with the row of each edge in the edge list of its type."""
 EDGES_AT_ONCE = 1 << 24
-"""How many ids of edges are looked at in one step, which bounds the memory that this takes."""
+"""Number of edge ids processed in one step, which bounds the temporary memory."""
 
 
 def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -34,9 +34,9 @@ def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> t
 
 
 def value_where_missing(domain: str, values: torch.Tensor) -> torch.Tensor | None:
-    """Return what stands for the values of other types that an attribute lacks; None: it must have all types.
+    """Return the default value for types without the attribute, shape (1,); None if all types must have it.
 
-    Without a time, a node or an edge exists always. An edge without a weight has the weight 1, and passes a mask.
+    Without a time, nodes and edges always exist. Edges without a weight or a mask have weight 1 or True.
     """
     if values.dim() != 1:  # rows of features
         return None
@@ -51,17 +51,17 @@ def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: 
 
 
 def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
-    """Raise unless an attribute has so many rows; its name begins with "node" or "edge"."""
+    """Raise unless an attribute has the given number of rows; `name` begins with "node" or "edge"."""
     count = values.shape[0] if values.dim() else "no dimension"
     if count != rows:
         raise ValueError(f"{name} must have {rows} rows, one for each {name[:4]}, but has {count}")
 
 
 def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
-    """Return how many rows a feature of the edges of a type must have: one more than their highest id.
+    """Return the number of rows that a feature of an edge type needs: the highest edge id plus 1.
 
-    That takes a pass over the ids at the first call. The number is 0 for a type that the graph doesn't have, and for a
-    graph in files that memory may not hold, of which no pass is made.
+    The first call takes a pass over the ids. Returns 0 for an unknown type, and for a graph in files that may not fit
+    into memory, where a pass would be slow.
     """
     ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
     number = None if edge_type is None else (graph.edge_type_to_id or {}).get(edge_type)
@@ -77,7 +77,7 @@ def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
             found = None if ids is None else ids[part]
             if types is not None and number is not None:
                 own = torch.eq(types[part], number).nonzero().squeeze(1)
-                # Without ids of their own, edges have their positions.
+                # By default, the id of an edge is its position.
                 found = own + start if found is None else found[own]
             if found is not None and len(found):
                 highest = max(highest, int(found.max()))
@@ -88,7 +88,7 @@ def count_edge_rows(graph: "GraphArrays", edge_type: str | None) -> int:
 
 
 def check_shapes(graph: "GraphArrays") -> None:
-    """Raise unless the arrays have the dtypes and lengths of a graph, and its types are numbered; without a pass."""
+    """Raise unless dtypes, lengths and the numbers of types are those of a graph; reads no values per edge."""
     check_vector("csc_indptr", graph.csc_indptr)
     check_vector("indices", graph.indices)
     check_ends("csc_indptr", graph.csc_indptr, graph.total_num_edges)
@@ -98,7 +98,7 @@ def check_shapes(graph: "GraphArrays") -> None:
 
 
 def check_type_numbers(graph: "GraphArrays") -> None:
-    """Raise unless all or none of the types are given, and agree with each other and the numbers of nodes."""
+    """Raise unless all or none of the type fields are set, and they agree with each other and the number of nodes."""
     num_nodes, num_edges = graph.total_num_nodes, graph.total_num_edges
     names = ["node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"]
     node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id = given = [vars(graph)[name] for name in names]
@@ -108,7 +108,7 @@ def check_type_numbers(graph: "GraphArrays") -> None:
     if missing:
         raise ValueError(f"a graph with types needs all of {names}, but {missing} is None")
     for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
-        # Numbers are positions in arrays by type, so none may be missing.
+        # Numbers are positions in lists by type, so none may be missing.
         if sorted(ids.values()) != list(range(len(ids))):
             raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {brief(dict(ids))}")
     for edge_type in edge_type_to_id:
@@ -132,7 +132,7 @@ def check_type_numbers(graph: "GraphArrays") -> None:
 
 
 def check_types(graph: "GraphArrays") -> None:
-    """Raise unless types of edges ascend in each column, and agree with the nodes that they join; in passes."""
+    """Raise unless edge types ascend in each column and agree with the types of their endpoints; in passes."""
     if graph.type_per_edge is None:
         return
     assert graph.node_type_to_id is not None

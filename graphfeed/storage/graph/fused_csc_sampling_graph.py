@@ -35,21 +35,22 @@ from graphfeed.storage.graph.sampling_request import (
 )
 
 SAMPLES_SHARE = 4
-"""Which part of free memory is for mini-batches that are sampled together, rather than for pages."""
+"""Divisor of free memory for the samples of a window of mini-batches; the rest is for pages of the graph."""
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
-    """A graph in memory in compressed sparse columns: column = destination, `indices` = sources. Functions make it.
+    """A graph in compressed sparse columns (CSC): a column is a destination, `indices` are the sources of its edges.
 
-    With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges
-    ascend by edge type. The graph pickles as a shared-memory handle, so workers map the memory of their parent.
+    Create it with a function such as `from_coo` or `fused_csc_sampling_graph`. With types, node ids are numbered type
+    by type in the order of `node_type_to_id`, and the edges of a column ascend by edge type. The graph pickles as a
+    shared-memory handle, so workers map the memory of their parent.
     """
 
     _own: ClassVar[Collection[str]] = ()
 
     @property
     def edge_types(self) -> list[str]:
-        """The edge types "source:relation:destination" in the order of their numbers; empty if there are no types."""
+        """Edge types "source:relation:destination" in the order of their numbers; empty without types."""
         numbers = self.edge_type_to_id or {}
         return sorted(numbers, key=numbers.__getitem__)
 
@@ -57,8 +58,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Raise if the graph can't serve a request (see `SamplingGraph`).
 
         Raises:
-            KeyError: The graph doesn't have an attribute that the request names.
-            ValueError: Weights in place of a mask for the latest edges.
+            KeyError: The graph lacks an attribute that the request names.
+            ValueError: `probs_name` has weights instead of a mask for the latest edges.
         """
         super().validate(request)
         query = request.temporal or TemporalQuery()
@@ -70,10 +71,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         mask_of(self, request)
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute the order of time, sums of weights, index of large columns or wider dtypes that a request needs."""
+        """Precompute the order of times, sums of weights, index of large columns or wider dtypes for a request."""
         kernel_columns(self)
         if request.temporal is not None:
-            # Fan-outs by type need the edges of each type in the order of time by themselves.
+            # Fan-outs by type need a separate order of times for each edge type.
             for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
                 timed_columns(self, request, by_type=by_type)
         elif request.probs_name is not None:
@@ -106,29 +107,28 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         async_op: bool = False,
         key: int | None = None,
     ) -> SampledSubgraph | CompletedFuture:
-        """Sample in-edges of the seeds: one hop, with the ids of the graph.
+        """Sample one hop of in-edges, with the ids of the graph.
 
         Args:
-            seeds: Node ids of the dtype of `indices`; by node type if the graph has types. A type that is missing has
-                no seeds.
+            seeds: Node ids of the dtype of `indices`; by node type if the graph has types. Missing types have no seeds.
             fanouts: One number for all edge types, shape (1,), or one per edge type; -1 takes all.
-            replace: Whether an edge may be chosen more than once.
-            probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
-            async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
+            replace: Whether an edge may be sampled more than once.
+            probs_name: Edge attribute with weights or a mask; edges with 0 are never sampled.
+            async_op: Whether to return a future with the result, which is computed before this method returns.
             key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
-            Every edge type of the graph, each with one column per seed of its destination type.
+            A subgraph with every edge type of the graph, each with one column per seed of its destination type.
 
         Raises:
-            KeyError: The graph doesn't have a node type or an attribute.
-            TypeError: Seeds of another dtype, or not by type where the graph has types.
-            ValueError: A seed outside of the graph, or a wrong fan-out.
+            KeyError: The graph lacks a node type or an attribute.
+            TypeError: The seeds have a wrong dtype, or are not by type although the graph has types.
+            ValueError: A seed is not a node, or the fan-out is invalid.
         """
         check_flags(async_op=async_op)
         drawn = ops.draw_key() if key is None else key
         request = SamplingRequest((fanouts,), replace, probs_name)
-        # Two keys, as LABOR has; others use the first one.
+        # Two keys, as for LABOR; other strategies use only the first.
         result, _ = sample_one_hop(self, seeds, Hop(request, ((drawn, drawn), 0)))
         return CompletedFuture(result) if async_op else result
 
@@ -160,14 +160,14 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seed2_contribution: float = 0.0,
         async_op: bool = False,
     ) -> SampledSubgraph | CompletedFuture:
-        """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
+        """Sample like `sample_neighbors`, but by variates of the neighbours (LABOR), so that columns share neighbours.
 
         Args:
-            seeds: This and the arguments that are not listed mean the same as there.
-            random_seed: One or two whole numbers, of which 64 bits count; calls with equal numbers share the variates.
-                By default, the result of `draw_key`.
-            seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed. As it grows, each node
-                changes over once, at a point of its own.
+            seeds, fanouts, replace, probs_name, async_op: As for `sample_neighbors`.
+            random_seed: One or two integers, of which the low 64 bits count; calls with equal integers share the
+                variates. By default, the result of `draw_key`.
+            seed2_contribution: From 0 to 1: the share of the nodes that draw with the second random seed. As it grows,
+                each node switches to the second seed once.
         """
         check_flags(async_op=async_op)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
@@ -188,28 +188,28 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         strategy: Strategy = "uniform",
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds that existed before their times: one hop, with the ids of the graph.
+        """Sample one hop of in-edges that existed before the times of the seeds, with the ids of the graph.
 
-        An edge is eligible if the time of its source node, and its own, lie strictly between `time - window` and
-        `time`. Both ends are excluded, as in GraphBolt (its documentation says otherwise). A time whose attribute is
-        not named is ignored; without both, all edges are eligible. A node with several times is several seeds.
+        An edge is eligible if its time and that of its source node are strictly between `time - window` and `time`.
+        Both limits are excluded, as in GraphBolt (its documentation says otherwise). Times without an attribute name
+        are ignored; without both, all edges are eligible. To sample a node at several times, repeat it as a seed.
 
         Args:
-            seeds: This, `fanouts`, `replace`, `probs_name` and `key` mean the same as for `sample_neighbors`.
+            seeds, fanouts, replace, probs_name, key: As for `sample_neighbors`.
             seeds_timestamp: The time of each seed, of any integer dtype; by node type as the seeds are.
-            seeds_pre_time_window: How far back each seed may look, 0 or more; None: without limit.
-            node_timestamp_attr_name: The node attribute that holds integer times. The earliest time of int64, which
-                `from_coo` gives to types without times, exists always and is in every window.
-            edge_timestamp_attr_name: The same of edges.
-            strategy: "uniform" draws at random; "latest" takes the edges with the latest times, among equal times those
-                that come last in the graph. An edge with two times is as late as the later one.
+            seeds_pre_time_window: Length of each seed's time window, 0 or more. None: no limit.
+            node_timestamp_attr_name: Node attribute with integer times. The minimum of int64, which `from_coo` gives
+                to types without times, stands for nodes that always exist and are in every window.
+            edge_timestamp_attr_name: Edge attribute with integer times, as for nodes.
+            strategy: "uniform" draws at random; "latest" takes the edges with the latest times, and among equal times
+                those that come last in the graph. The time of an edge with two times is the later one.
 
         Returns:
-            As by `sample_neighbors`: every edge type, each with one column per seed of its destination type.
+            A subgraph in the form of `sample_neighbors`.
 
         Raises:
-            ValueError: Another number of times or windows than of seeds, a negative window, or replacement or weights
-                that are no mask together with "latest"; and what `sample_neighbors` raises.
+            ValueError: The numbers of times, windows and seeds differ, a window is negative, or "latest" is combined
+                with replacement or with weights that are not a mask; also the errors of `sample_neighbors`.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
@@ -229,12 +229,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
-        """Sample as `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
-
-        The other arguments mean the same as there.
+        """Sample like `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
 
         Args:
-            random_seed, seed2_contribution: As for `sample_layer_neighbors`.
+            random_seed, seed2_contribution: As for `sample_layer_neighbors`; other arguments are as for
+                `temporal_sample_neighbors`.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
@@ -244,7 +243,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def sample_drawn(
         self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
     ) -> list[SampledSubgraph]:
-        """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
+        """Sample all hops, on the CPU in a single call that releases the GIL (see `SamplingGraph`)."""
         parts = seeds.values() if isinstance(seeds, dict) else [seeds]
         if not self.samples_at_once(request, on_cpu=all(getattr(part, "is_cpu", True) for part in parts)):
             return super().sample_drawn(seeds, request, draws, times)
@@ -253,7 +252,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def sample_joined(
         self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], *, seeds_timestamp: ByType | None = None
     ) -> JoinedHops:
-        """Sample all hops by one call, which joins them too (see `SamplingGraph`)."""
+        """Sample and join all hops, on the CPU in a single call (see `SamplingGraph`)."""
         parts = seeds.values() if isinstance(seeds, dict) else [seeds]
         on_cpu = self.indices.is_cpu and all(getattr(part, "is_cpu", True) for part in parts)
         if not on_cpu or "sample_hops" in self._own or not self.samples_at_once(request):
@@ -264,19 +263,19 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
-        """Sample all hops of several mini-batches, reading each page of a hop's edges once (see `SamplingGraph`)."""
+        """Sample all hops of several mini-batches, reading each page once per hop (see `SamplingGraph`)."""
         if "sample_hops" in self._own or not self._reads_together(request):
             return super().sample_hops_together(seeds, request, keys, each)
         draws = [draws_of(request, own_keys) for own_keys in keys]
         return self.sample_hop_by_hop(seeds, request, draws, each=each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
-        """Sample one hop, by the method of a subclass if it has written one for that (see `SamplingGraph`)."""
+        """Sample one hop, with a method that a subclass has overridden if there is one (see `SamplingGraph`)."""
         is_own = method_of(hop.request) in self._own
         return super().pick(nodes, hop) if is_own else sample_one_hop(self, nodes, hop)
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
-        """Do `pick` for several mini-batches; of a graph in files, each page is read once for all of them."""
+        """Call `pick` for several mini-batches. In an on-disk graph, each page is read once for all of them."""
         if method_of(hops[0].request) in self._own:
             return super().pick_each(nodes, hops, each)
         if len(nodes) == 1 or not self._reads_together(hops[0].request):
@@ -284,37 +283,37 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return pick_each_by_page(self, nodes, hops, each)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Note which methods the subclass has written."""
+        """Record which methods the subclass overrides."""
         super().__init_subclass__(**kwargs)
         names = "sample_neighbors", "sample_layer_neighbors", "pick", "sample_hops"
         cls._own = {name for name in names if getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name)}
 
     def _has_own_hop(self, request: SamplingRequest) -> bool:
-        """Whether a subclass samples a hop of a request in its own way."""
+        """Return whether a subclass overrides the sampling of a hop."""
         return "pick" in self._own or method_of(request) in self._own
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
-        """Return whether all hops of a mini-batch are one call: on the CPU always, but for a subclass with own hops."""
+        """Return whether all hops are sampled in one call; on the CPU, True unless a subclass overrides hops."""
         if self._own and self._has_own_hop(request):
             return False
-        # A GPU has kernels for one hop with trees, new rows alone, types in time, or a row per edge without times.
+        # A GPU samples hop by hop with trees, only new rows, temporal types, or a row per edge without times.
         timed, typed = request.temporal is not None, self.node_type_to_id is not None
         one_by_one = request.only_new or (typed and timed) or not (request.deduplicate or timed)
         return (on_cpu and self.indices.is_cpu) or not one_by_one
 
     def _reads_together(self, request: SamplingRequest) -> bool:
-        """Whether each page of a hop's edges is read once for several mini-batches: only while pages are missing."""
+        """Return whether each page of a hop is read once for several mini-batches: only if pages are not in memory."""
         return not self._has_own_hop(request) and is_by_page(self) and reads_together(self, request)
 
     def together(self, request: SamplingRequest) -> Together | None:
-        """Return how to sample several mini-batches at once, where the graph's files exceed the memory."""
+        """Return how to sample several mini-batches at once; None unless the graph's files exceed free memory."""
         files = self.files_read()
-        # If the files fit into free memory, each page comes from the disk once in any case.
+        # If the files fit into free memory, each page is read from the disk only once anyway.
         gains = reads_together(self, request) and files.num_bytes > files.free
         return Together(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Walk at random, all steps in one call that releases the GIL (see `SamplingGraph`)."""
+        """Walk at random, with all steps in a single call that releases the GIL (see `SamplingGraph`)."""
         check_walks(self, length)
         drawn = ops.draw_key() if key is None else key
         starts = check_seeds(self, starts, "starts")
@@ -332,19 +331,19 @@ def fused_csc_sampling_graph(
     node_attributes: Mapping[str, torch.Tensor] | None = None,
     edge_attributes: Mapping[str, torch.Tensor] | None = None,
 ) -> FusedCSCSamplingGraph:
-    """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied here.
+    """Create a graph from arrays in compressed sparse columns, which are checked in one pass and not copied here.
 
-    NumPy arrays and what NumPy can view may take the place of tensors; lists are copied. For worker processes and
-    `pin_memory_()`, arrays of your own are copied once, and take memory twice for as long as you keep them.
+    NumPy arrays, and objects that NumPy can view, are accepted instead of tensors; lists are copied. For worker
+    processes and `pin_memory_()`, your own arrays are copied once, and need memory twice for as long as you keep them.
 
-    The graph keeps the dtypes that it is given, and sampled subgraphs have them. For the CPU's kernels, column starts
-    in int32 are copied to int64 once (8 bytes per node), and edge types in int16 or int64 to int32 (4 bytes per edge).
-    Sampling is a quarter faster on huge pages. NumPy asks the system for these, torch doesn't: load arrays with NumPy.
+    The graph and sampled subgraphs keep the dtypes of the arrays. For CPU kernels, int32 column starts are copied to
+    int64 once (8 bytes per node), and int16 or int64 edge types to int32 (4 bytes per edge). Sampling is 25 % faster
+    on huge pages. NumPy requests these from the system, torch doesn't: load arrays with NumPy.
 
     Args:
         csc_indptr: Column starts, int32 or int64, shape (nodes + 1,).
         indices: Source of each edge, int32 or int64, shape (edges,).
-        node_type_offset: First id of each node type, and the number of nodes, shape (node types + 1,).
+        node_type_offset: First id of each node type, then the number of nodes, shape (node types + 1,).
         type_per_edge: Edge type of each edge, uint8, int16, int32 or int64, ascending inside each column.
         node_type_to_id: Number of each node type.
         edge_type_to_id: Number of each edge type: "source:relation:destination", or a tuple of the three.
@@ -352,7 +351,7 @@ def fused_csc_sampling_graph(
         edge_attributes: By name, tensors with one row per edge, in the order of `indices`.
 
     Raises:
-        ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
+        ValueError: The arrays are not valid CSC, lengths don't match, or types don't agree.
 
     Example:
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))

@@ -1,4 +1,4 @@
-"""What a graph offers: its size, and one hop of sampling. `SamplingGraph` makes of it all that samplers ask for."""
+"""Interface of a graph: its size, and one hop of sampling. `SamplingGraph` implements everything else with it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 
 
 class GraphProtocol(ABC):
-    """The size of a graph, and one hop around some nodes.
+    """The size of a graph, and the sampling of one hop.
 
-    Node ids are those of the graph. Without types, `ByType` is a tensor; with types, a dict by node type. What is drawn
-    should depend on the key and the node alone, as in `draw(key, node, number)`, so that mini-batches stay the same for
-    any number of workers. How it reaches worker processes, a graph says by the usual means of `pickle`.
+    Node ids are those of the graph. Without types, `ByType` is a tensor; with types, a dict by node type. Draws should
+    depend only on the key and the node, as in `draw(key, node, number)`, so that mini-batches are the same for any
+    number of workers. A graph is sent to worker processes with `pickle`.
     """
 
     @property
@@ -36,7 +36,7 @@ class GraphProtocol(ABC):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds, all by a fan-out of -1: one hop, with the ids of the graph and no row ids."""
+        """Sample one hop: in-edges of the seeds, with the graph's ids and no row ids. A fan-out of -1 takes all."""
 
     def sample_layer_neighbors(
         self,
@@ -48,7 +48,7 @@ class GraphProtocol(ABC):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds by variates of the neighbours (LABOR): one hop. A graph may lack this."""
+        """Sample one hop of in-edges by random variates of the neighbours (LABOR). Optional."""
         raise NotImplementedError(
             f"{type(self).__name__} has no sample_layer_neighbors; write it, or sample with sample_neighbor instead"
         )

@@ -1,6 +1,6 @@
-"""Sampled subgraphs as the input of PyG's bipartite convolutions; PyG itself is not needed.
+"""Conversion of sampled subgraphs to the input of PyG's bipartite convolutions; PyG itself is not needed.
 
-Under `torch.compile` it is traced as a whole: nothing here imports, starts a kernel or reads a value meanwhile.
+`torch.compile` traces it without graph breaks: nothing here imports, launches a kernel or reads a value.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,11 +18,11 @@ class PyGLayerData(NamedTuple):
     """The input of a bipartite layer of PyG."""
 
     x: tuple[torch.Tensor, torch.Tensor]
-    """Features of the sources and of the destinations; the sources begin with the destinations."""
+    """Features of the sources and of the destinations. The first sources are the destinations."""
     edge_index: torch.Tensor
     """Sources and destinations, int64, shape (2, E)."""
     size: tuple[int, int]
-    """The number of sources and of destinations."""
+    """Number of sources and of destinations."""
 
 
 class PyGLayerHeteroData(NamedTuple):
@@ -33,11 +33,11 @@ class PyGLayerHeteroData(NamedTuple):
     edge_index: dict[str, torch.Tensor]
     """Sources and destinations, int64, shape (2, E)."""
     size: dict[str, tuple[int, int]]
-    """The number of sources and of destinations."""
+    """Number of sources and of destinations."""
 
 
 def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | PyGLayerHeteroData:
-    """Return a subgraph with features of its rows; see `SampledSubgraph.to_pyg`."""
+    """Return PyG's layer input for a subgraph and the features of its rows; see `SampledSubgraph.to_pyg`."""
     csc = subgraph.sampled_csc
     if not isinstance(csc, dict):
         if not isinstance(x, torch.Tensor):
@@ -55,7 +55,7 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
         count = len(own.indptr) - 1
         if destination in x:
             destinations[destination] = x[destination][:count]
-        # A type may have no features; its number of rows is still known.
+        # Without features of a type, the subgraph has its number of rows.
         sources = rows[source] if isinstance(rows, dict) and source in rows else x.get(source, ())
         sizes[edge_type] = (len(sources), count)
     return PyGLayerHeteroData((x, destinations), {edge_type: edge_index(own) for edge_type, own in csc.items()}, sizes)
@@ -66,8 +66,8 @@ def edge_index(csc: "CSCFormatBase") -> torch.Tensor:
 
 
 def columns_of(csc: "CSCFormatBase") -> torch.Tensor:
-    """Return the column of each edge, int64; except under `torch.compile`, a wrong `indptr` is a ValueError."""
-    if not torch.compiler.is_compiling():  # a check reads values, where the compiler would have to stop
+    """Return the column of each edge, int64. An invalid `indptr` is a ValueError, except under `torch.compile`."""
+    if not torch.compiler.is_compiling():  # the check reads values, which breaks the graph of the compiler
         check_starts(csc.indptr)
     columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
     return torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))

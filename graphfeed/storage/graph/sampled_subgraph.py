@@ -1,4 +1,4 @@
-"""The result of one hop of sampling: a small graph, and the ids of its nodes and edges in the large one."""
+"""Sampled subgraphs: the edges of one hop, relabelled, with the original ids of its nodes and edges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from graphfeed.storage.memory.tensor_tree import Movable
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 Layer = TypeVar("Layer", bound="SampledSubgraph")
 MOST_TYPES = 4
-"""How many types a subgraph's text lists."""
+"""Number of types that the repr of a subgraph shows."""
 
 
 @dataclass(repr=False)
@@ -36,9 +36,9 @@ class CSCFormatBase(Movable):
     """
 
     indptr: torch.Tensor
-    """The start of each column's edges, shape (columns + 1,)."""
+    """Start of the edges of each column, then the number of edges, shape (columns + 1,)."""
     indices: torch.Tensor
-    """The row of each edge."""
+    """Row of each edge, shape (edges,)."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -47,8 +47,8 @@ class CSCFormatBase(Movable):
                     f"{name} must be a torch.Tensor, but is a {type(value).__name__}; make one with torch.as_tensor"
                 )
         if self.indptr.numel() == 0:
-            raise ValueError("indptr must have an entry more than there are columns, but is empty")
-        # On a GPU, reading a value would wait for the device.
+            raise ValueError("indptr must have one more entry than there are columns, but is empty")
+        # On a GPU, reading a value would synchronize.
         if self.indptr.device.type == "cpu" and int(self.indptr[-1]) != len(self.indices):
             raise ValueError(
                 f"indptr must end with the number of edges, {len(self.indices)} (the length of indices), "
@@ -57,8 +57,7 @@ class CSCFormatBase(Movable):
 
     @classmethod
     def unchecked(cls, indptr: torch.Tensor, indices: torch.Tensor) -> "CSCFormatBase":
-        """Return columns that were just made, without the checks: one of each edge type adds up."""
-        # Past `__init__`, which checks.
+        """Create an instance from valid arrays without checks, whose time would add up over edge types."""
         made = cls.__new__(cls)
         made.__dict__.update(indptr=indptr, indices=indices)
         return made
@@ -71,23 +70,23 @@ class CSCFormatBase(Movable):
 class SampledSubgraph(Movable):
     """One hop of a mini-batch: in-edges of the columns, with relabelled rows and columns.
 
-    A value is a tensor for a graph of one type, else a dict by node type or by edge type "src:rel:dst". Every type of
-    the graph is present, even if it has no edge or no node here. Printing a subgraph shows its size;
-    `print(subgraph.details())` shows the values.
+    Without types, the ids are tensors; with types, dicts by node type or by edge type "src:rel:dst". Every type of the
+    graph is present, even without edges or nodes. Printing a subgraph shows its size; `print(subgraph.details())`
+    shows the values.
 
     Raises:
-        ValueError: An edge type that is not of the form "src:rel:dst".
+        ValueError: An edge type is not of the form "src:rel:dst".
     """
 
     sampled_csc: Any
-    """The edges, a `CSCFormatBase` or a dict of those: columns are destinations, and `indices` are positions in the row
-    ids of the source type."""
+    """The edges, a `CSCFormatBase` or a dict by edge type: columns are destinations, and `indices` are positions in the
+    row ids of the source type."""
     original_column_node_ids: Any = None
-    """The ids of the destinations: the seeds of this hop."""
+    """Ids of the destinations: the seeds of this hop."""
     original_row_node_ids: Any = None
-    """The ids of the sources; they begin with the column ids."""
+    """Ids of the sources; they begin with the column ids."""
     original_edge_ids: Any = None
-    """The id of each edge: its row in the edge list of its type if the graph knows it, else its position."""
+    """Id of each edge: its row in the edge list of its type if the graph stores it, else its position in the graph."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
@@ -106,15 +105,15 @@ class SampledSubgraph(Movable):
     @ignores("assume_num_node_within_int32")
     @checked
     def exclude_edges(self, edges: ByType, *, async_op: bool = False) -> Self | CompletedFuture:
-        """Return the subgraph without some edges; row and column ids stay, even those that have no edges left.
+        """Return the subgraph without the given edges. Row and column ids stay, even those without remaining edges.
 
         Args:
-            edges: Sources and destinations by their ids in the graph, shape (N, 2), by edge type if the graph has
-                types; types that are not in it are kept whole. All edges that join such a pair go.
-            async_op: Whether to return something whose `wait()` returns the subgraph, which is computed at once.
+            edges: Pairs of source and destination ids of the graph, shape (N, 2); by edge type if the graph has types.
+                All edges between these pairs are removed. Missing types keep all edges.
+            async_op: Whether to return a future with the subgraph, which is computed before this method returns.
 
         Raises:
-            ValueError: Edges of another shape.
+            ValueError: The edges have a wrong shape.
 
         Example:
             >>> ids = torch.tensor([10, 11])
@@ -126,7 +125,7 @@ class SampledSubgraph(Movable):
         return CompletedFuture(result) if async_op else result
 
     def _paired(self, edges: ByType) -> dict[Any, PairedEdges]:
-        """Return the edges that may be among others, with those, by type."""
+        """Return the edges of the subgraph with the edges to exclude, by type."""
         typed = isinstance(self.sampled_csc, dict)
         if isinstance(edges, Mapping) != typed or isinstance(edges, tuple):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
@@ -138,7 +137,7 @@ class SampledSubgraph(Movable):
                 continue
             source, end = ends_of(edge_type)
             own = as_ids("edges" if edge_type is None else f"edges[{edge_type!r}]", named[edge_type])
-            # Without column ids, columns are nodes by their positions.
+            # Without column ids, the id of a column is its position.
             ids = columns.get(end)
             if ids is None:
                 ids = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
@@ -146,7 +145,7 @@ class SampledSubgraph(Movable):
         return paired
 
     def _with_ids(self, ids: ByType, places: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
-        """Return some positions of edges, by type, with those of the edges that have some ids."""
+        """Return positions of edges by type, extended by the positions of the edges with the given ids."""
         joined, wanted, sampled = dict(places), to_type_dict(ids), to_type_dict(self.original_edge_ids)
         for edge_type in [own for own in to_type_dict(self.sampled_csc) if own in wanted]:
             own = sampled.get(edge_type)
@@ -157,7 +156,7 @@ class SampledSubgraph(Movable):
         return joined
 
     def _without(self, gone: Mapping[Any, torch.Tensor]) -> Self:
-        """Return the subgraph without the edges at some positions, by type."""
+        """Return the subgraph without the edges at the given positions, by type."""
         parts, ids = to_type_dict(self.sampled_csc), to_type_dict(self.original_edge_ids)
         for edge_type, places in gone.items():
             indptr, indices = parts[edge_type].indptr, parts[edge_type].indices
@@ -169,21 +168,21 @@ class SampledSubgraph(Movable):
         return replace(self, sampled_csc=from_type_dict(parts), original_edge_ids=from_type_dict(ids))
 
     def to_pyg(self, x: ByType) -> Any:
-        """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.
+        """Return the input of PyG's bipartite convolutions: a `PyGLayerData`, or `PyGLayerHeteroData` with types.
 
-        PyG itself is not needed. A model that calls this compiles as one graph, also with `fullgraph=True`.
+        PyG itself is not needed. A model that calls this compiles as a single graph, also with `fullgraph=True`.
 
         Args:
-            x: One row per row id, by node type if the graph has types. Types may be left out.
+            x: Features, one row per row id; by node type if the graph has types. Types may be left out.
         """
         return make_layer_data(self, x)
 
     def details(self) -> str:
-        """Return the fields with their values as text, one per line, in reverse alphabetical order."""
+        """Return a string with all fields and values, one field per line, in reverse alphabetical order."""
         return tensor_repr(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
 
     def __repr__(self) -> str:
-        """Return the numbers of rows, columns and edges, by type if there are types; no tensor is read."""
+        """Return the numbers of rows, columns and edges, by type if there are types, without reading tensors."""
         csc = self.sampled_csc
         shown = {"rows": self.original_row_node_ids, "columns": self.original_column_node_ids}
         if isinstance(csc, CSCFormatBase):
@@ -197,19 +196,19 @@ class SampledSubgraph(Movable):
 def count_text(values: ByType) -> str:
     if isinstance(values, torch.Tensor):
         return str(len(values))
-    # Types without rows are left out, and of many types all but the first.
+    # Types without rows are left out, and only the first types are shown.
     counts = [f"{type_name!r}: {len(own)}" for type_name, own in values.items() if len(own)]
     more = [f"... {len(counts) - MOST_TYPES} more"] if len(counts) > MOST_TYPES else []
     return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
 
 
 def exclude_from_each(layers: Sequence[Layer], edges: ByType, ids: ByType | None = None) -> list[Layer]:
-    """Return what `exclude_edges` does for each of several subgraphs, and remove the edges with some ids, too.
+    """Exclude edges from several subgraphs by their endpoints, like `exclude_edges`, and also by their ids.
 
-    A GPU is waited for once if there are no ids.
+    Without `ids`, it synchronizes with a GPU only once.
     """
     paired = [layer._paired(edges) for layer in layers]
-    # One call for all of them, in which a GPU is waited for once.
+    # A single call for all subgraphs, to synchronize once.
     gone = iter(match_pairs_of_each([own for parts in paired for own in parts.values()]))
     found = [dict(zip(own, gone, strict=False)) for own in paired]
     if ids is not None:
@@ -220,8 +219,8 @@ def exclude_from_each(layers: Sequence[Layer], edges: ByType, ids: ByType | None
 def mark_sampled(
     cscs: Mapping[Any, CSCFormatBase], rows: Mapping[Any, torch.Tensor], num_nodes: Mapping[Any, int]
 ) -> None:
-    """Note that a hop on a GPU is right because a sampler made it, so that nobody waits to check it."""
-    # `cscs` has edges with positions in `rows`, which has ids below `num_nodes`.
+    """Mark a sampled hop on a GPU as valid, so that checking it needs no synchronization."""
+    # The indices of `cscs` are positions in `rows`, whose ids are below `num_nodes`.
     for node_type, ids in rows.items():
         if not ids.is_cpu:
             mark_below(ids, num_nodes[node_type])

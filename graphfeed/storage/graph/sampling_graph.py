@@ -1,4 +1,4 @@
-"""All that samplers ask of a graph, made of the one hop that it offers."""
+"""Base class of sampling graphs: all operations of samplers, implemented with one-hop sampling."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -21,30 +21,29 @@ from graphfeed.storage.graph.type_names import ends_of, type_name
 
 
 class Together(NamedTuple):
-    """How several mini-batches are sampled at once."""
+    """How a window of mini-batches is sampled at once."""
 
     sample_bytes: float
-    """What the samples of a window of them may take."""
+    """Maximum size of the samples of a window, in bytes."""
     by_thread: bool
-    """Whether each thread samples a window, as it mostly waits for others; otherwise all of them share one."""
+    """Whether each thread samples its own window, as it mostly waits; otherwise, all threads share one window."""
 
 
 class SamplingGraph(GraphProtocol):
     """A graph that can be sampled.
 
-    A graph of your own writes `num_nodes`, `num_edges` and `sample_neighbors`, as `GraphProtocol` describes them. Every
-    sampler works with it then, except those with LABOR, which need `sample_layer_neighbors`, and those in time, which
-    need `pick`. Where each seed has a tree of its own (`disjoint`), there is a call for each tree. A graph may override
-    the other methods, to sample all hops in one call, for example.
+    A user-defined graph implements `num_nodes`, `num_edges` and `sample_neighbors` of `GraphProtocol`. It then works
+    with every sampler, except that LABOR needs `sample_layer_neighbors`, and temporal sampling needs `pick`. With
+    `disjoint`, there is one call per tree. Other methods may be overridden, for example to sample all hops in one call.
     """
 
     heeds: ClassVar[Collection[str]] = ("replace", "probs_name")
-    """The options that `sample_neighbors` heeds. One that yours ignores is left out here: samplers that ask for it are
-    refused then, rather than get edges that were chosen in another way."""
+    """Options that `sample_neighbors` supports. Leave out those that your method ignores: samplers that use them then
+    raise an error instead of sampling without them."""
 
     @property
     def edge_types(self) -> list[str]:
-        """The edge types "source:relation:destination" in the order of fan-outs; empty if the graph has no types."""
+        """Edge types "source:relation:destination" in the order of fan-outs; empty if the graph has no types."""
         counts = self.num_edges
         return [] if isinstance(counts, int) else list(counts)
 
@@ -55,14 +54,14 @@ class SamplingGraph(GraphProtocol):
         """Raise if the graph can't serve a request; called when a stage is built.
 
         Raises:
-            ValueError: A hop with neither one fan-out nor one per edge type, or an option that the graph doesn't heed.
+            ValueError: A hop has neither one fan-out nor one per edge type, or the graph ignores a requested option.
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
             if name not in self.heeds:
                 raise ValueError(
-                    f"sample_neighbors of {type(self).__name__} ignores {name}, which the sampler asks for; let it "
-                    f"heed {name} and list it in heeds, or leave {name.replace('probs', 'prob')} out of the sampler"
+                    f"sample_neighbors of {type(self).__name__} ignores {name}, which the sampler uses; implement "
+                    f"{name} and list it in `heeds`, or leave {name.replace('probs', 'prob')} out of the sampler"
                 )
         num_types = len(self.edge_types) or 1
         for hop, fanout in enumerate(request.fanouts):
@@ -73,7 +72,7 @@ class SamplingGraph(GraphProtocol):
                 )
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute what a request needs of the whole graph, before it goes to other processes: each would do it."""
+        """Precompute arrays for a request, before the graph is sent to processes that would each compute them."""
 
     @checked
     def sample_hops(
@@ -85,53 +84,55 @@ class SamplingGraph(GraphProtocol):
         seeds_timestamp: ByType | None = None,
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all rows found so far, and relabel.
+        """Sample hop by hop, each from all rows found so far, and relabel.
 
-        In time, nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its
-        columns, then the source of every edge.
+        Temporal sampling without `disjoint` doesn't deduplicate nodes, since a node at two times has two rows. There,
+        the rows of a hop are its columns, followed by the source of every edge.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
-            request: The fan-outs, and how they are chosen.
-            keys: The key of each hop, the seeds' own hop first; two of each by LABOR.
-            seeds_timestamp: In time: the time of each seed; by node type as the seeds are.
-            seed2_contribution: By LABOR, the share of the nodes that draw by the second key.
+            request: Parameters of sampling, such as the fan-outs.
+            keys: The key of each hop, the seeds' own hop first; with LABOR, one or two keys per hop.
+            seeds_timestamp: For temporal sampling, the time of each seed; by node type as the seeds are.
+            seed2_contribution: With LABOR, the share of the nodes that draw with the second key.
 
         Returns:
-            One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
+            One subgraph per hop, the outermost first. Row ids of a subgraph are the column ids of the preceding one.
         """
         return self.sample_drawn(seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
 
     def sample_joined(
         self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], *, seeds_timestamp: ByType | None = None
     ) -> JoinedHops:
-        """Do `sample_hops`, and return all hops as one, with the edges of each type hop after hop."""
+        """Sample like `sample_hops`, and return all hops joined, with the edges of each type in the order of hops."""
         hops = self.sample_hops(seeds, request, keys, seeds_timestamp=seeds_timestamp)
         return join_hops(hops, disjoint=request.disjoint)
 
     def sample_drawn(
         self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
     ) -> list[SampledSubgraph]:
-        """Do `sample_hops` with the draws of each hop; a graph that samples all hops by one call overrides this."""
+        """Sample like `sample_hops`, given the draws of each hop. Override it to sample all hops in one call."""
         return self.sample_hop_by_hop([seeds], request, [draws], [times])[0]
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
-        """Sample all hops of several mini-batches; a graph on disk reads for all of them at once, one in parts asks.
+        """Sample all hops of several mini-batches.
+
+        An on-disk graph reads each page once for all of them; a partitioned one sends one request per owner and hop.
 
         Args:
-            seeds, keys: Of each mini-batch, as for `sample_hops`.
-            each: Applies a function to each mini-batch, like `map`, perhaps in threads.
+            seeds, keys: One entry per mini-batch, as for `sample_hops`.
+            each: A function like `map`, possibly threaded.
         """
         return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:  # noqa: ARG002
-        """Return whether all hops of a mini-batch are sampled by one call, of seeds on the CPU or elsewhere."""
+        """Return whether all hops of a mini-batch are sampled in one call, given whether the seeds are on the CPU."""
         return False
 
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
-        """Return how to sample several mini-batches at once; None where that gains nothing."""
+        """Return how to sample several mini-batches at once; None if that gains nothing."""
         return None
 
     def sample_hop_by_hop(
@@ -142,12 +143,12 @@ class SamplingGraph(GraphProtocol):
         times: Sequence[ByType | None] | None = None,
         each: Each = map,
     ) -> list[list[SampledSubgraph]]:
-        """Sample the hops of mini-batches one after the other, each hop of all of them at once.
+        """Sample several mini-batches hop by hop, each hop for all mini-batches at once.
 
         Args:
             seeds, each: As for `sample_hops_together`.
-            draws: Of each mini-batch, the draws of each hop, the seeds' own hop first.
-            times: In time: of each mini-batch, the time of each seed.
+            draws: For each mini-batch, the draws of each hop, the seeds' own hop first.
+            times: For temporal sampling, the time of each seed of each mini-batch.
 
         Returns:
             The hops of each mini-batch, the outermost first.
@@ -163,30 +164,30 @@ class SamplingGraph(GraphProtocol):
         return layers
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
-        """Do `pick` for the same hop of several mini-batches; a graph that can do so at once overrides this.
+        """Call `pick` for the same hop of several mini-batches. Override it to sample them at once.
 
-        With `disjoint`, `pick` is called for each tree by itself: `hop.trees` is None there.
+        With `disjoint`, `pick` is called separately for each tree, with `hop.trees` None.
         """
         return list(each(partial(pick_in_trees, self.pick), nodes, hops))
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
-        """Sample in-edges of some nodes: one hop, with the ids of the graph.
+        """Sample one hop of in-edges, with the ids of the graph.
 
-        Here, by `sample_neighbors` or, for LABOR, by `sample_layer_neighbors`. For samplers in time, override it.
+        By default, by `sample_neighbors` or `sample_layer_neighbors` (LABOR). Override it for temporal sampling.
 
         Args:
             nodes: Node ids; by node type if the graph has types.
 
         Returns:
-            The hop without row ids; and the time of each of its edges where the next hop looks at these.
+            The hop without row ids; and the time of each of its edges if the next hop uses them, else None.
 
         Raises:
-            NotImplementedError: The graph can't sample in this way.
+            NotImplementedError: The graph doesn't support this kind of sampling.
         """
         request, (keys, share) = hop.request, hop.draws
         if request.temporal is not None:
             raise NotImplementedError(
-                f"{type(self).__name__} has no pick for hops in time; write it, or sample with sample_neighbor instead"
+                f"{type(self).__name__} has no pick for temporal hops; write it, or sample with sample_neighbor instead"
             )
         options = nodes, hop.fanout, request.replace, request.probs_name
         if request.strategy != "labor":
@@ -195,42 +196,41 @@ class SamplingGraph(GraphProtocol):
         return self.sample_layer_neighbors(*options, random_seed=seeds, seed2_contribution=share / 2**64), None
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
-        """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
+        """Return all in-edges of the nodes, with the ids of the graph. Raises the errors of `sample_neighbors`.
 
         Args:
-            nodes: Node ids; by node type if the graph has types. The columns are in this order.
+            nodes: Node ids, in the order of the columns; by node type if the graph has types.
         """
         return self.sample_neighbors(nodes, torch.tensor([-1], device="cpu"), key=0)
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Walk at random, against the direction of the edges; a walk that comes to a node without in-edges stays there.
+        """Walk at random against the direction of edges. A walk that reaches a node without in-edges stays there.
 
-        Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, on
-        its start and on `i` alone. Here, each step takes all in-edges of the nodes that the walks have come to; a graph
-        that can do with less overrides this.
+        Each step goes to the source of a uniformly drawn in-edge. Walk `i` depends only on the key, its start and `i`.
+        By default, each step samples all in-edges of the current nodes; a graph may override this to read less.
 
         Args:
-            starts: Where each walk begins: node ids of a graph without types.
+            starts: Start node of each walk; the graph must have no types.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
-            Node ids, shape (walks, length + 1); the starts come first.
+            Node ids, shape (walks, length + 1); the starts are the first column.
 
         Raises:
-            ValueError: The graph has types, a start lies outside of it, or the length is negative.
+            ValueError: The graph has types, a start is not a node, or the length is negative.
         """
         check_walks(self, length)
         key = draw_key() if key is None else key
         walks = [as_ids("starts", starts)]
         for step in range(length):
-            # Walks that meet at a node ask for its edges once.
+            # Walks at the same node share its edges.
             nodes, (columns,), _ = unique_and_compact([walks[-1]])
             # The whole columns are read, since any edge may be drawn.
             hop = compact_hop(self.in_subgraph(nodes), deduplicate=True, num_nodes=self.num_nodes)
             csc, rows = hop.sampled_csc, hop.original_row_node_ids
             assert isinstance(csc, CSCFormatBase)
             assert isinstance(rows, torch.Tensor)
-            # As a graph of its own, in which the nodes that come behind the columns have no in-edges.
+            # As a separate graph, in which the nodes after the columns have no in-edges.
             indptr = torch.cat([csc.indptr, csc.indptr[-1:].expand(len(rows) - len(nodes))])
             walks.append(rows[random_walks(indptr, csc.indices, columns, 1, key, step)[:, 1]])
         return torch.stack([nodes.to(walks[-1].dtype) for nodes in walks], dim=1)
@@ -246,22 +246,22 @@ class SamplingGraph(GraphProtocol):
     ) -> torch.Tensor:
         """Return the pairs, followed by copies of each with a destination drawn uniformly from the nodes of its type.
 
-        A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i` alone.
+        A drawn pair may be an edge; this is not checked. Draw `i` depends only on the key and on `i`.
 
         Args:
             edge_type: Type of the pairs, "source:relation:destination" or a tuple of the three; None and "" stand for
-                ids of all types. The graph need not have the relation, only the node types.
-            node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2).
-            negative_ratio: The number of copies of each pair, 1 or more.
+                ids of all types. The graph needs only the node types, not the relation.
+            node_pairs: Pairs of a source and a destination, integers, shape (N, 2).
+            negative_ratio: Number of copies of each pair, 1 or more.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
             Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
 
         Raises:
-            KeyError: The graph doesn't have the node types that the edge type joins.
-            ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1. Ids on a GPU are
-                checked where they are sampled around, as it would have to be waited for here.
+            KeyError: The graph doesn't have the node types of the edge type.
+            ValueError: The pairs have a wrong shape, an id is not a node of its type, or the ratio is below 1. Ids on a
+                GPU are checked later, when they are used as seeds, to avoid a synchronization here.
         """
         num_nodes, edge_type = self.num_nodes, type_name(edge_type)
         node_pairs = as_ids("node_pairs", node_pairs)
@@ -274,7 +274,7 @@ class SamplingGraph(GraphProtocol):
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
-            # On a GPU, looking would wait for the device.
+            # On a GPU, the check would synchronize.
             if column.is_cpu:
                 check_ids(f"{name} of node_pairs", column, size)
         return result
@@ -284,7 +284,7 @@ def check_walks(graph: SamplingGraph, length: int) -> None:
     check_count("length", length, 0)
     if graph.edge_types:
         raise ValueError(
-            f"random walks need a graph without types, but it has {graph.edge_types}; make one of the edges to walk on"
+            f"random walks need a graph without types, but it has {graph.edge_types}; build one from the edges to walk"
         )
 
 

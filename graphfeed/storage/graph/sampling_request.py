@@ -1,4 +1,4 @@
-"""How a graph is sampled, whatever the seeds; which neighbours exist at a time; and one hop of a mini-batch."""
+"""Parameters of sampling: `SamplingRequest`, `TemporalQuery` and `Hop`, and the keys of hops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ HopTime: TypeAlias = Literal["seed", "edge"]
 
 @dataclass(frozen=True, eq=False)
 class TemporalQuery:
-    """Which neighbours may be sampled at a given time.
+    """Parameters of temporal sampling: which neighbours are eligible at the time of a node.
 
     Raises:
-        ValueError: An unknown `hop_time`, one that lacks its attribute, or a negative time window.
+        ValueError: `hop_time` is unknown or lacks its attribute, or the time window is negative.
 
     Example:
         >>> TemporalQuery(edge_timestamp_attr_name="time").hop_time
@@ -27,15 +27,15 @@ class TemporalQuery:
     """
 
     node_timestamp_attr_name: str | None = None
-    """The node attribute with the time from which each node exists; None: all nodes always exist."""
+    """Node attribute with the time from which each node exists. None: all nodes always exist."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute with the time from which each edge exists; None: all edges always exist."""
+    """Edge attribute with the time from which each edge exists. None: all edges always exist."""
     pre_time_window: int | ByType | None = None
-    """How far back a node may look from its time: for all seeds, or one value per seed; None: without limit."""
+    """Length of the time window before the time of a node: one value, or one per seed. None: no limit."""
     hop_time: HopTime = "seed"
-    """The time at which the next hop looks at a sampled neighbour: its seed's, or that of the edge to it."""
+    """Time of a sampled neighbour in the next hop: "seed", the time of its seed, or "edge", that of its edge."""
     inclusive: bool = False
-    """Whether what has the time of the seed itself exists for it already, and what is as old as the window still."""
+    """Whether the time window includes both of its limits: the time of the node, and that minus the window."""
 
     def __post_init__(self) -> None:
         check_flags(inclusive=self.inclusive)
@@ -46,9 +46,9 @@ class TemporalQuery:
             raise ValueError("hop_time='edge' needs the times of edges; give edge_timestamp_attr_name")
         window = self.pre_time_window
         if isinstance(window, bool) or (isinstance(window, int) and not 0 <= window < 2**63):
-            raise ValueError(f"pre_time_window must be a whole number, 0 or more, but is {brief(window)}")
+            raise ValueError(f"pre_time_window must be an integer, 0 or more, but is {brief(window)}")
         if isinstance(window, float):
-            raise TypeError(f"pre_time_window must be a whole number, as the times are, but is {brief(window)}")
+            raise TypeError(f"pre_time_window must be an integer, as the times are, but is {brief(window)}")
 
 
 Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
@@ -57,12 +57,12 @@ Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 @checked
 @dataclass(frozen=True, eq=False)
 class SamplingRequest:
-    """How neighbours are sampled, whatever the seeds.
+    """Parameters of neighbour sampling, without the seeds. A stage builds them once for all calls to its graph.
 
-    A stage makes one when it is built, and hands it to its graph, also to be validated and to be prepared for.
+    Fan-outs and sampled hops begin with the outermost hop; keys and draws begin with the seeds' own hop.
 
     Raises:
-        ValueError: An unknown strategy, or options that exclude each other.
+        ValueError: The strategy is unknown, or options exclude each other.
 
     Example:
         >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace
@@ -70,24 +70,24 @@ class SamplingRequest:
     """
 
     fanouts: Sequence[torch.Tensor]
-    """One tensor per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. What is
-    written to them once something was sampled need not be seen."""
+    """One tensor per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. Don't
+    modify the tensors after sampling has begun: changes may have no effect."""
     replace: bool = False
-    """Whether an edge may be chosen more than once."""
+    """Whether an edge may be sampled more than once."""
     probs_name: str | None = None
-    """The edge attribute that holds weights or a mask; for the latest edges, a mask."""
+    """Edge attribute with weights or a mask; "latest" supports only masks."""
     strategy: Strategy = "uniform"
-    """At random; the latest edges, which needs `temporal`; or at random by variates of the neighbours (LABOR)."""
+    """Random edges ("uniform"), the latest ones ("latest", needs `temporal`), or variates of neighbours ("labor")."""
     deduplicate: bool = True
-    """Whether a node gets one row, however many edges lead to it; in time, every edge has a row of its own."""
+    """Whether a node has one row, however many edges lead to it. Temporal hops have a row per edge, unless disjoint."""
     temporal: TemporalQuery | None = None
-    """Which neighbours existed in time; None: times are ignored."""
+    """Parameters of temporal sampling. None: timestamps are ignored."""
     only_new: bool = False
-    """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once; otherwise,
-    all nodes found so far."""
+    """Whether the frontier of each hop has only nodes that are new in the previous hop, so that each node is sampled
+    once; otherwise, it has all nodes found so far."""
     disjoint: bool = False
-    """Whether each seed has nodes of its own: nodes are merged inside the tree of a seed alone, and each tree draws by
-    its own key, so that copies of a seed differ. By LABOR, trees share the variates of nodes. Needs `only_new`."""
+    """Whether each seed has its own tree: nodes are merged only inside a tree, and each tree has its own key, so that
+    duplicates of a seed differ. With "labor", trees share the variates of nodes. Needs `only_new`."""
 
     def __post_init__(self) -> None:
         strategies = ("uniform", "latest", "labor")
@@ -103,53 +103,53 @@ class SamplingRequest:
         if self.only_new and not self.deduplicate:
             raise ValueError("only_new merges nodes, so that each is sampled once; leave out deduplicate=False")
         if self.only_new and self.temporal is not None and not self.disjoint:
-            raise ValueError("only_new in time needs disjoint=True, as each seed has a time of its own; set both")
+            raise ValueError("temporal only_new needs disjoint=True, as each seed has its own time; set both")
         if self.disjoint and self.temporal is not None and self.temporal.hop_time != "seed":
             raise ValueError(
-                "disjoint needs hop_time='seed': a node in the tree of a seed is one, whichever edge leads to it"
+                "disjoint needs hop_time='seed': a node occurs once in the tree of a seed, whichever edge leads to it"
             )
 
 
 Draws: TypeAlias = tuple[tuple[int, ...] | torch.Tensor, int]
-"""The two keys of a hop, or one per seed (`OneHop.keys`), and which share of the nodes draws by the second, in units of
-2**-64; only LABOR uses more than the first key."""
+"""Two keys of a hop, or one key per seed (`OneHop.keys`), and the share of the nodes that draw with the second key, in
+units of 2**-64. Only LABOR uses more than the first key."""
 
 
 class Hop(NamedTuple):
-    """One hop of a mini-batch, whatever its nodes: what `SamplingGraph.pick` is asked for."""
+    """Parameters of one hop of a mini-batch for `SamplingGraph.pick`, without the nodes."""
 
     request: SamplingRequest
-    """How it is sampled; in time, a window that is no number has one value per node."""
+    """Parameters of sampling. A time window that isn't a number has one value per node here."""
     draws: Draws
     number: int = 0
-    """How many hops it is away from the seeds."""
+    """Distance of the hop from the seeds; 0 for the seeds' own hop."""
     times: ByType | None = None
-    """In time: when each node looks at the graph."""
+    """For temporal sampling, the time of each node."""
     trees: ByType | None = None
-    """With `disjoint`: the number of the seed in whose tree each node is. Nodes in different trees have different keys
-    (`ops.fold(key, tree)`), except by LABOR."""
+    """With `disjoint`, the number of the seed to whose tree each node belongs. Trees have different keys
+    (`ops.fold(key, tree)`), except with LABOR."""
 
     @property
     def fanout(self) -> torch.Tensor:
-        """One number, or one per edge type."""
+        """Fan-out of this hop: one number, or one per edge type."""
         return self.request.fanouts[-1 - self.number]
 
 
 def method_of(request: SamplingRequest) -> str | None:
-    """Return the name of the method that a user may write for one hop of a request; None in time."""
+    """Return the name of the user-defined method that samples one hop; None for temporal sampling."""
     if request.temporal is not None:
         return None
     return "sample_layer_neighbors" if request.strategy == "labor" else "sample_neighbors"
 
 
 def one_draw(key: Any) -> Draws:
-    """Return the draws of a hop with one key."""
+    """Return the draws of a hop with a single key."""
     check_count("key", key, 0, MASK)
     return (int(key), int(key)), 0
 
 
 def draws_of(request: SamplingRequest, keys: Sequence[Any], seed2_contribution: float = 0.0) -> list[Draws]:
-    """Return the draws of each hop: of its key or, by LABOR, of two keys and the share of the second."""
+    """Return the draws of each hop, the seeds' own hop first; with LABOR, a hop may have two keys."""
     if len(keys) != len(request.fanouts):
         raise ValueError(f"keys must hold {len(request.fanouts)} numbers, one per hop, but holds {len(keys)}")
     if request.strategy != "labor":
@@ -160,7 +160,7 @@ def draws_of(request: SamplingRequest, keys: Sequence[Any], seed2_contribution: 
 def parse_seeds(
     random_seed: torch.Tensor | Sequence[int] | None, seed2_contribution: float
 ) -> tuple[tuple[int, int], int]:
-    """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64."""
+    """Return the two keys of a LABOR hop, and the share of nodes that draw with the second, in units of 2**-64."""
     drawn: Any = [draw_key()] if random_seed is None else random_seed
     if not hasattr(drawn, "__iter__"):
         raise TypeError(f"random_seed must hold 1 or 2 numbers, but is {brief(drawn)}; put it in a list")
@@ -169,7 +169,7 @@ def parse_seeds(
         raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
     if not isinstance(seed2_contribution, Real) or not 0 <= seed2_contribution <= 1:
         raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {brief(seed2_contribution)}")
-    # All nodes draw by the second key; 2**64 would not fit into 64 bits.
+    # All nodes draw with the second key; 2**64 would not fit into 64 bits.
     if seed2_contribution == 1:
         return (seeds[-1], seeds[-1]), 0
     return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)

@@ -1,4 +1,4 @@
-"""The names of node types, edge types and seed types, as strings and as tuples."""
+"""Names of node types, edge types and seed types, as strings and as tuples; and dicts by type."""
 
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
@@ -14,15 +14,15 @@ Value = TypeVar("Value")
 CANONICAL_ETYPE_DELIMITER = ":"
 """Separates the parts of an edge type, 'source:relation:destination'."""
 ONLY_NODE_TYPE = "_N"
-"""The node type that `convert_to_hetero` gives to what has none, as GraphBolt does."""
+"""Node type that `convert_to_hetero` uses, as in GraphBolt."""
 NodeType: TypeAlias = str | None
 """The name of a node type. In dicts by type, None is the only type of a graph without types."""
 EdgeType: TypeAlias = str | None
-"""The name of an edge type, "source:relation:destination"; None as a node type's."""
+"""The name of an edge type, "source:relation:destination"; None as for node types."""
 
 
 def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, str]:
-    """Return an edge type as a tuple; a tuple stays as it is.
+    """Return an edge type as a tuple; a tuple is returned unchanged.
 
     Raises:
         ValueError: The number of parts is not three.
@@ -43,7 +43,7 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
     """Return an edge type as a string.
 
     Raises:
-        ValueError: The number of parts is not three, or a part has a ":", which would separate parts.
+        ValueError: The number of parts is not three, or a part contains the separator ":".
 
     Example:
         >>> etype_tuple_to_str(("user", "likes", "item"))
@@ -60,7 +60,7 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
 
 
 def type_name(given: Any) -> Any:
-    """Return the name of a type: an edge type that is given as a tuple is joined, anything else stays.
+    """Return the name of a type: an edge type given as a tuple is joined, anything else is returned unchanged.
 
     Example:
         >>> type_name(("user", "likes", "item")), type_name("user")
@@ -78,7 +78,7 @@ def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]: ...
 
 
 def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]:
-    """Return the node types that an edge type joins, source and destination; both None for a graph without types.
+    """Return the source and destination node types of an edge type; both None for a graph without types.
 
     Example:
         >>> ends_of("user:likes:item"), ends_of(None)
@@ -91,7 +91,7 @@ def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]:
 
 
 def has_ends(edge_type: str, node_types: Container[Any]) -> bool:
-    """Tell whether a text is an edge type "source:relation:destination" that joins two of some node types."""
+    """Return whether a string is an edge type "source:relation:destination" with known node types."""
     parts = edge_type.split(CANONICAL_ETYPE_DELIMITER)
     return len(parts) == 3 and parts[0] in node_types and parts[2] in node_types
 
@@ -108,7 +108,7 @@ def first_ids(num_nodes: Mapping[Any, int] | int) -> dict[Any, int]:
 
 
 def to_type_dict(values: Any) -> dict[Any, Any]:
-    """Return values as a dict by type; those of a graph without types, which are none, get the key None.
+    """Return a dict by type; the value of a graph without types, which is not a dict, gets the key None.
 
     Example:
         >>> to_type_dict(3), to_type_dict({"user": 3})
@@ -118,7 +118,7 @@ def to_type_dict(values: Any) -> dict[Any, Any]:
 
 
 def match_types(name: str, given: Any, num_nodes: Mapping[Any, int] | int) -> dict[Any, Any]:
-    """Return what is given for nodes as `to_type_dict` does, or raise a TypeError unless it is by type as they are."""
+    """Return values per node as by `to_type_dict`. Raises a TypeError unless they are by type like `num_nodes`."""
     by_type, typed = to_type_dict(given), isinstance(num_nodes, Mapping)
     if (None in by_type) == typed:
         wanted = "a dict by node type" if typed else "a tensor"
@@ -127,7 +127,7 @@ def match_types(name: str, given: Any, num_nodes: Mapping[Any, int] | int) -> di
 
 
 def from_type_dict(values: Any) -> Any:
-    """Return what `to_type_dict` made a dict of: without types, the value of the key None.
+    """Undo `to_type_dict`: return the value of the key None if it exists, else the dict.
 
     Example:
         >>> from_type_dict({None: 3}), from_type_dict({"user": 3})
@@ -137,7 +137,7 @@ def from_type_dict(values: Any) -> Any:
 
 
 def split_by_type(values: torch.Tensor, num_nodes: Mapping[Any, int] | int) -> dict[Any, torch.Tensor]:
-    """Return values of all nodes by node type, from the number of nodes of each type; without types, under None.
+    """Split values of all nodes by node type, given the number of nodes of each type; without types, the key is None.
 
     Example:
         >>> split_by_type(torch.tensor([4, 5, 6]), {"user": 2, "item": 1})
@@ -148,14 +148,14 @@ def split_by_type(values: torch.Tensor, num_nodes: Mapping[Any, int] | int) -> d
 
 
 def with_all_types(values: Mapping[Any, Any], types: Iterable[Any]) -> dict[Any, Any]:
-    """Return tensors by type with each of some types, in their order; those that are missing are empty."""
+    """Return the tensors of the given types, in their order, with empty tensors for missing types."""
     some = next(iter(values.values()), torch.empty(0, dtype=torch.int64, device="cpu"))
     empty = some[:0]  # of the dtype and device of the others
     return {name: values.get(name, empty) for name in types}
 
 
 def by_type_name(values: Mapping[Any, Value]) -> dict[str, Value]:
-    """Return a dict by type with edge types that are tuples as strings, in its order."""
+    """Return a dict by type in the same order, with edge types given as tuples converted to strings."""
     return {type_name(name): value for name, value in values.items()}
 
 
@@ -168,14 +168,14 @@ def check_parts(name: str, value: object, count: int) -> None:
 def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
     """Return the node type of each column of edge or hyperlink seeds.
 
-    If the type has as many parts as the seeds have columns, each part is a node type. So for seeds of three columns, an
-    edge type names its relation as a node type, which the graph then reports as unknown.
+    If the type has as many parts as the seeds have columns, each part is a node type. For seeds with three columns, the
+    relation of an edge type thus counts as a node type, which the graph then reports as unknown.
 
     Args:
         seed_type: For two columns, an edge type "source:relation:destination"; otherwise, node types joined by ":".
 
     Raises:
-        ValueError: The number of node types in the name is not that of the columns.
+        ValueError: The numbers of node types in the name and of columns differ.
 
     Example:
         >>> seed_type_str_to_ntypes("user:likes:item", 2), seed_type_str_to_ntypes("user:item:shop", 3)
@@ -187,8 +187,8 @@ def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
     if seed_size == 2 and len(parts) == 3:
         return [parts[0], parts[2]]
     raise ValueError(
-        f"seeds of type {seed_type!r} have {seed_size} columns; name an edge 'source:relation:destination', "
-        "a hyperlink by its node types joined by ':'"
+        f"seeds of type {seed_type!r} have {seed_size} columns; name an edge type 'source:relation:destination', "
+        "and a hyperlink by its node types joined by ':'"
     )
 
 
@@ -198,27 +198,27 @@ def convert_to_hetero(item: Any) -> dict[str, Any]:
 
 
 def revert_to_homo(d: Any) -> Any:
-    """Return the value from a dict made by `convert_to_hetero`; any other value is returned as it is."""
+    """Return the value from a dict of `convert_to_hetero`; any other value is returned unchanged."""
     return d[ONLY_NODE_TYPE] if isinstance(d, dict) and list(d) == [ONLY_NODE_TYPE] else d
 
 
 class Types(NamedTuple):
-    """The types of a graph as kernels take them."""
+    """The types of a graph as arrays for kernels."""
 
     ends: torch.Tensor
-    """int64, shape (edge types, 2): the numbers of the source and the destination of each edge type."""
+    """int64, shape (edge types, 2): numbers of the source and destination types of each edge type."""
     order: torch.Tensor
-    """int64: the numbers of the edge types in the order of their dict."""
+    """int64: numbers of the edge types in the order of their dict."""
 
 
 def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str, int]) -> Types:
-    # Pairs can be hashed, and dicts can't. The tensors are shared by all callers, so nobody may write to them.
+    # Pairs are hashable, unlike dicts. All callers share the tensors, so they must not be modified.
     return number_types(tuple(node_type_to_id.items()), tuple(edge_type_to_id.items()))
 
 
 @lru_cache(maxsize=64)
 def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int], ...]) -> Types:
-    """Return the numbers of types, given as pairs of a name and its number."""
+    """Return the arrays for types given as pairs of name and number."""
     numbers = dict(nodes)
     joined = [ends_of(name) for name, _ in sorted(edges, key=lambda item: item[1])]
     ends = torch.tensor([[numbers[source], numbers[end]] for source, end in joined], dtype=torch.int64, device="cpu")

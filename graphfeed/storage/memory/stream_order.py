@@ -11,7 +11,7 @@ from graphfeed.ops import is_gpu, on_gpu
 
 
 class Published:
-    """The CUDA event after which tensors written on a stream are ready. With None, they are ready already."""
+    """The CUDA event after which tensors written on a stream are ready. If `stream` is None, they are ready already."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self.stream = stream

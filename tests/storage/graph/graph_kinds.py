@@ -1,7 +1,7 @@
-"""Graphs of every kind, and all that they are asked for: `test_graph_kinds.py` holds them to the same mini-batches.
+"""Graphs of every kind, and all requests: `test_graph_kinds.py` checks that they produce the same mini-batches.
 
-A kind makes of a graph in memory one that lies elsewhere, or that samples in a way of its own, and returns what a
-function of it found: once, or once for each rank.
+A kind converts a graph in memory to one in another place, or with its own sampling, and returns the results of a
+function of that graph: one result, or one for each rank.
 """
 
 import os
@@ -58,7 +58,7 @@ EDGES = {
 
 
 def typed() -> gf.FusedCSCSamplingGraph:
-    """Return a graph with types, one of them without edges; not all have times, weights and a mask."""
+    """Return a graph with types, one of them without edges; some types lack times, weights or a mask."""
     counts = {kind: ends.shape[1] for kind, ends in EDGES.items()}
     return gf.from_coo(
         EDGES,
@@ -74,7 +74,7 @@ def typed() -> gf.FusedCSCSamplingGraph:
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, some seeds, when each looks at the graph, how far back it looks, and fan-outs, the outermost first."""
+    """A graph, seeds with times and time windows, and fan-outs, the outermost first."""
 
     make: Callable[[], gf.FusedCSCSamplingGraph]
     seeds: ByType
@@ -115,7 +115,7 @@ def place(values: ByType, put: Put) -> Any:
 
 
 def requests_without_times() -> Iterator[dict[str, Any]]:
-    """Yield the options of each way of sampling that looks at no times."""
+    """Yield the options of each way of sampling without timestamps."""
     for strategy, again, weights in product(("uniform", "labor"), (False, True), (None, "w")):
         yield {"strategy": strategy, "replace": again, "probs_name": weights}
     for strategy in ("uniform", "labor"):
@@ -126,7 +126,7 @@ def requests_without_times() -> Iterator[dict[str, Any]]:
 
 
 def requests_in_time(windows: ByType) -> Iterator[dict[str, Any]]:
-    """Yield the options of ways of sampling in time: each with each window, and a third of them with each attribute."""
+    """Yield the options of temporal sampling: all with each window, and a third of them with each attribute."""
     owners_and_windows = product([("born", "time"), (None, "time"), ("born", None)], [None, 30, windows])
     for number, (owners, window) in enumerate(owners_and_windows):
         hop_time: Any = "seed" if window is windows or owners[1] is None else "edge"
@@ -138,7 +138,7 @@ def requests_in_time(windows: ByType) -> Iterator[dict[str, Any]]:
 
 
 def requests(case: Case, put: Put = torch.clone) -> dict[str, gf.SamplingRequest]:
-    """Return every request for a case, by its name."""
+    """Return all requests for a case by name."""
     asked = list(product(case.fanouts, requests_without_times()))
     for number, options in enumerate(requests_in_time(place(case.windows, put))):
         asked.append((case.fanouts[number % len(case.fanouts)], options))
@@ -151,7 +151,7 @@ def requests(case: Case, put: Put = torch.clone) -> dict[str, gf.SamplingRequest
 
 
 def sample(graph: gf.SamplingGraph, case: Case, request: gf.SamplingRequest, put: Put = torch.clone) -> Any:
-    """Return the hops around the seeds of a case."""
+    """Return the sampled hops of a case."""
     seeds, keys = place(case.seeds, put), range(7, 7 + len(request.fanouts))
     if request.temporal is not None:
         return graph.sample_hops(seeds, request, keys, seeds_timestamp=place(case.moments, put))
@@ -161,7 +161,7 @@ def sample(graph: gf.SamplingGraph, case: Case, request: gf.SamplingRequest, put
 
 
 def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
-    """Return all that a graph of any kind is asked for."""
+    """Return the results of all operations of a graph."""
     found = {name: sample(graph, case, request) for name, request in requests(case).items()}
     fanouts = [torch.tensor(number).reshape(-1) for number in case.fanouts[-1]]
     seeds = case.seeds
@@ -188,7 +188,7 @@ def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
 
 
 class OneHop(gf.SamplingGraph):
-    """Samples one hop as another graph does, and makes all else of that."""
+    """Samples one hop by another graph, and inherits everything else."""
 
     num_nodes: Any = 0
     num_edges: Any = 0
@@ -215,7 +215,7 @@ def in_a_file(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
 
 
 def by_page(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
-    """Read a file as one of which no page is ever found in memory."""
+    """Read a file as if none of its pages were ever in memory."""
 
     def work_by_page(graph: gf.SamplingGraph) -> Any:
         assert isinstance(graph, gf.FusedCSCSamplingGraph)
@@ -230,20 +230,20 @@ def by_page(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
 
 
 def by_name(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
-    """Keep a graph in shared memory; it lives as long as the first object."""
+    """Put a graph into shared memory, where it stays until the first object is deleted."""
     name = f"test-kinds-{os.getpid()}"
     shared = whole.copy_to_shared_memory(name)
     return [work(graph) for graph in (shared, gf.load_from_shared_memory(name))]
 
 
 def without_a_map(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
-    """Have no memory for a map of nodes."""
+    """Leave no memory for a map of nodes."""
     with patch.object(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=8)):
         return [work(whole)]
 
 
 def in_parts(whole: gf.FusedCSCSamplingGraph, work: Work, *, num_parts: int) -> list[Any]:
-    """Cut a graph into some parts, of which two ranks hold one each, or both the same."""
+    """Partition a graph over two ranks, which own one part each, or the same part."""
 
     def work_of(rank: int, peers: Peers) -> Any:
         parts = torch.arange(whole.total_num_nodes) % num_parts

@@ -1,4 +1,4 @@
-"""A graph in Python's lists, as a user would write one, whose edges the slow reference picks."""
+"""A user-defined graph in Python lists, whose edges are picked by the slow reference."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tests import reference
 
 
 class ListGraph(gf.SamplingGraph):
-    """All that a user has to write: two numbers and one hop."""
+    """The minimum of a user-defined graph: two numbers and one hop."""
 
     num_nodes = num_edges = 0
 
@@ -24,11 +24,11 @@ class ListGraph(gf.SamplingGraph):
         self.born = {name: values.tolist() for name, values in whole.node_attributes.items()}
 
     def units(self, name: str | None) -> list[int] | None:
-        """Return the weights of the edges as whole numbers."""
+        """Return the weights of the edges as integers."""
         return None if name is None else reference.weights_to_units(self.indptr, self.attributes[name])
 
     def hop(self, seeds: torch.Tensor, picked: list[list[int]]) -> gf.SampledSubgraph:
-        """Return the edges that were picked for each seed."""
+        """Return the picked edges of each seed as a subgraph."""
         edges = reference.join(picked)
         sources = torch.tensor([self.indices[edge] for edge in edges], dtype=torch.int64)
         ids = torch.tensor([self.ids[edge] for edge in edges], dtype=torch.int64)
@@ -51,7 +51,7 @@ class ListGraph(gf.SamplingGraph):
 
 
 class FullListGraph(ListGraph):
-    """The same with LABOR, and in time."""
+    """A list graph with LABOR and temporal sampling."""
 
     def sample_layer_neighbors(
         self,
@@ -73,7 +73,7 @@ class FullListGraph(ListGraph):
         return self.hop(seeds, picked)
 
     def pick(self, nodes: ByType, hop: Hop) -> Any:
-        """Return the edges that were picked for each node in its period of time."""
+        """Return the picked edges of each node in its period."""
         request, query, times = hop.request, hop.request.temporal, hop.times
         if query is None:
             return super().pick(nodes, hop)
@@ -101,6 +101,6 @@ class FullListGraph(ListGraph):
 
     @staticmethod
     def period(query: gf.TemporalQuery, time: int, window: int | None) -> tuple[int | None, int]:
-        """Return from which time on, and up to before which one, a column looks at the graph."""
+        """Return the first time of a column's period, and the time at its end, which is excluded."""
         first = None if window is None else time - window + (not query.inclusive)
         return first, time + query.inclusive

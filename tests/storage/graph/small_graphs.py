@@ -1,4 +1,4 @@
-"""Two graphs that are small enough to be looked at, one of them with types."""
+"""Two small graphs for manual inspection, one of them with types."""
 
 import torch
 

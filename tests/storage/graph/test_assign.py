@@ -208,7 +208,7 @@ def test_nodes_are_placed_range_by_range_until_few_move(
 
 def test_items_are_balanced_beside_nodes() -> None:
     graph = graphs.communities(num_nodes=4000, size=50, degree=8)
-    # Without the items in mind, most of them would be in the part of the first nodes' communities.
+    # Without balancing, most items would be in the part of the first nodes' communities.
     by_part = assign_by_ldg(graph, 4)
     favoured = torch.nonzero(by_part == 0).flatten()[:600]
     items = torch.zeros(4000, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Edge lists: of a graph, those that it was made of; and with the reverse of each edge."""
+"""Edge lists: those from which a graph was built, and with the reverse of each edge."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""What a program writes into the arrays of a graph, by torch, or by NumPy arrays that share the memory.
+"""In-place edits of the arrays of a graph, by torch or by NumPy arrays that share the memory.
 
-Torch notices the former and not the latter; both ask for a call of `check`.
+Torch detects only the former; both need a call of `check`.
 """
 
 import gc
@@ -47,7 +47,7 @@ def test_what_was_not_checked_when_it_was_made_is_checked_before_it_is_sampled()
 
 
 def random_graph(seed: int) -> gf.FusedCSCSamplingGraph:
-    """Return a graph with weights and times, and with column starts that kernels take in a wider dtype."""
+    """Return a graph with weights and times, and with column starts that kernels need in a wider dtype."""
     chance = torch.Generator().manual_seed(seed)
     starts = torch.randint(EDGES, (NODES - 1,), generator=chance).sort().values
     return gf.fused_csc_sampling_graph(
@@ -62,7 +62,7 @@ def random_graph(seed: int) -> gf.FusedCSCSamplingGraph:
 
 
 def ways_to_sample(graph: gf.FusedCSCSamplingGraph) -> Iterator[gf.Datapipe]:
-    """Yield a pipeline for all that is computed from the arrays of a graph."""
+    """Yield pipelines for all arrays that are derived from those of a graph."""
     seeds = gf.ItemSet((torch.arange(NODES), torch.full((NODES,), 40)), names=("seeds", "timestamp"))
     items = gf.ItemSampler(seeds, batch_size=NODES)
     yield items.sample_neighbor(graph, [3, 3], prob_name="w")
@@ -217,7 +217,7 @@ def test_what_a_graph_prepares_of_edited_ids_is_refused(prepare: bool) -> None:
         with pytest.raises(ValueError, match="a node that the graph does not have"):
             run(pipe)
     if prepare:
-        run(pipes[1])  # reads the copy of the ids that it made before
+        run(pipes[1])  # reads its earlier copy of the ids
 
 
 def test_walks_stop_at_an_id_that_is_no_node() -> None:

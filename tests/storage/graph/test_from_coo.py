@@ -1,4 +1,4 @@
-"""Graphs are made of what people have: arrays, lists, columns, PyG's dicts by tuple; a wrong input is named at once."""
+"""Graphs from arrays, lists, columns and PyG's dicts by tuple; errors name the wrong argument."""
 
 import time
 from collections.abc import Callable
@@ -244,7 +244,7 @@ ENDS = (SOURCES, DESTINATIONS)
 LARGE = torch.zeros(1_000_000)
 MANY = torch.zeros(2, 1_000_000, dtype=torch.int64)
 LIKES, LIKED, KNOWS = TYPED
-WRONG_SIZES = {LIKES: torch.ones(2), LIKED: torch.ones(3), KNOWS: torch.ones(1)}  # though their sum is right
+WRONG_SIZES = {LIKES: torch.ones(2), LIKED: torch.ones(3), KNOWS: torch.ones(1)}  # though their sum is correct
 WRONG_NODES = {"user": torch.ones(3), "item": torch.ones(2)}
 REFUSED: list[Refusal] = [
     (graph_of((SOURCES,), 5), ValueError,
@@ -263,7 +263,7 @@ REFUSED: list[Refusal] = [
      "edges has type 'user:user'; an edge type is"),
     (graph_of({"user:x:user": (SOURCES, SOURCES[:1])}, {"user": 5}), ValueError,
      "has 5 sources and 1 destinations; gi"),
-    (graph_of({}, {"user": 5}), ValueError, "edges is empty; give an edge list for at least one edge type"),
+    (graph_of({}, {"user": 5}), ValueError, "edges is empty; pass an edge list for at least one edge type"),
     (graph_of((SOURCES.float(), DESTINATIONS), 5), TypeError,
      "sources must be torch.int32 or torch.int64, but is torch"),
     (graph_of(ENDS, 5.0), TypeError, "num_nodes must be a whole number or a dict, but is 5.0"),

@@ -1,4 +1,4 @@
-"""What a graph in memory holds; what it refuses when it is made is in `test_refusals.py`."""
+"""The arrays of a graph in memory; errors of its constructor are in `test_refusals.py`."""
 
 import gc
 import pickle
@@ -69,7 +69,7 @@ def test_what_makes_no_graph_is_refused_and_changes_nothing() -> None:
     for name, value, words in NO_GRAPHS:
         with pytest.raises(ValueError, match=words) as caught:
             setattr(graph, name, value)
-        assert caught.value.__notes__ == [f"the graph keeps its {name}; to change arrays together make another graph"]
+        assert caught.value.__notes__ == [f"the graph keeps its {name}; to change arrays together, build another graph"]
         assert_same(graph.fields(), before)
 
 

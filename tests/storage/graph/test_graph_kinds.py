@@ -1,4 +1,4 @@
-"""Graphs of any kind give the mini-batches of the graph in memory; one of a user's own, with nothing but one hop."""
+"""All kinds of graphs produce the mini-batches of the graph in memory, even a user-defined one with only one hop."""
 
 import copy
 import pickle
@@ -51,7 +51,7 @@ def pinned(cuda: Cuda, case: Case) -> gf.FusedCSCSamplingGraph:
 
 
 def pinned_once_sampled(cuda: Cuda, case: Case) -> gf.FusedCSCSamplingGraph:
-    """Return the same, of which everything had been computed before that a request needs."""
+    """Return a pinned graph for which all derived arrays had been computed before."""
     graph = copy.deepcopy(case.make())
     for request in requests(case).values():
         graph.prepare(request)
@@ -64,7 +64,7 @@ def some_of(case: Case, first: int, step: int, put: Put) -> dict[str, gf.Samplin
 
 
 each_fifth = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.thorough)])
-"""All requests take a minute where a GPU is emulated."""
+"""All requests take a minute on an emulated GPU."""
 
 
 @each_fifth
@@ -136,7 +136,7 @@ def test_it_prints_its_class() -> None:
 
 
 class Recording(ListGraph):
-    """Keeps what it was asked to prepare for."""
+    """Records the requests that it prepares for."""
 
     heard: ClassVar[list[tuple[str, SamplingRequest]]] = []
 
@@ -163,7 +163,7 @@ def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -
 
 
 class Uniform(ListGraph):
-    """Says that it ignores whether to replace."""
+    """Declares that it ignores `replace`."""
 
     heeds = ("probs_name",)
 
@@ -180,7 +180,7 @@ class Uniform(ListGraph):
 
 
 class Unweighted(ListGraph):
-    """Says that it ignores weights."""
+    """Declares that it ignores weights."""
 
     heeds = ("replace",)
 
@@ -205,7 +205,7 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
         (lambda: next(iter(NODE_SEEDS.sample_layer_neighbor(GRAPH, [3]))), NotImplementedError,
          "ListGraph has no sample_layer_neighbors; write it, or sample with sample_neighbor"),
         (lambda: next(iter(TIMED_SEEDS.temporal_sample_neighbor(GRAPH, [3], **TIME))), NotImplementedError,
-         "ListGraph has no pick for hops in time; write it, or sample with sample_neighbor"),
+         "ListGraph has no pick for temporal hops; write it, or sample with sample_neighbor"),
         (lambda: NODE_SEEDS.sample_neighbor(GRAPH, [[1, 2]]), ValueError,
          r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types"),
         (lambda: NODE_SEEDS.sample_per_layer(GRAPH.sample_neighbors, [1, 2]), ValueError,
@@ -213,7 +213,7 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
         (lambda: NODE_SEEDS.sample_neighbor(unweighted, [3], prob_name="weight"), ValueError,
          "sample_neighbors of Unweighted ignores probs_name.*leave prob_name out"),
         (lambda: NODE_SEEDS.sample_neighbor(uniform, [3], replace=True), ValueError,
-         "sample_neighbors of Uniform ignores replace, which the sampler asks for"),
+         "sample_neighbors of Uniform ignores replace, which the sampler uses"),
         (lambda: GRAPH.random_walks(NODES, -1), ValueError, "length must be 0 or more, but is -1"),
         (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"seeds must lie in 0 \.\. 59, but holds 88"),
         (lambda: abstract(), TypeError, "abstract"),

@@ -1,4 +1,4 @@
-"""What a graph on a GPU checks, waits for and keeps copies of; its mini-batches are in `test_graph_kinds.py`."""
+"""Checks, synchronization and copies of a graph on a GPU; its mini-batches are tested in `test_graph_kinds.py`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def typed_graph(put: Any) -> gf.FusedCSCSamplingGraph:
-    """Make a graph of 30 users and 10 items."""
+    """Return a graph of 30 users and 10 items."""
     torch.manual_seed(1)
     sources = torch.randint(0, 30, (EDGES,))
     destinations, order = torch.randint(0, NODES, (EDGES,)).sort()
@@ -51,12 +51,12 @@ def by_type(of: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> Any:
 @pytest.mark.parametrize("make", [graph, typed_graph])
 def test_what_was_sampled_is_not_checked_again(cuda: Cuda, make: Any) -> None:
     if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a GPU does not tell")
+        pytest.skip("a real GPU does not record this")
     with cuda.running():
         there = make(plain).to(device_of(cuda))
         seeds, fanouts = by_type(there, cuda.put(torch.tensor([0, 9, 3]))), [torch.tensor([2])] * 3
         hops = there.sample_hops(seeds, SamplingRequest(fanouts), [1, 2, 3])
-        # Each hop tells how many edges it loses, and rows just come.
+        # Each hop synchronizes for the number of removed edges; reading rows doesn't.
         pairs, feature = cuda.put(torch.randint(0, 10, (50, 2))), gf.TorchBasedFeature(cuda.put(torch.rand(NODES, 7)))
         cuda.waits.clear()
         for hop in hops:
@@ -65,7 +65,7 @@ def test_what_was_sampled_is_not_checked_again(cuda: Cuda, make: Any) -> None:
         if make is graph:
             feature.read(hops[0].original_row_node_ids)
             assert len(cuda.waits) == 3, cuda.waits
-            # Other ids are.
+            # Other ids are checked.
             with pytest.raises(IndexError, match=r"must lie in 0 \.\. 39, but holds 40"):
                 feature.read(hops[0].original_row_node_ids + 40 - hops[0].original_row_node_ids.max())
 

@@ -1,7 +1,7 @@
-"""One hop of a graph in memory, looked at edge by edge, and what is as in GraphBolt.
+"""One hop of a graph in memory, checked edge by edge, and compatibility with GraphBolt.
 
-How many edges a column has, and that they are edges of the graph, is in `tests/test_edge_truth.py`; that they are those
-of the slow reference, in `test_graph_kinds.py`.
+`tests/test_edge_truth.py` checks the number of edges per column, and that they are edges of the graph;
+`test_graph_kinds.py` compares them with the slow reference.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""What a graph in memory refuses: each error names the argument, what it found, and what to do."""
+"""Errors of a graph in memory: each names the argument, the value found, and what to do."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -93,7 +93,7 @@ SEEDS_BY_TYPE: list[tuple[Any, type[Exception], str]] = [
     ({"user": torch.tensor([2]).int()}, ValueError, r"seeds of type 'user' must lie in 0 \.\. 1, but holds 2"),
     ({"user": torch.tensor([[0, 1]])}, ValueError, r"seeds of type 'user' must have 1 dimension, but has shape \(1, 2"),
     ({"user": torch.tensor([0.0])}, TypeError, "seeds of type 'user' must be torch.int32 or torch.int64, but is"),
-    (ZERO, TypeError, r"seeds must be a dict by node type, for the graph has types \['item', 'user'\], but is a Tens"),
+    (ZERO, TypeError, r"seeds must be a dict by node type, as the graph has types \['item', 'user'\], but is a Tens"),
 ]
 
 
@@ -121,7 +121,7 @@ def test_a_seed_is_checked_before_it_is_converted(wrong: int) -> None:
 
 
 def fanouts(fanout: Any) -> Callable[[], object]:
-    """Return a call with a fan-out that each way of sampling one hop refuses alike."""
+    """Return a call with a fan-out for which all ways of sampling one hop raise the same error."""
 
     def sample() -> None:
         raised = []
@@ -149,7 +149,7 @@ def hops(*keys: int, graph: Any = make_graph, seeds: Any = ZERO, **options: Any)
 
 
 class OwnTypedGraph(gf.SamplingGraph):
-    """A user's own, which doesn't look at its seeds."""
+    """A user-defined graph that doesn't check its seeds."""
 
     num_nodes: ClassVar[Any] = {"item": 3}
     num_edges: ClassVar[Any] = {"item:by:item": 0}
@@ -210,13 +210,13 @@ REQUESTS: list[Refusal] = [
      "strategy='latest' takes each edge once"),
     (request(disjoint=True), ValueError, "disjoint needs only_new=True"),
     (request(only_new=True, deduplicate=False), ValueError, "only_new merges nodes"),
-    (request(only_new=True, temporal=NODE_TIME), ValueError, "only_new in time needs disjoint"),
+    (request(only_new=True, temporal=NODE_TIME), ValueError, "temporal only_new needs disjoint"),
     (request(only_new=True, disjoint=True, temporal=BY_EDGE), ValueError, "disjoint needs hop_time='seed'"),
     (query(hop_time="node"), ValueError, "hop_time must be one of .*, but is 'node'"),
     (query(hop_time="edge"), ValueError, "hop_time='edge' needs the times of edges"),
-    (query(pre_time_window=-1), ValueError, "pre_time_window must be a whole number, 0 or more, but is -1"),
-    (query(pre_time_window=True), ValueError, "pre_time_window must be a whole number"),
-    (query(pre_time_window=1.5), TypeError, "pre_time_window must be a whole number, as the times are"),
+    (query(pre_time_window=-1), ValueError, "pre_time_window must be an integer, 0 or more, but is -1"),
+    (query(pre_time_window=True), ValueError, "pre_time_window must be an integer"),
+    (query(pre_time_window=1.5), TypeError, "pre_time_window must be an integer, as the times are"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Sampled subgraphs: their text, their use by PyG, and without some of their edges."""
+"""Sampled subgraphs: their repr, their conversion for PyG, and the removal of edges."""
 
 import copy
 import pickle
@@ -33,7 +33,7 @@ def typed() -> SampledSubgraph:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Return all tensors inside of a subgraph."""
+    """Return all tensors of a subgraph."""
     if isinstance(value, torch.Tensor):
         return [value]
     parts = value.values() if isinstance(value, dict) else vars(value).values()
@@ -126,7 +126,7 @@ REFUSED: list[Refusal] = [
     (lambda: CSCFormatBase(torch.tensor([0, 2]), INDICES), ValueError,
      "indptr must end with the number of edges, 3 .*, but ends with 2"),
     (lambda: CSCFormatBase(torch.tensor([]), torch.tensor([])), ValueError,
-     "indptr must have an entry more than there are columns, but is empty"),
+     "indptr must have one more entry than there are columns, but is empty"),
     (lambda: CSCFormatBase(torch.tensor([0]), WRONG), TypeError, r"indices must be a torch\.Tensor, but is a list"),
     (lambda: SampledSubgraph({"likes": CSCFormatBase(torch.tensor([0]), torch.tensor([]))}), ValueError,
      "edge types must be of the form 'src:rel:dst', but one is 'likes'"),

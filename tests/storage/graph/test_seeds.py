@@ -1,4 +1,4 @@
-"""Seeds of any integer type, and in any form, sample what the same ids of the graph's type sample."""
+"""Seeds of any integer dtype and in any form give the same samples as seeds of the graph's dtype."""
 
 from collections.abc import Callable
 from typing import Any

@@ -39,7 +39,7 @@ REFUSED: list[Refusal] = [
     (to_text(("a", "r:s", "b")), ValueError, r"c_etype has ':' in a part, \('a', 'r:s', 'b'\); rename the type"),
     (to_text("a:r:b"), TypeError, "c_etype must be a tuple"),
     (lambda: gf.seed_type_str_to_ntypes("user:likes:item", 4), ValueError,
-     "seeds of type 'user:likes:item' have 4 columns; name an edge 'source:rel"),
+     "seeds of type 'user:likes:item' have 4 columns; name an edge type 'source:rel"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Graphs in files: what `save` writes is one file that several processes map without a copy.
+"""Graphs in files: `save` writes a single file, which several processes can map without a copy.
 
-`formats` lists what can be read. Data sets, with features and tasks as well, are in `graphfeed.storage.datasets`.
+`FORMATS` in load_graph.py lists the readable formats. Data sets are in `graphfeed.storage.datasets`.
 """

@@ -1,8 +1,8 @@
-"""A graph in one file, to be mapped: a header of plain JSON, then the arrays; nothing in it is ever unpickled.
+"""Format of a graph in a single file that can be mapped: a JSON header, then the arrays. Nothing is ever unpickled.
 
-The file starts with the 16 bytes of `MAGIC` and, as eight little-endian bytes, the length of the JSON that follows. It
-says where each array begins, counted from the first multiple of `ALIGNMENT` after it, and has a checksum of itself and
-of all that comes behind. The same file in the memory file system is a graph that other processes open by name.
+The file starts with the 16 bytes of `MAGIC` and the length of the JSON header in eight little-endian bytes. The header
+has the offset of each array, relative to the first multiple of `ALIGNMENT` after the header, and a checksum of itself
+and of all bytes after it. The same file in the memory file system is a graph that other processes open by name.
 """
 
 import json
@@ -32,20 +32,20 @@ MAPS = ("node_type_to_id", "edge_type_to_id")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 CHECKSUM, STAMP = "checksum", "written"
 BLOCK_BYTES = 1 << 22
-"""How much of a file is read at a time to verify it."""
+"""Number of bytes read at a time to verify a file."""
 
 Fields = dict[str, Any]
-"""The fields of a graph by name: tensors or None, dicts of tensors, and the dicts that number the types."""
+"""Fields of a graph by name: tensors or None, dicts of tensors, and dicts with the numbers of types."""
 
 
 class Header(NamedTuple):
-    """What the file of a graph says of itself."""
+    """The header of a graph's file."""
 
     content: dict[str, Any]
     places: dict[str, Place]
-    """Where the arrays lie in the file, by field or "field/name"."""
+    """Locations of the arrays in the file, by "field" or "field/name"."""
     size: int
-    """Of the file, in bytes."""
+    """Size of the file in bytes."""
 
     def fields(self, tensors: Iterable[torch.Tensor]) -> Fields:
         fields: Fields = {**dict.fromkeys(ARRAYS), **{name: self.content[name] for name in MAPS}}
@@ -57,9 +57,9 @@ class Header(NamedTuple):
 
 
 def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = None) -> None:
-    """Write a graph; one that gets a stamp has a checksum as well, which takes one more pass over the arrays."""
+    """Write a graph. With a stamp, also write a checksum, which takes another pass over the arrays."""
     tensors = {name: fields[name] for name in ARRAYS if fields[name] is not None}
-    # An attribute's name may have slashes: only the first one separates.
+    # The name of an attribute may have slashes: only the first slash separates.
     tensors |= {f"{field}/{name}": values for field in ATTRIBUTES for name, values in fields[field].items()}
     specs = describe_tensors(tensors)
     offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
@@ -75,18 +75,18 @@ def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = 
         header[CHECKSUM] = checksum_of(header, parts())
     text = json.dumps(header).encode()
     file.write(MAGIC + len(text).to_bytes(8, "little") + text)
-    # Arrays begin at pages, where they can be mapped.
+    # Arrays begin at page boundaries, so that they can be mapped.
     file.write(bytes(round_up(file.tell()) - file.tell()))
     for part in parts():
         file.write(part)
 
 
 def parts_behind_header(offsets: Iterable[int], tensors: Iterable[torch.Tensor], end: int) -> Iterator[Any]:
-    """Yield the bytes behind the header: each array, and zeros in front of it and at the end."""
+    """Yield the bytes after the header: each array, with padding before it and at the end."""
     position = 0
     for offset, values in zip(offsets, tensors, strict=True):
         yield bytes(offset - position)
-        # One array at a time comes from a GPU.
+        # Copied from a GPU one array at a time.
         data = as_bytes(values.cpu()).data
         yield data
         position = offset + data.nbytes
@@ -94,8 +94,8 @@ def parts_behind_header(offsets: Iterable[int], tensors: Iterable[torch.Tensor],
 
 
 def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
-    """Return the CRC-32 of a header without its checksum and of what is behind it, in hexadecimal digits."""
-    # JSON keeps the order of keys, so the header that is read back gives the same bytes.
+    """Return the CRC-32 of a header without its checksum and of the bytes after it, in hexadecimal digits."""
+    # JSON keeps the order of keys, so a header that was read produces the same bytes.
     value = zlib.crc32(json.dumps(header).encode())
     for part in parts:
         value = zlib.crc32(part, value)
@@ -103,10 +103,10 @@ def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
 
 
 def verify_graph_file(path: Path) -> str:
-    """Return the checksum of a graph's file, after a pass over it; a ValueError if it has changed."""
+    """Verify a graph's file with a pass over it; return its checksum. Raises a ValueError if the file has changed."""
     with open(path, "rb", opener=regular_file) as file:
         content = read_header(file, path).content
-        # The checksum is of a header without it.
+        # The checksum covers the header without the checksum.
         expected = content.pop(CHECKSUM, None)
         if expected is None:
             raise ValueError(f"{path} has no checksum, because an earlier release wrote it; save the graph again")
@@ -121,14 +121,14 @@ def round_up(offset: int) -> int:
 
 
 def read_header(file: BinaryIO, path: Path) -> Header:
-    """Read and check the header of a graph's file, up to where the arrays begin."""
+    """Read and check the header of a graph's file, and move the file's position to the first array."""
     size = os.fstat(file.fileno()).st_size
     start = file.read(len(MAGIC) + 8)
     if start[: len(MAGIC)] != MAGIC:
-        raise ValueError(f"{path} is no graph that graphfeed wrote; give a file made by save()")
+        raise ValueError(f"{path} is not a graph written by graphfeed; pass a file written by save()")
     length = int.from_bytes(start[len(MAGIC) :], "little")
     begin = round_up(len(start) + length)
-    # Compared with the size of the file before so many bytes are read.
+    # Checked before the header is read.
     if begin > size:
         raise ValueError(f"{path} has {size} bytes, and its header alone should have {length}; write it again")
     try:
@@ -143,11 +143,11 @@ def read_header(file: BinaryIO, path: Path) -> Header:
         entries = content["arrays"]
         specs = read_specs([(path_of(entry), entry["dtype"], entry["shape"]) for entry in entries])
         if missing := set(ARRAYS[:2]).difference(spec.name for spec in specs):
-            raise ValueError(f"it names no {missing.pop()}")
+            raise ValueError(f"it lacks {missing.pop()}")
         offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
-        # They lie where `write_fields` lays them out, so none can lie over another or beyond the file.
+        # The layout must be that of `write_fields`, so arrays can neither overlap nor exceed the file.
         if [entry["offset"] for entry in entries] != offsets or begin + end > size:
-            raise ValueError(f"its arrays must lie at {offsets} and end at {begin + end}, but the file ends at {size}")
+            raise ValueError(f"its arrays must be at {offsets} and end at {begin + end}, but the file ends at {size}")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has a header that can't be read: {error}; write it again") from error
     file.seek(begin)
@@ -162,27 +162,27 @@ def path_of(entry: Mapping[str, Any]) -> str:
         return str(field)
     if field in ATTRIBUTES and isinstance(name, str):
         return f"{field}/{name}"
-    # A header of others may name anything.
+    # A header from an untrusted source may name anything.
     raise ValueError(f"there is no field {field} {name}")
 
 
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write a graph that was checked to a file atomically: it replaces an old file as a whole, or not at all."""
+    """Write a checked graph to a file, replacing an old file atomically."""
     stamp = new_stamp()
-    # A process that was killed while it wrote has left a part.
+    # Left by processes that were killed while writing.
     remove_left(path)
     with new_file(path, most_bytes(fields), stamp=stamp) as file:
-        # The stamp is in the header and the time of the file: they differ once something else writes to it.
+        # The stamp is in the header and is the file's modification time: they differ after any later write.
         write_fields(file, fields, stamp)
 
 
 def most_bytes(fields: Mapping[str, Any]) -> int:
-    """Return how many bytes the file of a graph takes at most, with a header that fits into a page."""
+    """Return the maximum size of a graph's file in bytes, for a header that fits into a page."""
     return 2 * ALIGNMENT + sum(round_up(tensor.nbytes) for tensor in tensors_in(fields))
 
 
 def map_fields(path: Path) -> Fields:
-    """Map the file of a graph; writes to its tensors stay in this process."""
+    """Map a graph's file. Writes to the tensors stay in this process."""
     with open(path, "rb", opener=regular_file) as file:
         header = read_header(file, path)
         memory = map_file(file.fileno(), str(path.absolute()), header.size)
@@ -195,8 +195,8 @@ def is_as_saved(path: Path) -> bool:
 
 
 def name_to_path(name: str) -> Path:
-    """Return the path of a graph in the memory file system, or in the temporary folder if there is none."""
-    # No slashes: the name of a graph must not lead out of the folder.
+    """Return the path of a graph in the memory file system, or in the temporary folder without one."""
+    # No slashes: the path must stay in the folder.
     if not re.fullmatch(r"[\w.+-]{1,200}", name):
         raise ValueError(f"name must be 1 to 200 letters, digits or any of '_.+-', but is {name!r}")
     memory = Path("/dev/shm")
@@ -204,30 +204,30 @@ def name_to_path(name: str) -> Path:
 
 
 def publish(name: str, fields: Mapping[str, Any]) -> Path:
-    """Write a graph to shared memory; it gets its name when it is complete."""
+    """Write a graph to shared memory. It appears under its name once it is complete."""
     path = name_to_path(name)
     remove_left(path)
     try:
-        # A link takes no name that is there already, unlike a renaming. Other users can't read the file.
+        # Unlike renaming, linking fails if the name exists. Other users can't read the file.
         with new_file(path, most_bytes(fields), mode=0o600, give_name=os.link) as file:
             write_fields(file, fields)
     except FileExistsError as error:
         raise FileExistsError(
             f"there is a graph {name!r} in shared memory already; choose another name, or remove {path} if the process "
-            "that made it was killed"
+            "that created it was killed"
         ) from error
     return path
 
 
 def open_shared(name: str) -> Fields:
-    """Map a graph in shared memory anew; a write to its tensors is visible to all processes."""
+    """Map a graph in shared memory. Writes to the tensors are visible to all processes."""
     path = name_to_path(name)
     try:
         memory = MemoryFile(regular_file(path, os.O_RDWR))
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"there is no graph {name!r} in shared memory; it lives as long as the graph that copy_to_shared_memory "
-            "returned, in the process that called it"
+            f"there is no graph {name!r} in shared memory; it exists while the process that called "
+            "copy_to_shared_memory keeps the returned graph"
         ) from error
     with open(memory.descriptor, "rb", closefd=False) as file:
         header = read_header(file, path)
@@ -236,6 +236,6 @@ def open_shared(name: str) -> Fields:
 
 
 def unpublish(path: Path, owner: int, inode: int) -> None:
-    """Remove a name, if this very process gave it (not its parent) and it still refers to the same graph."""
+    """Remove a name if this process itself, not its parent, created it, and it still refers to the same graph."""
     if os.getpid() == owner and path.exists() and path.stat().st_ino == inode:
         path.unlink()

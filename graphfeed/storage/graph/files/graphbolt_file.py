@@ -1,4 +1,4 @@
-"""Reads graphs that `torch.save` wrote, GraphBolt's and graphfeed's own; nothing is unpickled but tensors."""
+"""Reads graphs of GraphBolt and graphfeed that were written by `torch.save`, without unpickling other objects."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,27 +19,27 @@ SHELLS = (
     shell_named(Slot.__module__, Slot.__qualname__),
     shell_named("builtins", "object"),
 )
-"""GraphBolt's graph holds an object of C++, which is written as a dict of tensors and its class; ours, its fields."""
+"""GraphBolt pickles a C++ object as its class and a dict of tensors; graphfeed pickles the fields of a graph."""
 
 
 def read_graphbolt_fields(path: Path) -> Fields:
-    """Return the fields of a graph that GraphBolt 2.1 to 2.4 wrote, or graphfeed by `torch.save`; unchecked."""
+    """Return the unchecked fields of a graph written by GraphBolt 2.1 to 2.4, or by `torch.save` of graphfeed."""
     try:
         saved = read_tensors(path, SHELLS)
         content = saved.content if isinstance(saved, Shell) else None
-        # Of graphfeed: an object that was filled with its fields, and the tensors for the slots in them.
+        # Written by graphfeed: the state has the fields, and the tensors for the slots in the fields.
         if isinstance(content, dict) and set(content) == {"fields", "tensors"} and isinstance(content["fields"], dict):
             return own_fields(content)
         fields = graphbolt_fields(saved) if isinstance(saved, Shell) else saved
         check_fields(fields)
         attributes = fields.get("edge_attributes") or {}
-        # GraphBolt keeps edge attributes in the order of the edge lists, while its graph is sorted by destination, so
-        # that its weighted and temporal sampling read the values of other edges. They are brought into the graph's
-        # order here, which needs the original edge ids that `include_original_edge_id=True` writes.
+        # GraphBolt keeps edge attributes in the order of the edge lists, but its graph is sorted by destination, so
+        # its weighted and temporal sampling read values of wrong edges. Here, attributes are reordered, which needs the
+        # original edge ids that `include_original_edge_id=True` writes.
         if set(attributes) - {ORIGINAL_EDGE_ID}:
             if ORIGINAL_EDGE_ID not in attributes:
                 raise ValueError(
-                    "it has edge attributes, which GraphBolt did not bring into the graph's order, and no original "
+                    "it has edge attributes, which GraphBolt did not sort into the graph's order, and no original "
                     "edge ids to do so"
                 )
             num_types = len(fields.get("edge_type_to_id") or ())
@@ -50,11 +50,11 @@ def read_graphbolt_fields(path: Path) -> Fields:
 
 
 def check_fields(fields: Any) -> None:
-    """Raise unless something is a dict of the fields of a graph."""
+    """Raise a ValueError unless the argument is a dict with the fields of a graph."""
     if not isinstance(fields, dict) or not {"csc_indptr", "indices"} <= set(fields):
         raise ValueError(f"it is a {type(fields).__name__}")
     if unknown := set(fields) - {*ARRAYS, *MAPS, *ATTRIBUTES}:
-        raise ValueError(f"it has {sorted(map(str, unknown))}, which are no parts of a graph")
+        raise ValueError(f"it has {sorted(map(str, unknown))}, which are not fields of a graph")
     for name in (*MAPS, *ATTRIBUTES):
         values = fields.get(name)
         if values is not None and not isinstance(values, dict):
@@ -66,13 +66,13 @@ def check_fields(fields: Any) -> None:
 def own_fields(content: Mapping[str, Any]) -> Fields:
     def filled(value: Any) -> Any:
         if isinstance(value, Shell):
-            # A slot pickles as a list of its number.
+            # A slot is pickled as a list with its number.
             slot, tensors = value.content, content["tensors"]
             is_slot = (
                 isinstance(slot, list) and isinstance(tensors, list) and [type(number) for number in slot] == [int]
             )
             if not is_slot or not 0 <= slot[0] < len(tensors):
-                raise ValueError(f"its slot {slot} names none of its tensors")
+                raise ValueError(f"its slot {slot} refers to none of its tensors")
             return tensors[slot[0]]
         return {name: filled(part) for name, part in value.items()} if isinstance(value, dict) else value
 
@@ -83,7 +83,7 @@ def own_fields(content: Mapping[str, Any]) -> Fields:
 
 
 def graphbolt_fields(graph: Shell) -> Fields:
-    # The C++ object was written as a dict; whatever is read of it may be anything, so all is looked at first.
+    # The C++ object was written as a dict. The file may contain anything, so all types are checked.
     handle = graph.content.get(HANDLE) if isinstance(graph.content, dict) else None
     content = handle.content if isinstance(handle, Shell) else None
     state = content[0] if isinstance(content, tuple) and content else None
@@ -102,10 +102,10 @@ def graphbolt_fields(graph: Shell) -> Fields:
 def in_graph_order(
     attributes: Mapping[str, torch.Tensor], types: torch.Tensor | None, num_types: int
 ) -> dict[str, torch.Tensor]:
-    """Return edge attributes in the order of the graph; the lists of the types lay one behind the other."""
+    """Reorder edge attributes, which are in the order of the edge types' concatenated edge lists, to graph order."""
     ids = attributes[ORIGINAL_EDGE_ID]
     if ids.is_floating_point() or ids.dim() != 1:
-        raise ValueError(f"{ORIGINAL_EDGE_ID} must be a vector of whole numbers, but is {ids.dtype} {list(ids.shape)}")
+        raise ValueError(f"{ORIGINAL_EDGE_ID} must be a vector of integers, but is {ids.dtype} {list(ids.shape)}")
     for name, values in attributes.items():
         if values.dim() == 0 or len(values) != len(ids):
             raise ValueError(f"edge attribute {name!r} has shape {list(values.shape)}, but there are {len(ids)} edges")
@@ -113,12 +113,12 @@ def in_graph_order(
     if types is not None:
         if len(types) != len(ids) or (len(types) and not 0 <= int(types.min()) <= int(types.max()) < num_types):
             raise ValueError(f"type_per_edge must have a type below {num_types} for each of {len(ids)} edges")
-        # An id counts within its edge type; the lists of the types lie one behind the other in an attribute.
+        # An id is a row in the edge list of its type; an attribute concatenates the lists.
         counts = torch.bincount(types.to(torch.int64), minlength=num_types)
         positions = positions + (counts.cumsum(0) - counts)[types.to(torch.int64)]
-        # -1 where an id is not one of its type, which the next check finds.
+        # -1 for an id that is out of range for its type, which the next check rejects.
         positions = positions.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)
-    # Each position once: whatever the ids are, the values are only moved.
+    # The positions must be a permutation.
     if not torch.equal(positions.sort().values, torch.arange(len(ids), device="cpu")):
-        raise ValueError(f"{ORIGINAL_EDGE_ID} must have the ids from 0 on of each edge type, each once")
+        raise ValueError(f"{ORIGINAL_EDGE_ID} must number the edges of each edge type from 0, without duplicates")
     return {name: values if name == ORIGINAL_EDGE_ID else values[positions] for name, values in attributes.items()}

@@ -1,4 +1,4 @@
-"""Open a graph that exists already, in a file or in shared memory. A new format is an entry of `FORMATS`."""
+"""Opens graphs in files or in shared memory. To add a file format, add an entry to `FORMATS`."""
 
 import os
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGra
 
 
 class GraphFormat(NamedTuple):
-    """A format of graph files: how they are known, read and verified."""
+    """A format of graph files, with functions to read and verify files."""
 
     name: str
     starts: tuple[bytes, ...]
-    """What its files begin with."""
+    """Possible first bytes of a file."""
     read: Callable[[Path], Fields]
-    """Returns the arguments of `FusedCSCSamplingGraph`, mapped where that is possible. They are checked afterwards."""
+    """Returns the arguments of `FusedCSCSamplingGraph`, mapped if possible. They are checked afterwards."""
     verify: Callable[[Path], str] | None = None
-    """Returns the checksum of a file, or raises a ValueError if it has changed; None where there are no checksums."""
+    """Returns the checksum of a file, or raises a ValueError if it has changed. None if the format has no checksums."""
     is_as_saved: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
-    """Tells whether a file is known, without reading it all, to hold a graph that was checked."""
+    """Returns whether a file is unchanged since a checked graph was saved to it, without reading it completely."""
 
 
 FORMATS = (
@@ -33,42 +33,41 @@ FORMATS = (
 
 
 def format_of(path: Path) -> GraphFormat:
-    """Return the format of a graph's file, which must exist; a ValueError if it begins like none."""
+    """Return the format of an existing graph file. An unknown format raises a ValueError."""
     with open(path, "rb", opener=regular_file) as file:
         start = file.read(max(len(start) for form in FORMATS for start in form.starts))
     for form in FORMATS:
         if start.startswith(form.starts):
             return form
-    raise ValueError(f"{path} is no graph that graphfeed wrote; give a file made by save(), or one of GraphBolt's")
+    raise ValueError(f"{path} is not a graph written by graphfeed; pass a file written by save() or by GraphBolt")
 
 
 def verify_graph(path: Path) -> str:
-    """Return the checksum of a graph's file, after a pass over it; one that has changed or has none is a ValueError."""
+    """Verify a graph's file with a pass over it; return its checksum. A wrong or missing one raises a ValueError."""
     form = format_of(path)
     if form.verify is None:
-        raise ValueError(f"{path} has no checksum, as files of {form.name} don't; load_graph() it, and save() it")
+        raise ValueError(f"{path} has no checksum, as it was written by {form.name}; load_graph() it, and save() it")
     return form.verify(path)
 
 
 @checked
 def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
-    """Map a graph from a file that its `save` wrote; pages are read on demand, and shared by all processes that map it.
+    """Map a graph from a file written by `save`. Pages are read on demand and shared by all processes that map it.
 
-    A file that is as `save` left it opens in milliseconds, whatever its size: its arrays were checked when they were
-    saved. That is told by its size and its time of modification, which `mv`, `cp -p`, rsync and tar keep. After a plain
-    `cp` or a `touch`, and in files of earlier releases, the arrays are checked, which takes a pass over the file and
-    shows a progress bar: `load_graph(path).save(path)` writes it anew. Sampling reads no memory outside of the arrays,
-    whatever the file holds: an edge that leads nowhere is a ValueError. `verify_graph` finds any other damage. Graphs
-    that GraphBolt saved, or that `torch.save` wrote, are read into memory and checked. Nothing is unpickled.
+    A file that is unchanged since `save` opens in milliseconds, whatever its size, since its arrays were checked when
+    it was saved. Changes are detected by the size and the modification time, which `mv`, `cp -p`, rsync and tar keep.
+    After a plain `cp` or a `touch`, and in files of earlier releases, the arrays are checked, which takes a pass over
+    the file and shows a progress bar; `load_graph(path).save(path)` rewrites the file. Sampling never reads outside the
+    arrays, whatever the file contains: an edge with an invalid endpoint raises a ValueError. `verify_graph` finds all
+    other damage. Graphs of GraphBolt or `torch.save` are read into memory and checked. No other objects are unpickled.
 
     Writes to the graph's tensors stay in this process and never reach the file. Worker processes map the same file, so
-    the graph may be larger than memory; a graph that was written to is copied to shared memory for them. Where the
-    arrays that sampling reads exceed a quarter of free memory, hops are read in the order of the file, and the system
-    is asked for pages ahead of that, until mini-batches find their pages in memory: `DataLoader.explain()` tells. By
-    LABOR, whole columns are read. Column starts of up to an eighth of free memory stay there. Other operations read
-    single pages, one after the other. Leave the file as it is while it is in use: the system ends a process that reads
-    a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to the same path, which makes another
-    file.
+    the graph may be larger than memory; a graph that was modified is copied to shared memory for them. If the arrays
+    that sampling reads exceed a quarter of free memory, hops are read in the order of the file with prefetching, until
+    mini-batches find their pages in memory; `DataLoader.explain()` shows this. LABOR reads whole columns. Column starts
+    of up to an eighth of free memory stay in memory. Other operations read single pages, one after another. Don't
+    change the file while it is in use: the system kills a process that reads a mapped page of a truncated file
+    (SIGBUS). To replace a graph, `save` to the same path, which creates a new file.
 
     Raises:
         FileNotFoundError: The file doesn't exist.
@@ -89,21 +88,21 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     try:
         graph.take_as_saved() if is_as_saved else graph.check()
     except (TypeError, ValueError) as error:
-        error.add_note(f"in {path}, which was changed after it was saved, or made of no valid graph")
+        error.add_note(f"in {path}, which was changed after it was saved, or written from an invalid graph")
         raise
     return graph
 
 
 @checked
 def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
-    """Map a graph that a process of the same user and machine put into shared memory; each call maps it anew.
+    """Map a graph that a process of the same user and machine put into shared memory. Each call creates a new mapping.
 
-    This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
-    checked. A write to the arrays is visible to all processes, and in all mappings.
+    This takes a few system calls, whatever the size: `copy_to_shared_memory` writes only valid graphs, so only the
+    header is checked. Writes to the arrays are visible to all processes, and in all mappings.
 
     Raises:
         FileNotFoundError: There is no graph of that name.
-        ValueError: The memory holds no graph of this version.
+        ValueError: The memory has no graph of this version.
 
     Example:
         >>> from graphfeed import from_coo

@@ -1,4 +1,4 @@
-"""How a graph in memory is sampled: one hop, all hops, with types, in time, and negatives.
+"""Sampling from graph arrays: one hop or all hops, typed and temporal sampling, and negatives.
 
-This is the work behind the methods of `FusedCSCSamplingGraph`; the loops over edges are in `graphfeed.ops`.
+The methods of `FusedCSCSamplingGraph` use these functions; the loops over edges are in `graphfeed.ops`.
 """

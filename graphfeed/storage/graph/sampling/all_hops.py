@@ -1,4 +1,4 @@
-"""Sampling all hops in the arrays of a graph by one call, which releases the GIL on the CPU."""
+"""Sampling of all hops from graph arrays in one call, which releases the GIL on the CPU."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +37,8 @@ def sample_all_hops(
     *,
     joined: bool = False,
 ) -> Any:
-    """Sample all hops as a request says by one call; return the outermost first, or `JoinedHops`."""
-    # Draws are those of the hops, the seeds' own hop first; times say when the seeds look at the graph.
+    """Sample all hops of a request in one call; return subgraphs, the outermost hop first, or `JoinedHops`."""
+    # `draws` begin with the seeds' own hop; `times` are those of the seeds.
     moments = None
     if request.temporal is not None or times is not None:
         moments = ops.SeedTimes(*stack_queries(graph, seeds, times, request))
@@ -50,12 +50,12 @@ def sample_all_hops(
     try:
         prepared = prepare_hops(graph, request, on_cpu=parts[0].is_cpu)
         edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-        # Without original ids, an edge is known by its position.
+        # Without original ids, the id of an edge is its position.
         read = None if edge_ids is None else partial(take_edges, graph, edge_ids)
         hops = prepared.sample(parts, keys, moments, share, read, joined)
     except ValueError:
         if typed:
-            check_typed_seeds(graph, seeds)  # by the names of types
+            check_typed_seeds(graph, seeds)  # raises errors with the names of types
         raise
     numbers: dict[Any, int] = graph.edge_type_to_id if typed else {None: 0}
     if joined:
@@ -66,51 +66,50 @@ def sample_all_hops(
             {name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.num_edges)
         )
         return ops.JoinedHops(rows, num_rows, edges, num_edges, trees)
-    # The program begins at the seeds, and subgraphs are listed from the outermost hop on.
+    # The program begins at the seeds; subgraphs begin with the outermost hop.
     return [subgraph_of(graph, by_type, numbers, hop) for hop in reversed(hops)]
 
 
 PREPARED: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tuple[Any, ...]]] = WeakKeyDictionary()
-"""By graph and request: what was prepared last, and what it was made of."""
+"""By graph and request: the version of the graph, whether seeds are on the CPU, and the prepared hops."""
 
 
 def prepare_hops(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> ops.PreparedHops:
-    """Return what samples all hops as a request says, made anew where something has changed that it depends on."""
+    """Return the prepared sampling of all hops of a request, cached until the graph changes."""
     by_request = PREPARED.get(graph)
     if by_request is None:
         by_request = PREPARED[graph] = WeakKeyDictionary()
     known, before = by_request.get(request), graph.version
-    # On a GPU, `cached` has the stream wait for what it made.
+    # Not on a GPU, where only `cached` makes the stream wait for derived arrays.
     if known is not None and known[1] == on_cpu and graph.indices.is_cpu and all(map(operator.is_, known[0], before)):
         return known[2]  # type: ignore[no-any-return]
-    # What was made of arrays that are replaced is freed before it is made anew.
+    # Free the outdated result before computing a new one.
     by_request.pop(request, known)
     del known
     timed = request.temporal is not None
     rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
     drawing = ops.Drawing(request.strategy, request.replace, 0, request.only_new, rows)
     arrays, typed = hop_graph(graph, request, timed=timed), graph.node_type_to_id is not None
-    # A GPU reads whole columns, also those of a pinned graph.
+    # A GPU reads whole columns, even those of a pinned graph.
     if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
         arrays = arrays._replace(large_columns=graph.high_degree_index())
     fanouts = [as_tensor("fanouts", own) for own in reversed(request.fanouts)]
     prepared = ops.PreparedHops(arrays, fanouts, drawing)
-    # Unless another thread has edited the graph meanwhile, or something was computed of it, which happens once.
+    # Unless another thread has just edited the graph, or derived arrays were computed, which happens once.
     if all(map(operator.is_, before, graph.version)):
         by_request[request] = before, on_cpu, prepared
     return prepared
 
 
 def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:
-    """Return whether mini-batches gain from reading each page of a graph's files once for several of them."""
-    # Others are sampled in their own ways each.
+    """Return whether reading each page of a graph's files once for several mini-batches is supported and useful."""
     merged = request.deduplicate and not request.only_new and request.temporal is None
     return graph.node_type_to_id is None and merged and request.strategy == "uniform"
 
 
 def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each) -> list[Picked]:
-    """Pick the edges of a hop of several mini-batches; each page of the sources is read once for all of them."""
-    # For a graph without types. `each` is like `map`, perhaps in threads.
+    """Sample a hop of several mini-batches in a graph without types, reading each page once for all of them."""
+    # `each` is a function like `map`, possibly threaded.
     ids = [check_seeds(graph, own) for own in nodes]
     picks = list(each(lambda own, hop: pick_edges(graph, own, hop), ids, hops))
     positions = [own.positions for own in picks]
@@ -125,7 +124,7 @@ def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequenc
 
 
 def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
-    """Return the running sums of weights for a request, with guides if its kernel takes them."""
+    """Return the running sums of weights for a request, with guides if its kernel uses them."""
     if request.probs_name is None:
         return None
     # Page-locked arrays are for a GPU, whose kernels bisect the sums.
@@ -135,15 +134,15 @@ def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | 
 
 
 def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> ops.HopGraph:
-    """Return the arrays of a graph as the operations on all hops take them, with what a request needs of them."""
+    """Return the arrays of a graph for sampling all hops, including the derived arrays that a request needs."""
     indptr, types = kernel_columns(graph)
-    weights = None if timed else weights_for(graph, request)  # those in time are in the order of time
+    weights = None if timed else weights_for(graph, request)  # `timed_columns` has those in the order of time
     arrays = ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=graph.csc_indptr.dtype)
     arrays = arrays._replace(reads=read_choice(graph))
     if timed:
         by_type = {fanout.numel() > 1 for fanout in request.fanouts}
         columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
-        # Hops may have fan-outs by type and without: those sort the edges of a type by themselves.
+        # Hops may have fan-outs with and without types; with types, the edges of each type are sorted separately.
         arrays = arrays._replace(timed=(columns[all(by_type)], columns[any(by_type)]))
     if graph.node_type_to_id is None:
         return arrays
@@ -157,10 +156,10 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
 def subgraph_of(
     graph: GraphArrays, node_types: Iterable[Any], numbers: Mapping[Any, int], hop: ops.SampledHop
 ) -> SampledSubgraph:
-    """Return a hop as a subgraph with every edge type; node types are in the order of ids."""
+    """Return a hop as a subgraph with every edge type; `node_types` are in the order of ids."""
     columns, rows = dict(zip(node_types, hop.columns, strict=True)), dict(zip(node_types, hop.rows, strict=True))
     cscs, ids = {}, {}
-    # Of many edge types, most have no edges in a hop: they share columns.
+    # If there are many edge types, most have no edges in a hop; these share columns.
     empty = {} if len(hop.edges) == len(numbers) else empty_columns(graph, columns)
     for name, number in numbers.items():
         indptr, indices, ids[name] = hop.edges.get(number) or empty[ends_of(name)[1]]
@@ -171,8 +170,8 @@ def subgraph_of(
 
 
 def empty_columns(graph: GraphArrays, columns: Mapping[Any, torch.Tensor]) -> dict[Any, ops.HopEdges]:
-    """Return columns without edges, by their node type; the edge types that lead there share them."""
-    # One array of zeros, of which each type has as many as it needs.
+    """Return columns without edges, by destination type, shared by the edge types with that destination."""
+    # Slices of a single array of zeros.
     zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype, device="cpu").numpy()
     none, ids = torch.empty(0, dtype=graph.indices.dtype, device="cpu"), graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     no_ids = torch.empty(0, dtype=torch.int64 if ids is None else ids.dtype, device="cpu")

@@ -1,4 +1,4 @@
-"""How a graph is read whose arrays lie in mapped files and may not stay in memory."""
+"""Reading of graphs whose arrays are in mapped files and may not fit into memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 SHARE = 4
-"""A graph in files is taken to be in memory up to this part of what is free."""
+"""Divisor of free memory: a smaller graph in files is assumed to stay in memory."""
 STARTS_SHARE = 8
-"""Column starts up to this part of what is free are left in memory. Nearly every mini-batch reads all their pages."""
+"""Divisor of free memory: smaller column starts stay in memory, since nearly every mini-batch reads all their pages."""
 
 
 class FilesRead(NamedTuple):
-    """What sampling reads of a graph in mapped files, and how: decided once in each process."""
+    """Arrays in mapped files that sampling reads, and how it reads them. Decided once per process."""
 
     sources: torch.Tensor
-    """Of the graph at that time; it may have been given other arrays since."""
+    """The `indices` of the graph at that time, to detect later changes."""
     num_bytes: int
-    """The size of the arrays in files."""
+    """Size of the arrays in files."""
     starts_bytes: int
-    """How much of that are column starts."""
+    """Size of the column starts among them."""
     free: float
-    """How much memory there was."""
+    """Free memory at that time, in bytes."""
     at_random: list[torch.Tensor]
-    """The arrays of which the system reads single pages; the others it reads ahead and keeps, as it does by itself."""
+    """Arrays for which the system reads single pages; it reads ahead and caches the others, as usual."""
     reads: ReadChoice | None
-    """Whether pages are asked for ahead of the reads, in the order of the file; None: never."""
+    """Decides whether pages are prefetched in the order of the file; None: never."""
 
     @property
     def keeps_starts(self) -> bool:
@@ -48,25 +48,25 @@ class FilesRead(NamedTuple):
 
 @runtime_checkable
 class HasFiles(Protocol):
-    """A graph that may lie in mapped files."""
+    """A graph whose arrays may be in mapped files."""
 
     def files_read(self) -> FilesRead:
-        """Return what of it does, and how it is read."""
+        """Return the arrays in files, and how they are read."""
 
 
 DECIDED: "WeakKeyDictionary[GraphArrays, FilesRead]" = WeakKeyDictionary()
-"""By graph. A forked process has the mappings of its parent, and what the system was told of them. A graph that was
-copied or unpickled is another one."""
+"""Decisions by graph. A forked process inherits the mappings of its parent, including their read-ahead settings. A
+copied or unpickled graph has its own decision."""
 
 
 def read_choice(graph: "GraphArrays") -> ReadChoice | None:
-    """Return how a graph in mapped files is sampled; None: it is read as one in memory is."""
+    """Return the choice of reads of a graph in mapped files; None: it is read like a graph in memory."""
     files = DECIDED.get(graph)
-    # The first look in this process, or the graph has other arrays by now.
+    # The first call in this process, or the arrays were replaced.
     if files is None or files.sources is not graph.indices:
         files = files_read(graph)
-        # If it is larger than a quarter of free memory, the system need not read around what is asked for, since that
-        # lies anywhere; samplers ask for pages ahead of their reads.
+        # If it is larger than a quarter of free memory, read-ahead is useless, since reads are random; samplers
+        # prefetch pages themselves.
         read_at_random(files.at_random, yes=True)
         DECIDED[graph] = files
     # Page-locked arrays stay in memory.
@@ -74,13 +74,13 @@ def read_choice(graph: "GraphArrays") -> ReadChoice | None:
 
 
 def is_by_page(graph: "GraphArrays") -> bool:
-    # Only while pages are missing: where all are in memory, reading by page costs more.
+    # Only while pages are missing: if all are in memory, reading by page is slower.
     reads = read_choice(graph)
     return reads is not None and reads.from_disk
 
 
 def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return one of a graph's values per edge at some positions, which are not checked."""
+    """Gather values per edge at positions, which are not checked."""
     reads = read_choice(graph)
     if reads is None:
         return take_rows(values, positions)
@@ -88,7 +88,7 @@ def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tens
     pages: list[int] = []
     with reads.count(pages):
         taken = (gather_by_page if by_page else take_rows)(values, positions)
-    # How many pages were waited for decides how the next edges are read.
+    # The number of pages waited for decides how the next edges are read.
     reads.decide(pages[0], positions.numel())
     return taken
 
@@ -96,7 +96,7 @@ def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tens
 def take_edges_of_each(
     graph: "GraphArrays", values: torch.Tensor, positions: list[torch.Tensor], each: Each
 ) -> list[torch.Tensor]:
-    """Return what `take_edges` does for several parts of the positions; a page is read once for all of them."""
+    """Gather values per edge for several lists of positions, reading each page once for all of them."""
     if is_by_page(graph) and is_read_by_page(values):
         return gather_each_by_page(values, positions, each)
     return list(each(lambda part: take_edges(graph, values, part), positions))
@@ -108,7 +108,7 @@ def is_read_by_page(values: torch.Tensor) -> bool:
 
 @contextmanager
 def in_passes(graph: "GraphArrays") -> Iterator[None]:
-    """Have the system read ahead while something is computed of the whole graph."""
+    """Enable the system's read-ahead during passes over the whole graph."""
     files = DECIDED.get(graph)
     arrays = [] if files is None else files.at_random
     read_at_random(arrays, yes=False)
@@ -119,7 +119,7 @@ def in_passes(graph: "GraphArrays") -> Iterator[None]:
 
 
 def files_read(graph: "GraphArrays") -> FilesRead:
-    """Return how a graph is read, or would be if it were sampled now; no page of it is touched."""
+    """Return how the graph is read, or would be if it were sampled now. Reads none of its pages."""
     known = DECIDED.get(graph)
     if known is not None and known.sources is graph.indices:
         return known
@@ -130,7 +130,7 @@ def files_read(graph: "GraphArrays") -> FilesRead:
     size = sum(array.nbytes for array in arrays)
     starts = sum(array.nbytes for array in arrays if array is graph.csc_indptr)
     files = FilesRead(graph.indices, size, starts, free, [], None)
-    # The system is likely to keep it in memory.
+    # The system will probably keep it in memory.
     if size <= free / SHARE:
         return files
     at_random = [array for array in arrays if array is not graph.csc_indptr or not files.keeps_starts]
@@ -138,21 +138,21 @@ def files_read(graph: "GraphArrays") -> FilesRead:
 
 
 def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return column starts and edge types as the CPU's kernels take them: int64, and uint8 or int32.
+    """Return the column starts as int64 and the edge types as uint8 or int32, for CPU kernels.
 
-    Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all. What
-    sampling reads beside them is computed from them, too: then it is known to fit them, and not checked.
+    The first call copies other dtypes: 8 bytes per node, and 4 per edge. GPU kernels accept all dtypes. Other arrays
+    for sampling are derived from these, so that they are known to match and need no checks.
     """
     graph.ensure_checked(whole=False)
     starts, types = graph.csc_indptr, graph.type_per_edge
-    # There are kernels for int64 starts, and uint8 or int32 types, so that they need no copy.
+    # Kernels exist for int64 starts and for uint8 or int32 types, so these need no copy.
     narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))
     if not narrow or not starts.is_cpu:
         return starts, types
 
     def widen() -> tuple[torch.Tensor | None, ...]:
         copies = as_int64(starts, starts), None if types is None else as_types(types, types)
-        # Copies of what was checked.
+        # Copies of checked arrays.
         graph.mark_for_sampling(*copies)
         return copies
 

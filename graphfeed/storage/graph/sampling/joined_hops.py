@@ -1,4 +1,4 @@
-"""All hops of a mini-batch as one, of graphs that sample one hop after the other."""
+"""Joins the hops of a mini-batch, for graphs that sample hop by hop."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -15,12 +15,12 @@ from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
 def join_hops(hops: Sequence[SampledSubgraph], *, disjoint: bool = False) -> JoinedHops:
-    """Return hops, the outermost first, as one; `disjoint` tells whether each seed has a tree."""
+    """Join hops, given with the outermost first. `disjoint`: whether each seed has its own tree."""
     cscs: list[Any] = [to_type_dict(hop.sampled_csc) for hop in reversed(hops)]
     ids: list[Any] = [
         {} if hop.original_edge_ids is None else to_type_dict(hop.original_edge_ids) for hop in hops[::-1]
     ]
-    # The rows of each hop begin with those of the one before it.
+    # The rows of each hop begin with those of the previous hop.
     seeds: dict[Any, torch.Tensor] = to_type_dict(hops[-1].original_column_node_ids)
     rows = [seeds, *(to_type_dict(hop.original_row_node_ids) for hop in reversed(hops))]
     sizes = {name: [0, *(len(own.get(name, ())) for own in rows)] for name in rows[-1]}
@@ -35,13 +35,13 @@ def join_hops(hops: Sequence[SampledSubgraph], *, disjoint: bool = False) -> Joi
 
 
 def trees_of(joined: JoinedHops, seeds: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
-    """Return the tree of each row, from those of the seeds outwards."""
+    """Return the tree of each row, computed from the seeds outwards."""
     trees = {name: rows.new_empty(len(rows), dtype=torch.int64) for name, rows in joined.rows.items()}
     for name, own in seeds.items():
         trees[name][: len(own)] = own
     parts = {name: torch.split(ends[:2], joined.num_edges[name], 1) for name, ends in joined.edges.items()}
     for hop in range(max(map(len, joined.num_edges.values()), default=0)):
-        # An edge is in the tree of its column, also one to a row that was there before.
+        # An edge belongs to the tree of its column, even if its row already existed.
         for name, (row, column) in {name: own[hop] for name, own in parts.items()}.items():
             source, destination = ends_of(name)
             trees[source][row] = trees[destination][column]
@@ -49,7 +49,7 @@ def trees_of(joined: JoinedHops, seeds: Mapping[Any, torch.Tensor]) -> dict[Any,
 
 
 def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """Return the edges of one type in all hops, hop after hop, as `JoinedHops` has them."""
+    """Return the edges of one type in the form of `JoinedHops.edges`, hop by hop."""
     counts, known = [len(csc.indices) for csc in cscs], [part for part in ids if part is not None]
     lines = 3 if len(known) == len(cscs) else 2
     out = buffers.empty((lines, sum(counts)), torch.int64, cscs[0].indices.device)
@@ -62,11 +62,11 @@ def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]
 
 
 def write_joined(parts: Sequence[torch.Tensor], out: torch.Tensor) -> None:
-    """Write tensors one behind the other."""
+    """Concatenate tensors into `out`."""
     if not out.is_cpu:
         torch.cat([part.to(out.dtype) for part in parts], out=out)
         return
-    # By NumPy, in this thread: torch.cat wakes a pool of threads, which takes several times as long beside others.
+    # NumPy copies in this thread; torch.cat wakes a thread pool, which is several times as slow when cores are busy.
     whole, position = out.numpy(), 0
     for part in parts:
         whole[position : position + len(part)] = part.numpy()

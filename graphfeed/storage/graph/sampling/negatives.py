@@ -1,4 +1,4 @@
-"""Negatives of a graph's edges: pairs of nodes, by edge type."""
+"""Sampling of negatives: pairs of nodes that are not edges of a given type."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +16,10 @@ from graphfeed.storage.memory.shareable import Shareable
 
 
 class NodeWeights(Shareable):
-    """How likely each node of a type is drawn, relative to the others.
+    """Sampling weights of the nodes of a type.
 
     Raises:
-        ValueError: Weights that are negative, infinite, or all 0.
+        ValueError: A weight is negative or infinite, or all are 0.
 
     Example:
         >>> len(NodeWeights(torch.tensor([0.0, 1.0, 3.0])))
@@ -30,10 +30,10 @@ class NodeWeights(Shareable):
         values = as_tensor("weights", weights)
         if not values.is_floating_point():
             values = values.to(torch.float64)
-        # All nodes are one column.
+        # As a single column of a graph.
         self.cumulative = ops.cumulate_weights(torch.tensor([0, values.numel()], device="cpu"), values)
         if values.numel() == 0 or int(self.cumulative[-1]) == 0:
-            raise ValueError("weights of nodes must not all be 0, as nothing could be drawn")
+            raise ValueError("weights of nodes must not all be 0, as no node could be drawn")
 
     def __len__(self) -> int:
         return self.cumulative.numel()
@@ -42,20 +42,20 @@ class NodeWeights(Shareable):
 @checked
 @dataclass(frozen=True, eq=False)
 class NegativeQuery:
-    """How negatives are sampled: which pairs of nodes count as negatives."""
+    """Parameters of negative sampling: which pairs of nodes count as negatives."""
 
     source_weights: NodeWeights | None = None
     destination_weights: NodeWeights | None = None
     strict: bool = False
-    """Whether an edge of the graph is never a negative."""
+    """Whether edges of the graph are excluded."""
     time_name: str | None = None
-    """The node attribute with times: both nodes exist at the time of the pair, or before. If each end of a pair has a
-    time, a destination that is drawn for a source exists at its own time, and of two random nodes, both exist at the
-    earlier time."""
+    """Node attribute with times: both nodes must exist at the time of the pair. If both endpoints of a pair have times,
+    a destination drawn for a given source must exist at the destination's time; if both nodes are drawn, both must
+    exist at the earlier time."""
 
 
 def check_query(graph: SamplingGraph, query: NegativeQuery) -> None:
-    """Raise unless a graph has the times that a query asks for."""
+    """Raise unless the graph has the times that a query needs."""
     if query.time_name is not None:
         times_of(graph, query, 0, 0)
 
@@ -68,11 +68,11 @@ def sample_negative_pairs(
     key: int,
     limits: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return pairs that stand for missing edges; see `graphfeed.ops.sample_negative_pairs`.
+    """Sample pairs of nodes as negatives; see `graphfeed.ops.sample_negative_pairs`.
 
-    `wanted` says how many, or has the source of each; `limits` has the time of each, or of each
-    end, if times matter. For `strict` and for times, the graph's arrays must be in this process. A type or an attribute
-    that the graph lacks is a KeyError; a ValueError says that no pair is right, or that the query needs times.
+    `wanted` is the number of pairs, or the source of each; `limits` has the time of each pair or of both endpoints.
+    `strict` and times need a graph whose arrays are in this process. A type or an attribute that the graph lacks raises
+    a KeyError; missing times, or a query that no pair satisfies, a ValueError.
     """
     sizes, starts = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
     typed = None not in sizes
@@ -80,7 +80,7 @@ def sample_negative_pairs(
         raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has no types")
     ends = joined_types(str(edge_type), sizes) if typed else (None, None)
     if typed and query.strict and edge_type not in graph.edge_types:
-        raise KeyError(f"edge_type is {brief(edge_type)}, but for strict=True the graph has {graph.edge_types}")
+        raise KeyError(f"edge_type is {brief(edge_type)}, but with strict=True it must be one of {graph.edge_types}")
     timed = query.time_name is not None
     if timed and limits is None:
         raise ValueError(
@@ -95,7 +95,7 @@ def sample_negative_pairs(
         )
         for end, weights in zip(ends, (query.source_weights, query.destination_weights), strict=True)
     )
-    # Where the sources are given, destinations alone are drawn.
+    # If the sources are given, only destinations are drawn.
     fixed = wanted.to(torch.int64) if isinstance(wanted, torch.Tensor) else None
     if limits is not None and limits.dim() == 2:
         limits = limits.amin(1) if fixed is None else limits[:, 1]
@@ -114,13 +114,13 @@ def cumulative_of(weights: NodeWeights | None, size: int) -> torch.Tensor:
         return NOTHING
     if len(weights) != size:
         raise ValueError(f"weights of nodes must have {size} values, one for each node, but have {len(weights)}")
-    # Summed once, so that a draw is a bisection.
+    # Running sums, so that a draw is a bisection.
     return weights.cumulative
 
 
 def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
     assert query.time_name is not None
-    # By its method: a graph of a user's own may have times, too.
+    # By the method, since a user-defined graph may have times, too.
     read: Any = getattr(graph, "node_attribute", None)
     if read is None:
         raise TypeError(f"times of negatives need a graph with node_attribute(), but this is a {type(graph).__name__}")

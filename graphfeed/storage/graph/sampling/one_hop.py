@@ -1,4 +1,4 @@
-"""One hop of sampling in a graph's arrays: check the seeds, pick edges, read them, split them by type."""
+"""One hop of sampling from graph arrays: checking seeds, picking edges, reading them and grouping them by type."""
 
 from typing import NamedTuple
 
@@ -23,16 +23,16 @@ from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
 class EdgeArrays(NamedTuple):
-    """The edge arrays that picks are positions in."""
+    """Arrays per edge, indexed by the positions of picks."""
 
     indices: torch.Tensor
     types: torch.Tensor | None = None
     edge_ids: torch.Tensor | None = None
-    """None: an edge's id is its position."""
+    """None: the id of an edge is its position."""
 
 
 def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
-    """Sample one hop with the ids of the graph; with the times of its edges where the next hop needs them."""
+    """Sample one hop with the ids of the graph; also return the times of its edges if the next hop needs them."""
     moments, query = None, hop.request.temporal
     if query is not None:
         moments = ops.SeedTimes(*stack_queries(graph, seeds, hop.times, hop.request))
@@ -43,13 +43,13 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[Sampled
     if query is None or query.hop_time != "edge":
         return found, None
     own = edge_times_of(graph, query)
-    # In the order of picks, which `group_times` brings into that of the hop.
+    # In the order of picks; `group_times` changes it to the order of the hop.
     types = None if types is None else take_rows(types, picks.positions)
     return found, group_times(graph, found, take_edges(graph, own, picks.positions), types)
 
 
 def stack_trees(hop: Hop, nodes: ByType) -> torch.Tensor | None:
-    """Return the tree of each node, type after type; None if there are no trees."""
+    """Return the tree of each node, type by type; None without trees."""
     trees = None if hop.trees is None else to_type_dict(hop.trees)
     return None if trees is None else torch.cat([trees[node_type] for node_type in to_type_dict(nodes)])
 
@@ -61,12 +61,12 @@ def pick_edges(
     moments: ops.SeedTimes | None = None,
     trees: torch.Tensor | None = None,
 ) -> ops.Picks:
-    """Pick the edges of one hop around ids of the graph's columns, in time by when each of them looks at the graph."""
+    """Pick the edges of one hop in the given columns of the graph; `moments` has their times and time windows."""
     request, (keys, share), fanouts = hop.request, hop.draws, as_tensor("fanouts", hop.fanout)
     (starts, types), typed = kernel_columns(graph), graph.node_type_to_id is not None
     num_types = len(graph.edge_type_to_id or ()) or 1
-    # A GPU is told how many edges there can be, so that nobody waits for it to count; with types, it counts them once
-    # they are grouped.
+    # On a GPU, an upper bound of the number of edges avoids a synchronization. With types, they are counted once they
+    # are grouped.
     most = None if ids.is_cpu or not typed else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
     drawing = ops.Drawing(request.strategy, request.replace, share)
     asked = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), trees=trees, most=most)
@@ -74,18 +74,18 @@ def pick_edges(
         columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
         return ops.sample_neighbors(columns._replace(types=types, num_types=num_types), asked)
     weights = None if request.probs_name is None else graph.cumulative_weights(request.probs_name)
-    # With types, seeds were checked when they were brought into the graph's ids.
+    # With types, seeds were checked before they were converted to the graph's ids.
     return ops.sample_neighbors(ops.StaticGraph(starts, graph.indices, weights, types, num_types), asked, checked=typed)
 
 
 def group_hop(
     graph: GraphArrays, seeds: ByType, picks: ops.Picks, edges: EdgeArrays
 ) -> tuple[SampledSubgraph, ops.Picks]:
-    """Return picked edges as one hop with the ids of the graph, and the picks, of which a GPU may have too many."""
+    """Return the picked edges as one hop with the ids of the graph, and the picks without a GPU's surplus entries."""
     if isinstance(seeds, dict):
         return group_hop_by_type(graph, seeds, picks, edges)
     sources, edge_ids = read(graph, edges, picks.positions)
-    if not sources.is_cpu:  # so that no GPU is waited for to check them at the next hop
+    if not sources.is_cpu:  # so that the next hop checks them without a synchronization
         mark_below(sources, graph.total_num_nodes)
     csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
     return SampledSubgraph(csc, seeds, None, edge_ids), picks
@@ -104,7 +104,7 @@ def group_hop_by_type(
         [graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64, device="cpu"
     )
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
-    # On a GPU, picks have room for more than there are.
+    # On a GPU, the arrays of picks may be too long.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
     sources, edge_ids = read(graph, edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
@@ -112,7 +112,7 @@ def group_hop_by_type(
     for edge_type, number in graph.edge_type_to_id.items():
         own = slice(bounds[number], bounds[number + 1])
         indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
-        # Ids within the type, from ids of the graph.
+        # From ids of the graph to ids of the type.
         first_id = offsets[ends_of(edge_type)[0]] if len(ids) else 0
         cscs[edge_type] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
         if not ids.is_cpu:
@@ -122,48 +122,47 @@ def group_hop_by_type(
 
 
 def read(graph: GraphArrays, edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    # Through the graph, since its arrays may lie in files.
+    # By `take_edges`, since the arrays may be in files.
     ids = positions if edges.edge_ids is None else take_edges(graph, edges.edge_ids, positions)
     return take_edges(graph, edges.indices, positions), ids
 
 
 def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:
-    """Return the seeds of one type in the dtype of the graph's ids, or raise an error if they are not ids of it."""
+    """Return the seeds of one type in the dtype of the graph's ids; raise an error if they are invalid."""
     if isinstance(seeds, dict):
         raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
     ids, dtype = as_ids(name, seeds), graph.indices.dtype
     if ids.dtype == dtype and ids.dim() == 1:
         return ids
     check_vector(name, ids)
-    # Before the conversion, in which a wrong id could become a right one.
+    # Before the conversion, in which an invalid id could become valid.
     check_ids(name, ids, graph.total_num_nodes)
     return ids.to(dtype)
 
 
 def open_seeds(graph: GraphArrays, seeds: ByType) -> tuple[ByType, torch.Tensor]:
-    """Return the seeds with every node type, and as ids of the graph's columns, or say why they are none."""
+    """Return the seeds with all node types, and as ids of columns; raise an error if they are invalid."""
     if graph.node_type_to_id is None:
         ids = check_seeds(graph, seeds)
         return ids, ids
     complete = check_typed_seeds(graph, seeds)
-    # Type after type.
     return complete, torch.cat([own + first for own, first in zip(complete.values(), graph.first_ids(), strict=False)])
 
 
 def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
-    """Return the seeds by type, every node type of the graph present, or say why they are none."""
+    """Return the seeds by type, with all node types of the graph; raise an error if they are invalid."""
     complete = complete_seeds(graph, seeds)
     check_ids_of_each(complete, to_type_dict(graph.num_nodes), "seeds of type")
     return complete
 
 
 def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
-    """Return the seeds by type, every node type present; whether they are nodes is not checked."""
+    """Return the seeds by type, with all node types of the graph; the ranges of ids are not checked."""
     assert graph.node_type_to_id is not None
     if not isinstance(seeds, dict):
         raise TypeError(
-            f"seeds must be a dict by node type, for the graph has types {list(graph.node_type_to_id)}, "
-            f"but is a {type(seeds).__name__}; give the item set as HeteroItemSet"
+            f"seeds must be a dict by node type, as the graph has types {list(graph.node_type_to_id)}, "
+            f"but is a {type(seeds).__name__}; use a HeteroItemSet for the items"
         )
     unknown = sorted(set(seeds) - set(graph.node_type_to_id))
     if unknown:
@@ -171,7 +170,7 @@ def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]
     num_nodes = graph.num_nodes
     assert isinstance(num_nodes, dict)
     given = {node_type: check_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
-    # Types without seeds lie where the others do.
+    # Types without seeds get empty tensors on the same device as the others.
     device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
     return {node_type: given.get(node_type, empty) for node_type in num_nodes}

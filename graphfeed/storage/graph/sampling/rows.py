@@ -1,4 +1,4 @@
-"""The rows of a mini-batch that is sampled hop by hop: which of them a hop samples, and what its edges make."""
+"""The rows of a mini-batch that is sampled hop by hop: the frontier of each hop, and the rows that it adds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -34,14 +34,14 @@ from graphfeed.storage.graph.type_names import (
 
 Tensors: TypeAlias = dict[NodeType, torch.Tensor]
 Picked: TypeAlias = tuple[SampledSubgraph, ByType | None]
-"""A hop with the ids of the graph, and the time of each edge where the next hop needs these."""
+"""A hop with the ids of the graph, and the time of each edge if the next hop needs it."""
 
 
 class Rows:
-    """The rows of a mini-batch: its seeds, and what each hop adds to them.
+    """The rows of a mini-batch: its seeds, and the rows added by each hop.
 
-    A node has one row; in the tree of each seed, one (`disjoint`); or each edge makes a row, as always in time without
-    trees. A hop samples all rows, or those that the one before it has added (`only_new`).
+    There is one row per node (`deduplicate`), per node and tree (`disjoint`), or else per edge, as always in temporal
+    sampling without trees. A hop samples all rows, or only those added by the previous hop (`only_new`).
     """
 
     def __init__(
@@ -52,33 +52,33 @@ class Rows:
         draws: Sequence[Draws],
         times: ByType | None = None,
     ) -> None:
-        """Begin with the seeds, and their times in time; `draws` has those of each hop, the seeds' own first."""
+        """Start with the seeds, and their times for temporal sampling. `draws` begins with the seeds' own hop."""
         self.num_nodes, self.request, self.draws = num_nodes, request, draws
         self.ids, self.times = match_types("seeds", seeds, num_nodes), times
         self.trees: Tensors = {}
-        """The tree of each row, by the number of its seed."""
+        """The tree of each row: the number of its seed."""
         if request.disjoint:
             self.trees = number_seeds({**with_all_types(self.ids, to_type_dict(num_nodes)), **self.ids})
         self.windows = None if times is None else query_of(request).pre_time_window
         self.known: dict[NodeType, int] = {}
-        """How many rows the hops have sampled; empty in front of the first."""
+        """Number of rows that hops have sampled, by node type; empty before the first hop."""
 
     def hop(self, number: int) -> tuple[ByType, Hop]:
-        """Return the rows that the next hop samples, and the hop, which has a number."""
+        """Return the frontier of the hop of the given number, and its parameters. Hops must be sampled in order."""
         request, times, windows = self.request, self.times, self.windows
         trees = from_type_dict(self._new(self.trees)) if self.trees else None
-        # In a tree, all rows look at the graph as its seed does.
+        # All rows of a tree have the time and the window of its seed.
         if trees is not None and self.known and times is not None:
             times = take_by_type(times, trees)
             windows = windows if windows is None or isinstance(windows, int) else take_by_type(windows, trees)
         if request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=windows))
-        # LABOR draws by the neighbours, whichever tree they are in.
+        # LABOR draws by neighbours, independently of trees.
         own_trees = trees if request.strategy == "uniform" else None
         return from_type_dict(self._new(self.ids)), Hop(request, self.draws[number], number, times, own_trees)
 
     def take(self, picked: Picked) -> SampledSubgraph:
-        """Make rows of what a hop has sampled; return it with its row ids."""
+        """Add rows for the sampled sources of a hop; return the hop with its row ids."""
         hop, edge_times = picked
         if self.request.only_new:
             return self._merge_new(hop)
@@ -92,7 +92,7 @@ class Rows:
         return {name: part[self.known[name] :] for name, part in values.items()} if self.known else values
 
     def _append(self, hop: SampledSubgraph, edge_times: ByType | None) -> SampledSubgraph:
-        """In time, make a row of each edge, which has the time and the window of its column, or a time of its own."""
+        """Add a row for each temporal edge, with the time and the window of its column, or with the edge's time."""
         columns: Any = hop.original_column_node_ids
         sampled: Any = hop.sampled_csc
         before: Any = self.times
@@ -103,7 +103,7 @@ class Rows:
             own_times = append_edges(
                 with_all_types(times, to_type_dict(columns)), {name: given[name] for name in order}
             )
-            # An edge that exists always has no time of its own.
+            # An edge that always exists gets the time of its column.
             of_columns = to_type_dict(self.times)
             self.times = from_type_dict(
                 {name: torch.where(own == ALWAYS, of_columns[name], own) for name, own in own_times.items()}
@@ -115,16 +115,16 @@ class Rows:
         return SampledSubgraph(csc, columns, rows, hop.original_edge_ids)
 
     def _merge_new(self, hop: SampledSubgraph) -> SampledSubgraph:
-        """Merge the nodes of a hop that has sampled the new rows alone."""
+        """Merge the nodes of a hop that sampled only the new rows."""
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         cscs, own = by_type(sampled, columns)
         sizes: dict[NodeType, int] = to_type_dict(self.num_nodes)
         if not self.known:
-            # The graph has brought the seeds to the dtype of its ids.
+            # The graph has converted the seeds to the dtype of its ids.
             self.ids = {**with_all_types(own, sizes), **own}
             self.known = dict.fromkeys(self.ids, 0)
-            # The times of the seeds get the order of the trees.
+            # The times of the seeds are joined in the order of the trees.
             if self.request.disjoint and self.times is not None:
                 self.times = join_by_type(list(sizes), self.times)
             if self.request.disjoint and self.windows is not None and not isinstance(self.windows, int):
@@ -134,7 +134,7 @@ class Rows:
             self.ids, self.trees, local = merge_in_trees(cscs, self._new(self.trees), before, self.trees, sizes)
         else:
             self.ids, local = merge_sources(cscs, before, sizes)
-        # The columns of a hop are all rows of the hop before, as always; those that were sampled earlier have no edges.
+        # The columns are all rows of the previous hop, as always; columns that were sampled earlier have no edges.
         padded = {name: pad(csc, self.known[ends_of(name)[1]]) for name, csc in local.items()}
         self.known = {node_type: len(ids) for node_type, ids in before.items()}
         csc, column_ids, row_ids = map(from_type_dict, (padded, before, self.ids))
@@ -142,7 +142,7 @@ class Rows:
 
 
 def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop) -> Picked:
-    """Pick the edges of a hop, for each tree by itself with its key if there are trees."""
+    """Pick the edges of a hop, separately for each tree, with the key of the tree, if there are trees."""
     if hop.trees is None:
         return pick(nodes, hop)
     trees, request = to_type_dict(hop.trees), hop.request
@@ -157,7 +157,7 @@ def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop
         found.append(pick(take(nodes), own_hop))
     if not found:
         return pick(nodes, hop._replace(trees=None))
-    # Where each column is among those of all trees, one tree after the other.
+    # Position of each column in the concatenated columns of all trees.
     order = {name: torch.cat([own[name] for own in places]).argsort() for name in trees}
     cscs, positions = {}, {}
     for name in to_type_dict(found[0][0].sampled_csc):
@@ -176,14 +176,14 @@ def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop
 
 
 def part_of(places: Tensors, values: Any) -> Any:
-    """Return values by node type at some places; those that are not by node are returned as they are."""
+    """Return values per node at the given places; None and integers are returned unchanged."""
     if values is None or isinstance(values, int):
         return values
     return from_type_dict({name: own[places[name]] for name, own in to_type_dict(values).items()})
 
 
 def join_parts(parts: Sequence[Any], positions: Tensors) -> Any:
-    """Return the values of the edges of all trees in another order; None if there are none."""
+    """Concatenate values per edge of all trees and reorder them; None if the trees have none."""
     if parts[0] is None:
         return None
     by_type = [to_type_dict(own) for own in parts]
@@ -193,7 +193,7 @@ def join_parts(parts: Sequence[Any], positions: Tensors) -> Any:
 def join_by_type(node_types: Sequence[NodeType], values: ByType) -> torch.Tensor:
     if isinstance(values, torch.Tensor):
         return values
-    # In the order of types in which seeds are numbered.
+    # In the order of types that `number_seeds` uses.
     complete = with_all_types(values, node_types)
     return torch.cat([as_tensor(f"times of {node_type!r}", part) for node_type, part in complete.items()])
 
@@ -205,7 +205,7 @@ def take_by_type(values: Any, positions: ByType) -> ByType:
 
 
 def number_seeds(seeds: Tensors) -> Tensors:
-    """Return the number of each seed, which run through the types."""
+    """Number the seeds consecutively, type by type."""
     counts = [len(ids) for ids in seeds.values()]
     device = next((ids.device for ids in seeds.values()), None)
     return dict(zip(seeds, torch.split(torch.arange(sum(counts), device=device), counts), strict=True))
@@ -214,7 +214,7 @@ def number_seeds(seeds: Tensors) -> Tensors:
 def pad(csc: CSCFormatBase, count: int) -> CSCFormatBase:
     if count == 0:
         return csc
-    # Columns without edges come first, so that the others keep their places.
+    # Columns that were sampled earlier come first.
     return CSCFormatBase(torch.cat([csc.indptr.new_zeros(count), csc.indptr]), csc.indices)
 
 
@@ -225,22 +225,22 @@ def merge_in_trees(
     trees: Tensors,
     sizes: Mapping[NodeType, int],
 ) -> tuple[Tensors, Tensors, dict[EdgeType, CSCFormatBase]]:
-    """Return what `merge_sources` does, with nodes merged inside of each tree alone, and the tree of each row."""
-    # A node in a tree is one number, by which nodes of different trees differ.
+    """Like `merge_sources`, but merge nodes only inside a tree; return rows, their trees, and relabelled edges."""
+    # A single id for each pair of tree and node.
     wide = {node_type: trees[node_type] * max(sizes[node_type], 1) + ids.long() for node_type, ids in rows.items()}
     edges = {}
-    # An edge is in the tree of its column.
+    # An edge belongs to the tree of its column.
     for name, tree in spread(cscs, own_trees).items():
         indptr, indices = cscs[name].indptr, cscs[name].indices
         edges[name] = CSCFormatBase(indptr, tree * max(sizes[ends_of(name)[0]], 1) + indices.long())
     merged, local = merge_sources(edges, wide)
     after, after_trees = {}, {}
     for node_type, ids in rows.items():
-        # Rows that were there stay; of the new numbers, the node and the tree are taken apart again.
+        # Existing rows stay; new ids are split into node and tree again.
         new, size = merged[node_type][len(ids) :], max(sizes[node_type], 1)
         after[node_type] = torch.cat([ids, (new % size).to(ids.dtype)])
         after_trees[node_type] = torch.cat([trees[node_type], new // size])
-    # Positions get the dtype of the graph's ids back.
+    # Convert positions back to the dtype of the graph's ids.
     dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}
     positions = {name: CSCFormatBase(csc.indptr, csc.indices.to(dtypes[name])) for name, csc in local.items()}
     return after, after_trees, positions

@@ -1,4 +1,4 @@
-"""Sampling in time: which edges of a graph's arrays existed before the time of a seed."""
+"""Temporal sampling from graph arrays: derived arrays in the order of time, and the times of seeds."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ LAST_TIME = torch.iinfo(torch.int64).max
 def stack_queries(
     graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType | None, request: SamplingRequest
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the time of each seed, and its window if there are windows, node type after node type."""
+    """Return the time and the time window, or None, of each seed, node type by node type."""
     times, query = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds), query_of(request)
     window, windows = query.pre_time_window, None
     if isinstance(window, int):
@@ -27,46 +27,46 @@ def stack_queries(
     elif window is not None:
         windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
     if query.inclusive:
-        # What is as old as the window exists, too. As the time is one later, the window is longer by two.
+        # The maximum age is included, too: as the time is one later, the window is longer by two.
         times, windows = later(times), None if windows is None else later(later(windows))
-    if isinstance(window, int) and not times.is_cpu:  # 0 or more, so that no GPU is waited for to see it
+    if isinstance(window, int) and not times.is_cpu:  # known to be 0 or more, so checking it need not synchronize
         mark_valid("windows", (windows,))
     return times, windows
 
 
 def later(times: torch.Tensor) -> torch.Tensor:
-    """Return the times by one later, so that what has these times exists; the last one of int64 stays."""
+    """Return the times plus 1, so that nodes and edges with these times are eligible; saturates at int64's maximum."""
     return times.clamp(max=LAST_TIME - 1) + 1
 
 
 def query_of(request: SamplingRequest) -> TemporalQuery:
     if request.temporal is None:
-        raise ValueError("the request has no temporal query; give SamplingRequest(..., temporal=TemporalQuery(...))")
+        raise ValueError("the request has no temporal query; pass SamplingRequest(..., temporal=TemporalQuery(...))")
     return request.temporal
 
 
 def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
-    """Return the time of each edge, int64, in the order of the edges; computed at the first call for an attribute."""
+    """Return the time of each edge, int64, in the order of the edges; computed by the first call for an attribute."""
     name = query.edge_timestamp_attr_name
-    assert name is not None, "TemporalQuery asks for it where hops go by the times of edges"
+    assert name is not None, "TemporalQuery requires it with hop_time='edge'"
     edge = graph.edge_attribute(name)
     (times,) = graph.cached(f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
     return times  # type: ignore[no-any-return]
 
 
 def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TemporalGraph:
-    """Return the graph's arrays in the order of time, computed at the first call for each pair of attributes."""
-    # Times become int64. The order costs no memory if the edges are in it already, as in a graph made of a list that is
-    # sorted by time, and only the edges have times, in int64. Otherwise it takes 8 bytes per edge, and 8 more if the
-    # edges are not in order. With weights, edges that are not in order take 8 more, and so does a time window where
-    # both nodes and edges have times or some have none, or an inclusive query whose hops go by the times of edges.
+    """Return the graph's arrays in the order of time, computed by the first call for each pair of attributes."""
+    # Times become int64. The order needs no memory if the edges are already in it, as in a graph built from an edge
+    # list sorted by time, and only the edges have times, in int64. Otherwise it needs 8 bytes per edge, and 8 more if
+    # the edges are not in order. Weights of edges that are not in order need 8 more; so do time windows if both nodes
+    # and edges have times or some have none, and inclusive queries with hop_time="edge".
     query, probs_name = query_of(request), request.probs_name
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
     mask = mask_of(graph, request)
     columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
-    # With fan-outs per edge type, the edges of each type are sorted by themselves.
+    # With fan-outs per edge type, the edges of each type are sorted separately.
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if mask is not None:
         which, probs_name = f"{which} of {probs_name}", None
@@ -76,7 +76,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
             f"order {which}", given, lambda: time_order(graph, times_of(graph, *given), by_type=by_type)
         )
         order = kept if links is None else ops.linked_order(links)
-        if links is not None and is_page_locked(links):  # for a GPU, which reads the order where it lies
+        if links is not None and is_page_locked(links):  # for a GPU, which reads the order in CPU memory
             (order,) = graph.cached(
                 f"order of links {which}", (*given, links), lambda: (ops.linked_order(links).contiguous(),)
             )
@@ -92,7 +92,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     if query.hop_time == "edge":
         own = edge_times_of(graph, query)
         if query.inclusive:
-            # The attribute is a source too: `own` may be derived from it.
+            # The attribute is a source, too, because `own` may be derived from it.
             (own,) = graph.cached(
                 f"later than {names[1]}", (edge, own), lambda: (torch.where(own == ops.ALWAYS, own, later(own)),)
             )
@@ -111,7 +111,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
 
 
 def mask_of(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | None:
-    """Return the mask of a request for the latest edges; weights instead of a mask are a ValueError."""
+    """Return the mask of a request for the latest edges. Weights instead of a mask raise a ValueError."""
     if request.strategy != "latest" or request.probs_name is None:
         return None
     mask = graph.edge_attribute(request.probs_name)
@@ -126,10 +126,10 @@ def mask_of(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | None
 def times_of(
     graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the time of each edge: its own, its source's, or the later one, as an edge exists once both are there."""
+    """Return the time of each edge: its own, that of its source, or the later one, since an edge needs its source."""
     times = both_times(graph, node, edge)
     later_one = times[0] if len(times) == 1 else torch.maximum(*times)
-    # What a mask leaves out never exists: no time is after the last one.
+    # Masked edges never exist: no time is after the last one.
     return later_one if mask is None else torch.where(mask, later_one, LAST_TIME)
 
 
@@ -145,10 +145,10 @@ def both_times(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor
 def earlier_times(
     graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, order: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """Return the earlier time of each edge, by rank, which decides whether it is in a window.
+    """Return the earlier time of each edge, in the order of time, which decides whether it is in a time window.
 
-    What exists always is in every window, so its time is the last one here. If all edges have one time, the order of
-    time decides, and the result is None.
+    Edges and nodes that always exist are in every window, so they have the last time here. If every edge has exactly
+    one time, the sorted times suffice, and the result is None.
     """
     times = both_times(graph, node, edge)
     if len(times) == 1 and not bool((times[0] == ops.ALWAYS).any()):
@@ -158,12 +158,12 @@ def earlier_times(
 
 
 def time_order(graph: GraphArrays, times: torch.Tensor, *, by_type: bool) -> Tensors:
-    """Return the times of the edges by rank, and their order, as positions in the columns or as links."""
+    """Return the sorted times of the edges, and their order, as positions in the columns or as links."""
     starts, types = kernel_columns(graph)
     times, order = ops.order_by_time(starts, times, types if by_type else None)
     if order is None or not order.is_cpu or is_page_locked(graph.indices):
         return times, order, None
-    # On the CPU, where sources can be linked, a draw finds edge and source by one read.
+    # On the CPU, links to sources let a draw find the edge and its source with one read.
     links = ops.link_sources(starts, graph.indices, order)
     return times, order if links is None else None, links
 
@@ -173,7 +173,7 @@ def by_rank(graph: GraphArrays, values: torch.Tensor, order: torch.Tensor | None
 
 
 def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByType) -> torch.Tensor:
-    """Return one number per seed, node type after node type; ids are not checked."""
+    """Return one value per seed, node type by node type. The ids are not checked."""
     if values is None:
         raise ValueError(f"{name} must be provided for temporal neighbor sampling; name an item 'timestamp'")
     if graph.node_type_to_id is None or not isinstance(seeds, Mapping):
@@ -186,7 +186,7 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
         unknown = sorted(set(values) - set(graph.node_type_to_id))
         if unknown:
             raise KeyError(f"{name} has node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
-        # In the order of ids, in which seeds of types are stacked.
+        # In the order of ids, like the seeds.
         by_id = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
         counts = {node_type: len(ids) for node_type, ids in with_all_types(seeds, by_id).items()}
         times = with_all_types(values, by_id)
@@ -200,12 +200,12 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
 
 
 def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, types: torch.Tensor | None) -> ByType:
-    """Return the times of a hop's edges, given column by column, in the order of the hop; by edge type with types."""
+    """Reorder the times of edges, given column by column, to the order of the hop; by edge type with types."""
     if not isinstance(hop.sampled_csc, dict):
         return times
     assert types is not None
     assert graph.edge_type_to_id is not None
-    # The edges of a type are in the order in which a hop groups them: column by column, then by position.
+    # The edges of a type are in the order of the hop: column by column, then by position.
     grouped = times[types.argsort(stable=True)]
     by_id = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
     counts = [len(hop.sampled_csc[edge_type].indices) for edge_type in by_id]

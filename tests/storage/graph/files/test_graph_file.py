@@ -1,4 +1,4 @@
-"""The file of a graph, and names in shared memory: whole or not at all, and never more trusted than checked."""
+"""Graph files, and names in shared memory: written atomically, and never trusted without checks."""
 
 import contextlib
 import errno
@@ -27,13 +27,13 @@ from tests.storage.graph.small_graphs import make_graph, make_typed_graph
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return the file of a graph."""
+    """Return the path of a saved graph."""
     make_graph(w=torch.rand(9)).save(tmp_path / "graph")
     return tmp_path / "graph"
 
 
 def with_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change what a file says of itself."""
+    """Change the header of a file."""
     data = path.read_bytes()
     begin = len(MAGIC) + 8
     length = int.from_bytes(data[len(MAGIC) : begin], "little")
@@ -53,20 +53,20 @@ def test_saving_again_takes_the_place_of_what_was_there(path: Path) -> None:
     before = map_fields(path)
     make_typed_graph().save(path)
     assert_same(map_fields(path), make_typed_graph().fields())
-    assert_same(before["indices"], make_graph().indices)  # it is mapped still
+    assert_same(before["indices"], make_graph().indices)  # it is still mapped
     assert [part.name for part in path.parent.iterdir()] == ["graph"]
 
 
 def test_a_file_that_is_none_or_was_cut_is_refused(path: Path) -> None:
     data = path.read_bytes()
-    foreign = r"graph is no graph that graphfeed wrote; give a file made by save\(\)"
+    foreign = r"graph is not a graph written by graphfeed; pass a file written by save\(\)"
     for content in (b"", b"not a graph"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=foreign):
             load_graph(path)
     for size in (20, 100, ALIGNMENT, 3 * ALIGNMENT):
         path.write_bytes(data[:size])
-        with pytest.raises(ValueError, match=r"write it again|is no graph"):
+        with pytest.raises(ValueError, match=r"write it again|is not a graph"):
             load_graph(path)
     with pytest.raises(FileNotFoundError, match="missing"):
         load_graph(path.with_name("missing"))
@@ -83,12 +83,12 @@ WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
     "'edge_attributes/w' has a shape that no tensor has": lambda header: header["arrays"][2].update(shape=[0, 1 << 60]),
     "'csc_indptr' has a shape that no tensor has": lambda header: header["arrays"][0].update(shape=[1 << 62, 1 << 62]),
     "two tensors of the same name": lambda header: header["arrays"][1].update(field="csc_indptr"),
-    r"its arrays must lie at \[0, 4096, 8192\]": lambda header: header["arrays"][0].update(offset=-4096),
-    r"must lie at \[0, 4096, 8192\] and end at": lambda header: header["arrays"][1].update(offset=0),
+    r"its arrays must be at \[0, 4096, 8192\]": lambda header: header["arrays"][0].update(offset=-4096),
+    r"must be at \[0, 4096, 8192\] and end at": lambda header: header["arrays"][1].update(offset=0),
     "but the file ends at 16384": lambda header: header["arrays"][2].update(shape=[1 << 40]),
     "node_type_to_id is \\['user'\\]": lambda header: header.update(node_type_to_id=["user"]),
     "'arrays'": lambda header: header.pop("arrays"),
-    "it names no indices": lambda header: header["arrays"].pop(1),
+    "it lacks indices": lambda header: header["arrays"].pop(1),
 }
 
 
@@ -107,7 +107,7 @@ def test_what_has_the_name_of_a_graph_and_is_none() -> None:
     path = name_to_path(name)
     path.write_bytes(b"something else" * 1000)
     try:
-        with pytest.raises(ValueError, match=f"{name} is no graph that graphfeed wrote"):
+        with pytest.raises(ValueError, match=f"{name} is not a graph written by graphfeed"):
             load_from_shared_memory(name)
     finally:
         path.unlink()
@@ -180,7 +180,7 @@ def test_what_killed_processes_left_goes_with_the_next_save_and_what_others_writ
 
 @cache
 def saved() -> bytes:
-    """Return what a graph's file holds."""
+    """Return the content of a graph's file."""
     with tempfile.TemporaryDirectory() as folder:
         make_typed_graph(w=torch.rand(6)).save(Path(folder) / "graph")
         return (Path(folder) / "graph").read_bytes()

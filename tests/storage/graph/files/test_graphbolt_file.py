@@ -1,4 +1,4 @@
-"""Graphs that GraphBolt 2.1 wrote, whose own files are in the folder `graphbolt`, and how formats are told apart."""
+"""Graphs written by GraphBolt 2.1, with files in the folder `graphbolt`, and the detection of formats."""
 
 import pickle
 import random
@@ -21,7 +21,7 @@ EDGES = {
     "user:follows:user": torch.tensor([[0, 1, 2, 3, 1], [1, 2, 0, 1, 0]]),
     "user:likes:item": torch.tensor([[0, 1, 1], [1, 2, 0]]),
 }
-"""The edge lists of the typed graph, whose edge attribute "w" is 0 to 4, and 0.1 to 0.3."""
+"""Edge lists of the typed graph; its edge attribute "w" is 0 to 4, and 0.1 to 0.3."""
 
 
 @pytest.mark.since_torch("2.6")
@@ -59,7 +59,7 @@ ARRAYS: dict[str, Any] = {
 
 
 def of_types(ids: Any, **others: Any) -> dict[str, Any]:
-    """Return a graph with two edges of one type, which weigh 10 and 11, and one of another, which weighs 20."""
+    """Return a graph with two edges of one type, with weights 10 and 11, and one of another type, with weight 20."""
     weights = {"w": torch.tensor([10.0, 11.0, 20.0]), "_ORIGINAL_EDGE_ID": torch.tensor(ids)}
     return ARRAYS | {"edge_attributes": weights} | others
 
@@ -111,7 +111,7 @@ def test_a_dict_of_arrays_is_read(tmp_path: Path) -> None:
 
 
 class Attack:
-    """Runs code where it is unpickled."""
+    """Runs code when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -171,5 +171,5 @@ def test_an_entry_is_all_that_a_new_format_needs(tmp_path: Path, monkeypatch: py
 
 
 def test_a_format_without_checksums_is_named() -> None:
-    with pytest.raises(ValueError, match=r"typed.pt has no checksum, as files of torch.save don't"):
+    with pytest.raises(ValueError, match=r"typed.pt has no checksum, as it was written by torch.save"):
         verify_graph(FILES / "typed.pt")

@@ -1,4 +1,4 @@
-"""Graphs by path and by name. Where GraphBolt overwrites the graph that has a name already, it is refused here."""
+"""Graphs by path and by name. GraphBolt overwrites a graph whose name exists; graphfeed raises an error."""
 
 import contextlib
 import copy
@@ -49,14 +49,14 @@ MAKES: list[Callable[[], FusedCSCSamplingGraph]] = [make_graph, make_typed_graph
 
 
 def total_of(graph: FusedCSCSamplingGraph) -> tuple[int, int]:
-    """Return something of a graph that came from elsewhere, and change it."""
+    """Return a sum over a graph received from another process, and modify the graph."""
     total = int(graph.indices.sum())
     graph.edge_attribute("w")[0] = 77
     return total, os.getpid()
 
 
 def load_and_sum(name: str) -> tuple[int, int]:
-    """Do the same with a graph in shared memory."""
+    """Call `total_of` with a graph in shared memory."""
     return total_of(load_from_shared_memory(name))
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_holds_no_graph_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"indices must lie in 0 .. 4, but holds 99") as caught:
         load_graph(tmp_path / "graph")
     assert caught.value.__notes__ == [
-        f"in {tmp_path / 'graph'}, which was changed after it was saved, or made of no valid graph"
+        f"in {tmp_path / 'graph'}, which was changed after it was saved, or written from an invalid graph"
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_name_goes_with_its_graph_and_who_has_loaded_it_keeps_it() -> None:
     del shared
     gc.collect()
     assert not name_to_path(NAME).exists()
-    with pytest.raises(FileNotFoundError, match=rf"there is no graph '{NAME}' in shared memory; it lives as long as"):
+    with pytest.raises(FileNotFoundError, match=rf"there is no graph '{NAME}' in shared memory; it exists while"):
         load_from_shared_memory(NAME)
     assert_same(again.fields(), make_graph().fields())
     taken = make_typed_graph().copy_to_shared_memory(NAME)
@@ -213,7 +213,7 @@ def test_other_processes_see_it_by_name_and_by_handle(method: str) -> None:
         shared.edge_attribute("w")[0] = 0
         assert executor.submit(total_of, shared).result(60)[0] == total
         assert shared.edge_attribute("w")[0] == 77
-    assert load_from_shared_memory(NAME).num_edges == 1 << 14  # a fork that ended took nothing away
+    assert load_from_shared_memory(NAME).num_edges == 1 << 14  # the exit of a forked process removed nothing
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""When a graph in a file is read by page; that this changes no mini-batch is in `test_graph_kinds.py`."""
+"""When a graph in a file is read by page; `test_graph_kinds.py` checks that mini-batches are the same."""
 
 import copy
 import pickle
@@ -20,7 +20,7 @@ SEEDS, REQUEST = torch.arange(0, NUM_NODES, 7), SamplingRequest((torch.tensor([3
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the file of a graph that is more than may be taken to stay in memory."""
+    """Return the file of a graph that is too large to be assumed to stay in memory."""
     monkeypatch.setattr(graph_files, "available_memory", lambda: 4 * 80_000 * 8)
     edges = torch.randint(0, NUM_NODES, (2, 80_000))
     attributes = {"w": torch.rand(80_000), "t": torch.randint(0, 1000, (80_000,))}
@@ -29,7 +29,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def advice_for(array: torch.Tensor) -> bool:
-    """Tell whether the system knows that an array is read at random, by its table of mappings."""
+    """Return whether the system's table of mappings marks an array as read at random."""
     place, inside = array.data_ptr() // 4096 * 4096, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first = line.split()[0]
@@ -73,7 +73,7 @@ def test_each_process_advises_its_own_mapping(path: Path) -> None:
     assert not advice_for(graph.indices)
     assert is_by_page(graph)
     assert advice_for(graph.indices)
-    again = pickle.loads(pickle.dumps(graph))  # as a worker gets it
+    again = pickle.loads(pickle.dumps(graph))  # as in a worker
     assert not advice_for(again.indices)
     assert is_by_page(again)
     assert advice_for(again.indices)

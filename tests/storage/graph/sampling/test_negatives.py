@@ -60,7 +60,7 @@ REFUSED: list[Refusal] = [
     (drawn_of("a:r:b", OF_30), ValueError, "must have 20 values, one for each node, but have 30"),
     (lambda: gf.NodeWeights(torch.zeros(3)), ValueError, "must not all be 0"),
     (drawn_of("a:x:c", ANY), KeyError, "edge_type is 'a:x:c', but the graph has the node types"),
-    (drawn_of("a:x:b", STRICT), KeyError, "edge_type is 'a:x:b', but for strict=True the graph has"),
+    (drawn_of("a:x:b", STRICT), KeyError, "edge_type is 'a:x:b', but with strict=True it must be"),
     (drawn_of("a:r:b", ANY, lambda: gf.from_coo(([0], [1]), 2)), KeyError, "the graph has no types"),
 ]
 

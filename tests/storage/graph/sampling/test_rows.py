@@ -1,4 +1,4 @@
-"""Which rows a hop has: nodes that are merged or not, merged in the tree of each seed, and sampled once."""
+"""The rows of a hop: with nodes merged, not merged, merged inside trees, or sampled only once."""
 
 import re
 from collections.abc import Callable
@@ -146,7 +146,7 @@ ONE = torch.tensor([1])
 
 
 def compacted(cscs: Any, seeds: Any) -> Callable[[], object]:
-    """Return a call of both functions, which refuse parts that don't belong together alike."""
+    """Return a call of both functions, which raise the same errors for parts that don't match."""
 
     def call() -> None:
         with pytest.raises((TypeError, ValueError)) as caught:
@@ -169,7 +169,7 @@ def merged(cscs: Any, **options: Any) -> Callable[[], object]:
 REFUSED: list[Refusal] = [
     (compacted(csc([[1]]), {"a": ONE}), TypeError, "Edge type not supported in homogeneous graph: the columns"),
     (compacted({"a:r:a": csc([[1]])}, ONE), TypeError, "the columns are by edge type, but the seeds are a Tens"),
-    (compacted(csc([[1]]), ONE.int()), TypeError, "ids of seeds and of columns must have one dtype"),
+    (compacted(csc([[1]]), ONE.int()), TypeError, "ids of seeds and of columns must have the same dtype"),
     (compacted(csc([[1]]), torch.tensor([1, 2])), ValueError, "should correspond to indptr: there are 2 seeds"),
     (compacted({"a:r:b": csc([[1]])}, {"a": ONE}), ValueError, "there are 0 seeds, but 1 columns of 'a:r:b'"),
     (compacted({"a:b": csc([[1]])}, {"a": ONE}), ValueError, "must have three parts"),

@@ -1,4 +1,4 @@
-"""Sampling in time; that graphs of all kinds do it as the slow reference is in `test_graph_kinds.py`."""
+"""Temporal sampling; `test_graph_kinds.py` compares graphs of all kinds with the slow reference."""
 
 import pickle
 from typing import Any
@@ -20,7 +20,7 @@ NAMES: Any = st.sampled_from([("born", "time"), (None, "time"), ("born", None), 
 
 
 def by_id(graph: gf.FusedCSCSamplingGraph, kind: str | None, name: str) -> torch.Tensor:
-    """Return an attribute of edges in the order of the edge list."""
+    """Return an edge attribute in the order of the edge list."""
     own = slice(None) if kind is None else graph.type_per_edge == graph.edge_types.index(kind)
     values = graph.edge_attribute(name)[own]
     return values[graph.edge_attribute(gf.ORIGINAL_EDGE_ID)[own].argsort()]
@@ -29,7 +29,7 @@ def by_id(graph: gf.FusedCSCSamplingGraph, kind: str | None, name: str) -> torch
 def admitted(
     ends: torch.Tensor, times: torch.Tensor, born: torch.Tensor, names: Any, column: tuple[int, int, int | None]
 ) -> list[int]:
-    """Return the rows of an edge list that end in a node, are before a time and inside of a window: one by one."""
+    """Return the rows of an edge list that lead to a node before a time and inside a window, checked one by one."""
     node, time, window = column
     found = []
     for row, (source, destination) in enumerate(ends.T.tolist()):
