@@ -28,4 +28,4 @@ class HasCaches(Protocol):
     """A graph, a feature or a store that may read through caches."""
 
     def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return (name, cache) pairs; the name is that of the cached feature or graph part, or empty."""
+        """Return (name, cache) pairs; the name identifies the cached data, and is empty if that needs no name."""

@@ -93,7 +93,7 @@ def encode_tensors(tensors: Mapping[str, torch.Tensor], head: Any = None) -> tup
 
 
 def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Return the head, and the tensors as views of the buffers. Raises a ValueError if the header doesn't match."""
+    """Return the head, and the tensors as views of the buffers. Raises a ValueError for an invalid or wrong header."""
     try:
         head, rows = json.loads(header)
         specs = read_specs(rows)
