@@ -1,7 +1,7 @@
-"""PyG: its loaders on this package's pipelines, and mini-batches and sampled subgraphs as its data objects.
+"""PyG's loaders, built on this package's pipelines, and sampled subgraphs as PyG's data objects.
 
-This room needs `torch_geometric` only when it is used. What samples and fetches are the stages in
-`graphfeed.datapipes`. docs/from-pyg.md says what each argument means.
+The package imports `torch_geometric` only when it is used. The stages in `graphfeed.datapipes` sample and fetch.
+docs/from-pyg.md describes the arguments.
 """
 
 import typing
@@ -42,7 +42,7 @@ else:
     def __getattr__(name: str) -> typing.Any:
         if name in samplers.NEED_PYG:
             return getattr(samplers, name)
-        if name == "CachedLoader":  # PyG's own, which takes these loaders
+        if name == "CachedLoader":  # PyG's class, which accepts these loaders
             return tables.import_pyg("torch_geometric.loader", name).CachedLoader
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""Data for the tests of loaders, and the slow and obvious version of what is around seeds with full fan-outs."""
+"""Data for the tests of loaders, and a slow and obvious version of the neighbourhoods with full fan-outs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,12 +68,12 @@ def events(count: int = 50) -> Any:
 
 Kind = tuple[str, str, str]
 Allowed = Callable[[Kind, int, int, int], bool]
-"""Tells for an edge type, an edge, its source and a tree whether the edge is there."""
+"""Returns for an edge type, an edge, its source and a tree whether the edge exists."""
 
 
 @dataclass
 class Neighborhood:
-    """What is around seeds, by type."""
+    """The neighbourhood of seeds, by type."""
 
     nodes: dict[str, list[int]] = field(default_factory=dict)
     trees: dict[str, list[int]] = field(default_factory=dict)
@@ -92,9 +92,9 @@ def around(
     allowed: Allowed = lambda kind, edge, source, tree: True,
     order: Callable[[int, int], int] = lambda edge, source: 0,
 ) -> Neighborhood:
-    """Return all that is around seeds: each node once, or once in each tree, in the order in which it is found.
+    """Return the whole neighbourhood of seeds, each node once per mini-batch or tree, in the order of discovery.
 
-    The in-edges of a node come in the order of a key, then of their ids.
+    The in-edges of a node are sorted by a key, then by id.
     """
     typed = hasattr(data, "edge_types")
     lists = {kind: data[kind].edge_index.T.tolist() for kind in data.edge_types} if typed else {}
@@ -137,7 +137,7 @@ def around(
 
 
 def assert_is(batch: Any, found: Neighborhood, *, disjoint: bool = False) -> None:
-    """Compare what a loader gives with the slow version."""
+    """Compare the mini-batches of a loader with the slow version."""
     for kind, ids in found.nodes.items():
         store = batch[kind] if kind else batch
         assert store.n_id.tolist() == ids
@@ -152,7 +152,7 @@ def assert_is(batch: Any, found: Neighborhood, *, disjoint: bool = False) -> Non
 
 
 def assert_true(data: Any, batch: Any) -> None:
-    """Every edge of a batch is the edge of the data with its id; features and labels are those of the ids."""
+    """Every edge of a batch is the data's edge with its id; features and labels are those of the ids."""
     for kind in getattr(data, "node_types", [""]):
         store, whole = (batch[kind], data[kind]) if kind else (batch, data)
         assert torch.equal(store.x, whole.x[store.n_id])
@@ -165,7 +165,7 @@ def assert_true(data: Any, batch: Any) -> None:
 
 
 def values_of(batch: Any) -> Any:
-    """Return what a batch holds, in what `==` compares."""
+    """Return the contents of a batch in a form that `==` compares."""
     return as_lists(batch.to_dict())
 
 

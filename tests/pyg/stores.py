@@ -1,4 +1,4 @@
-"""Data of PyG's in a pair of its stores."""
+"""PyG's data in a pair of its stores."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 
 def sorted_data(typed: bool, layout: str) -> Any:
-    """Return data whose edges are in the order of a layout, and that hold what a pair of stores can hold."""
+    """Return data that a pair of stores can represent, with the edges in the order of a layout."""
     data = heterogeneous() if typed else homogeneous()
     if typed:
         for kind in data.node_types:
@@ -27,7 +27,7 @@ def sorted_data(typed: bool, layout: str) -> Any:
 
 
 def counting_store() -> Any:
-    """Return a feature store that notes how many rows it is asked for; None stands for all."""
+    """Return a feature store that records how many rows each read requests; None stands for all."""
     base: Any = import_pyg("torch_geometric.testing", "tests").MyFeatureStore
 
     class CountingStore(base):  # type: ignore[misc]
@@ -46,9 +46,9 @@ def counting_store() -> Any:
 
 
 def in_stores(data: Any, layout: str, edge_group: Any = (None, None)) -> tuple[Any, Any]:
-    """Return a pair of stores with the features and edges of data, the edges in a layout.
+    """Return a pair of stores with the features and edges of data, with the edges in a layout.
 
-    Features of edges without a type are in the group that is given.
+    Features of edges without a type are in the given group.
     """
     features, graph = counting_store(), import_pyg("torch_geometric.testing", "tests").MyGraphStore()
     nodes, edges = tables_of(data).nodes, tables_of(data).edges

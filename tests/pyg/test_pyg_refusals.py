@@ -1,4 +1,4 @@
-"""What the loaders of PyG's data refuse, and the words that say why."""
+"""Errors that the loaders raise for PyG's data, and their messages."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def data(**values: Any) -> Any:
 
 
 def typed(kind: Any = "user", **values: Any) -> Any:
-    """Return data with types, of which attributes of one type are other ones."""
+    """Return data with types, with changed attributes of one type."""
     made = heterogeneous()
     changed(made[kind], values)
     return made
@@ -81,13 +81,13 @@ OF_DATA: list[Refusal] = [
     (lambda: nodes(data(), weight_attr="w"), ValueError, "weight_attr is 'w', but data has no such attribute; it has"),
     (lambda: nodes(typed(), "user", weight_attr="w"), ValueError, "weight_attr is 'w', but no type of data has such"),
     (lambda: nodes(data(), time_attr="name"), ValueError, "time_attr is 'name', but neither"),
-    (lambda: timed(typed(KIND, time=torch.arange(120)), "user"), ValueError, "there for nodes and for edges"),
+    (lambda: timed(typed(KIND, time=torch.arange(120)), "user"), ValueError, "exists for nodes and for edges"),
     (lambda: timed(data(edge_time=EACH), time_attr="edge_time"), TypeError, "'edge_time' must be torch.int64"),
     (lambda: timed(data(time=EACH.numpy().astype("M8[s]"))), TypeError, "^time_attr 'time' .* but holds datetime64"),
     (lambda: timed(typed(time=torch.ones(40)), "user"), TypeError, "'time' must be torch.int64, but is torch.float32"),
     (lambda: nodes(unsized(), "user"), ValueError, NO_SIZE),
     (lambda: pyg.RandomNodeLoader(unsized(), 2), ValueError, NO_SIZE),
-    (lambda: nodes(data(edge_index=unsorted())), ValueError, "says that it is sorted by col, but is not"),
+    (lambda: nodes(data(edge_index=unsorted())), ValueError, "claims to be sorted by col, but is not"),
     (lambda: nodes(PYG.Data(edge_index=PAIRS.T + 59, num_nodes=30)), ValueError, "must lie in 0 .. 29, but holds 59"),
     (lambda: pyg.ClusterData(typed(), 2), ValueError, "data has types"),
     (lambda: pyg.ShaDowKHopSampler(typed(), 2, 2), ValueError, "data has types"),
@@ -97,7 +97,7 @@ OF_DATA: list[Refusal] = [
     (lambda: pyg.GraphSAINTEdgeSampler(few(), 2), ValueError, "data has no edges"),
     (lambda: pyg.GraphSAINTNodeSampler(few(nodes=0), 2), ValueError, "data has no nodes"),
     (lambda: pyg.GraphSAINTNodeSampler(few(ONES), 2), ValueError, "data has 'node_norm'"),
-    (lambda: pyg.GraphSAINTSampler(data(), 2), NotImplementedError, "must write draw_nodes"),
+    (lambda: pyg.GraphSAINTSampler(data(), 2), NotImplementedError, "must implement draw_nodes"),
 ]
 
 
@@ -122,7 +122,7 @@ OF_WHOLE_GRAPHS: list[Refusal] = [
 
 
 def pair(kinds: bool = False, group: Any = None, rows: int = 0, name: str = "late") -> Any:
-    """Return a pair of stores, with one more feature if it has rows."""
+    """Return a pair of stores, with an additional feature if it has rows."""
     features, graph = in_stores(sorted_data(kinds, "coo"), "coo")
     if rows:
         features.put_tensor(torch.ones(rows), group_name=group, attr_name=name, index=None)
@@ -158,7 +158,7 @@ def pair_with_rows_left_out() -> Any:
 OF_STORES: list[Refusal] = [
     (lambda: nodes(pair(True, ("a", "b", "c"), 3), "user"), ValueError, r"the group \('a', 'b', 'c'\), which is nei"),
     (lambda: nodes((pair(True)[0], pair()[1])), ValueError, r"has the groups \['item', 'user'\] of nodes, but the"),
-    (lambda: nodes(pair(False, (None, None), 200, "x")), ValueError, "feature 'x' is there for nodes and for edges"),
+    (lambda: nodes(pair(False, (None, None), 200, "x")), ValueError, "feature 'x' exists for nodes and for edges"),
     (lambda: nodes(pair_with_and_without_types(), "user"), ValueError, "edges with and without a type"),
     (lambda: nodes((pair(True)[0], type(pair()[1])()), "user"), ValueError, "the graph store has no edges"),
     (lambda: nodes(pair_without_sizes(), "user"), ValueError, "node type 'item' has neither a feature nor a size"),
@@ -172,13 +172,13 @@ def timeless() -> Any:
 
 
 def around_items() -> Any:
-    """Sample around nodes of a type without times, in time."""
+    """Sample temporally around nodes of a type without times."""
     sampler = pyg.NeighborSampler(timeless(), [-1], time_attr="time")
     return sampler.sample_from_nodes(SAMPLER.NodeSamplerInput(None, IDS, None, "item"))
 
 
 BOTH: Any = {"user": None, "item": None}
-OWN = "'time' of their own; give input_time"
+OWN = "'time'; give input_time"
 Former: Any = pyg.NeighborSampler
 OF_NODES: list[Refusal] = [
     (lambda: nodes(data(), IDS + 60), ValueError, "must lie in 0 .. 59, but hold 60 .. 62"),
@@ -195,9 +195,9 @@ OF_NODES: list[Refusal] = [
     (lambda: nodes(data(), IDS, IDS), ValueError, "input_time needs time_attr"),
     (lambda: timed(timeless(), "item"), ValueError, f"input_nodes of 'item' have no {OWN}"),
     (lambda: timed(timeless(), BOTH), ValueError, f"input_nodes of 'item' have no {OWN}"),
-    (lambda: timed(data(), time_attr="edge_time"), ValueError, "have no 'edge_time' of their own; give input_time"),
-    (lambda: timed(typed(KNOWS, t=torch.arange(90)), "user", time_attr="t"), ValueError, "have no 't' of their own"),
-    (lambda: around_items(), ValueError, "the seeds have no 'time' of their own; give time"),
+    (lambda: timed(data(), time_attr="edge_time"), ValueError, "have no 'edge_time'; give input_time"),
+    (lambda: timed(typed(KNOWS, t=torch.arange(90)), "user", time_attr="t"), ValueError, "have no 't'"),
+    (lambda: around_items(), ValueError, "the seeds have no 'time'; give time"),
     (lambda: nodes(data(), sampler=[70]), IndexError, "^sampler must lie in 0 .. 59, but holds 70"),
     (lambda: Former(PAIRS, sizes=[2]), TypeError, r"use NeighborLoader\(data, num_neighbors=...\)"),
     (lambda: Former(edge_index=PAIRS, num_neighbors=[2]), TypeError, "use NeighborLoader"),
@@ -252,7 +252,7 @@ OF_EDGES: list[Refusal] = [
     ),
     (lambda: pyg.LinkLoader(typed(), Drawn(), TWO), TypeError, "link_sampler is a Drawn, which samples around edges"),
     (lambda: links(typed(), KIND, exclude_seed_edges="reverse"), ValueError, "must be True, .*, or, as the seeds are"),
-    (lambda: links(typed(), KIND, exclude_seed_edges=KIND), ValueError, "is no edge type from 'item' to 'user'"),
+    (lambda: links(typed(), KIND, exclude_seed_edges=KIND), ValueError, "is not an edge type from 'item' to 'user'"),
     (lambda: links(typed(), KIND, exclude_seed_edges=7), ValueError, "must be True, 'reverse' or False"),
     (lambda: nodes(data(), exclude_seed_edges=True), TypeError, "has no argument 'exclude_seed_edges'"),
 ]
@@ -271,7 +271,7 @@ HOPS = {kind: [1] * (1 + place) for place, kind in enumerate(KINDS)}
 OF_OPTIONS: list[Refusal] = [
     (lambda: nodes(data(), time_window=3), ValueError, "time_window needs time_attr"),
     (lambda: windowed(data(), None, -1), ValueError, "time_window must be 0 or more, but is -1"),
-    (lambda: windowed(data(), None, 1.5), TypeError, "time_window must be whole numbers"),
+    (lambda: windowed(data(), None, 1.5), TypeError, "time_window must be integers"),
     (lambda: windowed(data(), [1, 2], IDS), ValueError, "time_window must have 2 values"),
     (lambda: windowed(typed(), BOTH, {"user": 3}), ValueError, "time_window has no window for 'item'"),
     (lambda: induced(disjoint=True), ValueError, "subgraph_type='induced' has one node"),
@@ -279,8 +279,8 @@ OF_OPTIONS: list[Refusal] = [
     (lambda: nodes(data(), subgraph_type="all"), ValueError, "subgraph_type must be one of"),
     (lambda: nodes(data(), temporal_strategy="first"), ValueError, "temporal_strategy must be one of"),
     (lambda: nodes(data(), batchsize=3), TypeError, "NeighborLoader has no argument 'batchsize'"),
-    (lambda: nodes(data(), sampler=[1], shuffle=True), ValueError, "sampler says the order"),
-    (lambda: nodes(data(), batch_sampler=[[1]], batch_size=4), ValueError, "batch_sampler says which seeds"),
+    (lambda: nodes(data(), sampler=[1], shuffle=True), ValueError, "sampler sets the order"),
+    (lambda: nodes(data(), batch_sampler=[[1]], batch_size=4), ValueError, "batch_sampler sets the seeds"),
     (lambda: nodes(data(), batch_size=None), ValueError, "batch_size must be a number"),
     (lambda: Loader(typed(), {KNOWS: [0]}, "user"), ValueError, "Missing number"),
     (lambda: Loader(typed(), pyg.NumNeighbors({KIND[::-1]: [0]}, [1]), "user"), ValueError, "Not all edge types"),
@@ -304,10 +304,10 @@ OF_OPTIONS: list[Refusal] = [
 
 
 class Drawn:
-    """A sampler of a user's own that a loader only looks at."""
+    """A user-defined sampler that is never called."""
 
     def sample_from_edges(self, *given: Any) -> None:
-        """Give nothing."""
+        """Return None."""
 
 
 def backward(given: Any) -> pyg.NeighborSampler:
@@ -325,18 +325,18 @@ OF_SAMPLERS: list[Refusal] = [
     (lambda: pyg.NodeLoader(data(), backward(data()), custom_cls=dict), ValueError, "custom_cls must be None"),
     (lambda: Links(data(), object()), TypeError, "sample_from_edges"),
     (lambda: Links(data(), Drawn(), custom_cls=dict), ValueError, "custom_cls must be None"),
-    (lambda: Links(data(), backward(data()), neg_sampling=STRICT), ValueError, 'strict=True does not .*="backward"'),
-    (lambda: Links(typed(), backward(typed()), KIND, neg_sampling="binary"), ValueError, "several node types does not"),
+    (lambda: Links(data(), backward(data()), neg_sampling=STRICT), ValueError, 'strict=True can.t be .*="backward"'),
+    (lambda: Links(typed(), backward(typed()), KIND, neg_sampling="binary"), ValueError, "several node types can't"),
     (lambda: Former(data(), [1], sample_direction="up"), ValueError, "sample_direction must be 'forward' or 'back"),
     (lambda: pyg.HGTSampler(typed(), [2]).sample_from_edges(None), NotImplementedError, "edges with NeighborSam"),
     (lambda: list(pyg.InduceTrees(unsampled(), gf.from_coo(PAIRS.T, 1))), ValueError, "put a sampler before Induce"),
     (lambda: list(pyg.ToSamplerOutput(unsampled())), ValueError, "no sampled_subgraphs yet"),
-    (lambda: list(gf.IterableSource([IDS]).to_pyg_data()), TypeError, r"to_pyg_data\(\) needs mini-batches, but a T"),
+    (lambda: list(gf.IterableSource([IDS]).to_pyg_data()), TypeError, r"to_pyg_data\(\) needs mini-batches, but got"),
 ]
 draw: Any = pyg.ImbalancedSampler
 WEIGHTED = torch.utils.data.WeightedRandomSampler([1.0] * 9, 3)
 OF_LABELS: list[Refusal] = [
-    (lambda: draw(ONES), TypeError, "whole numbers, one class each, but are torch.float32"),
+    (lambda: draw(ONES), TypeError, "integers, one class each, but are torch.float32"),
     (lambda: draw(IDS - 1), ValueError, "a label is -1"),
     (lambda: draw(IDS[:0]), ValueError, "no labels to draw from"),
     (lambda: draw(PYG.Data(y=IDS[:2], num_nodes=3)), ValueError, "3 nodes, but 2 labels"),
@@ -366,7 +366,7 @@ def eventful(options: Any = None, **values: Any) -> Any:
 
 OF_EVENTS: list[Refusal] = [
     (lambda: pyg.TemporalDataLoader({}), TypeError, "must be a TemporalData"),
-    (lambda: eventful(t=torch.arange(50).flip(0)), ValueError, r"times must rise, but t\[1\] is 48 after 49"),
+    (lambda: eventful(t=torch.arange(50).flip(0)), ValueError, r"times must not decrease, but t\[1\] is 48 after 49"),
     (lambda: eventful(t=None), ValueError, "data has no t;"),
     (lambda: eventful(dst=None), ValueError, "data has no dst;"),
     (lambda: eventful({"shuffle": True}), ValueError, "so shuffle can't be given"),
@@ -376,7 +376,7 @@ OF_EVENTS: list[Refusal] = [
 TABLES = {name: rows for name, rows in globals().items() if name.startswith("OF_")}
 
 
-@pytest.mark.filterwarnings("ignore:Unable to accurately infer")  # PyG's own, before it gives None
+@pytest.mark.filterwarnings("ignore:Unable to accurately infer")  # PyG's warning, before it returns None
 @pytest.mark.parametrize("name", TABLES)
 def test_what_is_wrong_is_refused_in_these_words(name: str) -> None:
     check_refused(TABLES[name])

@@ -1,6 +1,6 @@
-"""PyG's graphs and mini-batches: data, stores and input nodes become a graph, features and items here, and back.
+"""Conversion of PyG's data, stores and input nodes to a graph, features and items, and back.
 
-Only `tables` knows how PyG's data store their values. Graphs and features themselves are in `graphfeed.storage`.
+Only `tables` depends on how PyG's data store their values. Graphs and features themselves are in `graphfeed.storage`.
 """
 
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, dim_of, domain_of, read_features

@@ -1,4 +1,4 @@
-"""What PyG's data hold of nodes and edges: features to fetch, and what is left when these are taken out."""
+"""Node and edge features of PyG's data, and the template that remains without them."""
 
 import copy
 import warnings
@@ -21,20 +21,20 @@ STANDARD = {
     **dict.fromkeys(("x", "feat", "pos", "node_type", "n_id", "tf"), "node"),
     **dict.fromkeys(("edge_attr", "edge_weight", "edge_type", "e_id"), "edge"),
 }
-"""The names that PyG counts nodes and edges by, so that nothing else has them."""
+"""Names that PyG reserves for node and edge attributes, so that no other attribute has them."""
 OF_OTHERS = ("index", "idx", "ptr", "face", "batch", "edge_label", "input_id", "seed_time", "num_sampled")
-"""Parts of the names that PyG gives to what has a number of rows of its own, such as seeds."""
+"""Parts of names that PyG gives to attributes with another number of rows, such as attributes of seeds."""
 FLAT = -1
-"""Stands for the dimension of values of one dimension, which a feature holds as rows of one number."""
+"""Dimension that stands for one-dimensional values, which a feature stores as rows of one number."""
 HOLE = ()
-"""Keeps the position of an attribute in a template; each mini-batch fills it, or removes it."""
+"""Placeholder that keeps the position of an attribute in a template; each mini-batch fills or removes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class DataFeatures:
-    """The features that mini-batches get, and the object that they are filled into.
+    """The features to fetch for each mini-batch, and the template to fill them into.
 
-    Types are strings, as in a `FeatureStore`; of a graph without types, None.
+    Types are strings, as in a `FeatureStore`, or None in a graph without types.
 
     Example:
         >>> from graphfeed import BasicFeatureStore, TorchBasedFeature
@@ -45,33 +45,33 @@ class DataFeatures:
 
     store: FeatureStore
     node_names: dict[str | None, list[str]] = field(default_factory=dict)
-    """The names of node features by type."""
+    """Names of the node features by type."""
     edge_names: dict[str | None, list[str]] = field(default_factory=dict)
-    """The names of edge features by type."""
+    """Names of the edge features by type."""
     template: Any = None
-    """A `Data` or `HeteroData` that each mini-batch begins as, without the features; None: an empty one."""
+    """A `Data` or `HeteroData` without the features, which each mini-batch copies; None: an empty one."""
     dims: dict[tuple[str | None, str], int] = field(default_factory=dict)
-    """The dimension of nodes or edges, by type and name, where it is not the first; `FLAT` where it is the only one."""
+    """Dimension that counts nodes or edges, by type and name, if it isn't the first; `FLAT` if it is the only one."""
     of_edges: Collection[str] = ()
-    """Names that are known to be of edges in data without types, where there are as many nodes as edges."""
+    """Names of edge attributes in data without types that have as many nodes as edges."""
 
     @property
     def node_keys(self) -> Any:
-        """The names of node features as `fetch_feature` takes them."""
+        """Names of the node features, in the form that `fetch_feature` expects."""
         return self.node_names.get(None, self.node_names)
 
     @property
     def edge_keys(self) -> Any:
-        """The names of edge features as `fetch_feature` takes them."""
+        """Names of the edge features, in the form that `fetch_feature` expects."""
         return self.edge_names.get(None, [] if None in self.node_names else self.edge_names)
 
 
 def read_features(data: Any, custom_cls: Any = None, of_edges: Collection[str] = ()) -> DataFeatures:
-    """Return the features of a PyG `Data` or `HeteroData`, which share its memory, or those of a pair of stores.
+    """Return the features of a PyG `Data` or `HeteroData`, sharing its memory, or those of a pair of stores.
 
-    Mini-batches of a pair of stores are made of `custom_cls`; None: a `Data` or a `HeteroData`. A feature is a dense
-    tensor, an array or a `TensorFrame`, and requires no gradient, which would not reach it from a mini-batch.
-    `of_edges` are names, such as that of weights, that belong to edges even if there are as many nodes.
+    Mini-batches of a pair of stores are instances of `custom_cls`; None: a `Data` or a `HeteroData`. A feature is a
+    dense tensor, an array or a `TensorFrame`. It must not require a gradient, as none would flow back to it. Attributes
+    named in `of_edges`, such as weights, belong to edges even if there are as many nodes.
     """
     data = as_data(data)
     if isinstance(data, StorePair):
@@ -99,26 +99,26 @@ def read_features(data: Any, custom_cls: Any = None, of_edges: Collection[str] =
                         dims[owner, name] = dim
                     features[domain, owner, name] = TorchBasedFeature(rows)
                 (node_names if domain == "node" else edge_names)[owner].append(name)
-            # Of a `Batch`, where each graph begins among all nodes: a mini-batch has others.
+            # In a `Batch`, `ptr` is the offset of each graph, which does not apply to a mini-batch.
             if name == "ptr" and "batch" in table:
                 del empty[key][name]
-            # A hole keeps the place of an attribute among the others.
+            # A hole keeps the position of an attribute among the others.
             if domain is not None or name in NOT_FETCHED:
                 empty[key][name] = HOLE
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims, of_edges)
 
 
 def contents_of(data: Any) -> dict[Any, Any]:
-    """Return something by which a change of the attributes shows while `read_features` of them is kept."""
+    """Return a fingerprint of the attributes, which changes if one is replaced while its features are kept."""
     data = as_data(data)
     if isinstance(data, StorePair):
         return dict.fromkeys(data.features)
     tables = tables_of(data)
     owners = [None, *tables.by_type] if tables.typed else [None]
-    # Features hold the memory of tensors, and the template all else, so nothing new can have the same address.
+    # The features and the template keep all values alive, so a new value can't have the same address.
     return {
         (owner, name): where(value)
-        for owner, table in zip(owners, data.stores, strict=True)  # with types, the first is that of the whole graph
+        for owner, table in zip(owners, data.stores, strict=True)  # with types, the first store is of the whole graph
         for name, value in table.items()
         if name != EDGES
     }
@@ -131,7 +131,7 @@ def where(value: Any) -> Any:
 
 
 def features_of_stores(data: StorePair, custom_cls: Any, of_edges: Collection[str]) -> DataFeatures:
-    """Return the features of a pair of stores; each mini-batch reads its rows from there."""
+    """Return the features of a pair of stores, from which each mini-batch reads its rows."""
     module = import_pyg("torch_geometric.data", "a pair of stores")
     template = (custom_cls or (module.HeteroData if data.typed else module.Data))()
     features = {
@@ -151,19 +151,19 @@ def features_of_stores(data: StorePair, custom_cls: Any, of_edges: Collection[st
         if rows != wanted:
             of = f" of {owner!r}" if owner else ""
             raise ValueError(
-                f"feature {name!r}{of} has {rows} rows, but the graph has {wanted} {domain}s; give each one"
+                f"feature {name!r}{of} has {rows} rows, but the graph has {wanted} {domain}s; give one row for each"
             )
     for owner, names in node_names.items():
         if names:
-            (template if owner is None else template[owner])["num_nodes"] = HOLE  # filled in, as PyG does
+            (template if owner is None else template[owner])["num_nodes"] = HOLE  # mini-batches set it, as in PyG
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, of_edges=of_edges)
 
 
 def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Collection[str] = ()) -> str | None:
-    """Return whether an attribute has a row for each "node" or "edge", as PyG tells; None if it has neither.
+    """Return "node" or "edge" if an attribute has a row for each, following PyG's classification, or else None.
 
-    What PyG calls an attribute of nodes or edges, but has another number of rows, is an error; any other one that looks
-    like such an attribute is warned of, because it stays whole. `of_edges` is as for `read_features`.
+    An attribute that PyG assigns to nodes or edges, but has another number of rows, is an error. Any other attribute
+    that looks like one is kept whole, with a warning. For `of_edges` see `read_features`.
     """
     if name in NOT_FETCHED:
         return None
@@ -174,7 +174,7 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
     value, index = table[name], table.get(EDGES)
     is_rows = isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim > 0
     count = value.shape[dim_of(data, table, name)] if is_rows else len(value) if is_frame(value) else 1
-    # PyG counts edges by the first attribute that has an edge's name, which need not be the list of edges.
+    # PyG counts edges by the first attribute with an edge's name, which need not be `edge_index`.
     is_wrong = domain == "edge" and is_rows and index is not None and count != index.shape[1]
     # Without types, an attribute of edges may have as many rows as there are nodes, and the other way around.
     is_wrong |= name in STANDARD and domain != STANDARD[name] and (owner is None or domain is None)
@@ -185,22 +185,22 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
         text = f"{name!r}{f' of {owner!r}' if owner else ''} has {count} rows, but there are {' and '.join(counts)}"
         if is_wrong:
             raise ValueError(f"{text}; give it a row for each {STANDARD.get(name, domain)}")
-        # Of a `Batch`, each graph may have a row.
+        # In a `Batch`, an attribute may have a row for each graph.
         if "ptr" not in table or count != len(table["ptr"]) - 1:
-            warnings.warn(f"{text}; it is left as it is, as an attribute of the whole graph", stacklevel=2)
+            warnings.warn(f"{text}; it is kept unchanged, as an attribute of the whole graph", stacklevel=2)
     return domain
 
 
 def dim_of(data: Any, table: Any, name: str) -> int:
-    """Return the dimension of an attribute that counts nodes or edges."""
+    """Return the dimension of an attribute that runs over nodes or edges."""
     value = table[name]
     dim = data.__cat_dim__(name, value, table)
-    # PyG counts the dimension of some values from behind.
+    # PyG's dimension may be negative.
     return dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
 
 
 def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
-    """Return a value with one row per node or edge, and the dimension that the rows were."""
+    """Return a value with one row per node or edge, and the dimension that the rows had."""
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value)
     if not isinstance(value, torch.Tensor):
@@ -209,8 +209,8 @@ def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
         raise TypeError(f"{name} is sparse ({value.layout}), but mini-batches have its rows; give {name}.to_dense()")
     if value.requires_grad:
         raise ValueError(
-            f"{name} requires a gradient, which does not reach it through a mini-batch; detach it, or leave it out of "
-            "data and take its rows in your loop: values[batch.n_id]"
+            f"{name} requires a gradient, which does not flow back to it through a mini-batch; detach it, or leave it "
+            "out of data and select its rows in your loop: values[batch.n_id]"
         )
     plain = value.as_subclass(torch.Tensor).detach()
     if plain.dim() == 1:
@@ -219,14 +219,14 @@ def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
 
 
 def as_given(rows: torch.Tensor, dim: int) -> torch.Tensor:
-    """Undo `as_rows`."""
+    """Invert `as_rows`."""
     if dim == FLAT:
         return rows.squeeze(1)
     return rows.movedim(0, dim) if dim else rows
 
 
 class FrameFeature(Feature):
-    """Reads rows of a `TensorFrame` of pytorch-frame's as PyG does: `frame[ids]`, in the main process."""
+    """Reads rows of a pytorch-frame `TensorFrame` as PyG does: `frame[ids]`, in the main process."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -242,7 +242,7 @@ class FrameFeature(Feature):
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         del value, ids
-        raise TypeError(f"{self} is only read; set another TensorFrame in data, which counts from the next epoch on")
+        raise TypeError(f"{self} is read-only; set another TensorFrame in data, which is used from the next epoch")
 
     def __repr__(self) -> str:
         return f"TensorFrame([{self.count()}, {self._frame.num_cols}])"
@@ -253,5 +253,5 @@ def join_frames(frames: Sequence[Any]) -> Any:
 
 
 def is_frame(value: Any) -> bool:
-    # An older PyG has no such class, and then nothing is one.
+    # An older PyG has no such class.
     return isinstance(value, getattr(import_pyg("torch_geometric.typing", "a TensorFrame"), "TensorFrame", ()))

@@ -1,4 +1,4 @@
-"""The graph of PyG's data: the one way from its lists of edges, and from a pair of its stores, to a graph."""
+"""Conversion of PyG's edge lists, or of a pair of its stores, to a graph."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,34 +16,34 @@ from graphfeed.storage.graph import type_name
 
 
 class DataGraph(NamedTuple):
-    """A graph, and which of its attributes hold times and weights."""
+    """A graph, and the names of its attributes with times and weights."""
 
     graph: FusedCSCSamplingGraph
     node_time: str | None
     edge_time: str | None
     weight: str | None
     untimed: tuple[Any, ...] = ()
-    """The types without times, which exist at all times."""
+    """Types without times; their nodes or edges exist at all times."""
 
 
 def read_graph(
     data: Any, time_attr: str | None = None, weight_attr: str | None = None, *, reverse: bool = False
 ) -> DataGraph:
-    """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores; an edge's id is its position there.
+    """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores. An edge's id is its position there.
 
-    Edges without a type that are grouped by destination already, in a `GraphStore` or in a sorted `EdgeIndex`, share
-    the memory. Edges as a `SparseTensor` are refused.
+    Untyped edges that are already grouped by destination, in a `GraphStore` or in a sorted `EdgeIndex`, share their
+    memory with the graph. Edges given as a `SparseTensor` raise a ValueError.
 
     Args:
         data: The data, or a pair of stores.
-        time_attr: The name of times of nodes or of edges, whole numbers; types without it exist at all times.
-        weight_attr: The name of weights of edges; edge types without it have the weight 1. If all values are
-            booleans, it is a mask.
-        reverse: Whether edges lead from destination to source.
+        time_attr: Name of the integer times of nodes or of edges; types without it exist at all times.
+        weight_attr: Name of the edge weights; edge types without it have weight 1. If all values are bools, they are
+            a mask.
+        reverse: Whether edges are reversed, so that they lead from destination to source.
     """
     tables = tables_of(data)
     nodes, edges = tables.nodes, tables.edges
-    # First, because PyG counts nodes and edges by an `edge_index` of any shape.
+    # Before counting, because PyG counts nodes and edges by an `edge_index` of any shape.
     lists = {edge_type: edges_of(table, edge_type, reverse=reverse) for edge_type, table in edges.items()}
     sizes = {node_type: tables.count_nodes(node_type) for node_type in nodes}
     lengths = {edge_type: len(edge_list) for edge_type, edge_list in lists.items()}
@@ -67,7 +67,7 @@ def read_graph(
             for edge_type, values in weights.items()
         }
         edge_values[weight_attr] = fill_missing(weight_attr, floats, lengths, 1)
-    # The columns of the graph are then the sources in the data.
+    # The columns of a reversed graph are the sources in the data.
     if reverse:
         lists = {reverse_type(edge_type): edge_list for edge_type, edge_list in lists.items()}
         edge_values = {
@@ -86,9 +86,9 @@ def make_graph(
     node_attributes: Mapping[str, Mapping[Any, torch.Tensor]],
     edge_attributes: Mapping[str, Mapping[Any, torch.Tensor]],
 ) -> FusedCSCSamplingGraph:
-    """Return the graph of edges, numbers of nodes and attributes by type; without types, all by None alone.
+    """Return the graph of the edges, node counts and attributes by type; without types, all under the key None.
 
-    Edge types are tuples or strings. An edge's id is its position, unless there is an attribute with the ids.
+    Edge types are tuples or strings. An edge's id is its position, unless there is an attribute with ids.
     """
     if not edges:
         return without_edges(num_nodes, node_attributes)
@@ -101,12 +101,12 @@ def make_graph(
     )
     indptr, count = edge_list.indptr, len(edge_list)
     missing = -1 if indptr is None else size + 1 - len(indptr)
-    if indptr is None or missing < 0:  # from_coo refuses columns of nodes that there are not
+    if indptr is None or missing < 0:  # from_coo raises an error if destinations are out of range
         return from_coo(edge_list.ends(), size, node_attributes=of_nodes, edge_attributes=of_edges)
     for name, values in of_edges.items():
         if len(values) != count:
             raise ValueError(f"{name!r} must have {count} values, one for each edge, but has {len(values)}")
-    if missing:  # nodes behind the last one with a column have no edges
+    if missing:  # nodes after the last column have no edges
         indptr = torch.cat([indptr, indptr[-1:].expand(missing)])
     return fused_csc_sampling_graph(indptr, edge_list.source, node_attributes=of_nodes, edge_attributes=of_edges)
 
@@ -136,14 +136,14 @@ def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -
         return table.edge_list(reverse=reverse)
     check_edge_index(table, type_name(edge_type) or "data")
     index = table.get("edge_index")
-    if index is None or not index.numel():  # whatever its dtype
+    if index is None or not index.numel():  # an empty index may have any dtype
         index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     return EdgeList.from_index(index, reverse=reverse)
 
 
 def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) -> tuple[str | None, str | None]:
-    """Return the name as that of a node attribute, or as that of an edge attribute."""
-    # Without types, one table has the values of nodes and those of edges, and PyG tells which are which.
+    """Return the name as a node attribute's or as an edge attribute's, and None for the other."""
+    # Without types, one table has the values of nodes and of edges, and PyG classifies them.
     of_nodes = any(
         name in table and (of_type is not None or table.is_node_attr(name)) for of_type, table in nodes.items()
     )
@@ -153,7 +153,7 @@ def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) ->
     if None in nodes:
         of_edges = of_edges and not of_nodes
     if of_nodes and of_edges:
-        raise ValueError(f"time_attr {name!r} is there for nodes and for edges; rename one of them")
+        raise ValueError(f"time_attr {name!r} exists for nodes and for edges; rename one of them")
     if not of_nodes and not of_edges:
         raise ValueError(
             f"time_attr is {brief(name)}, but neither nodes nor edges of data have an attribute of that name with a "
@@ -163,7 +163,7 @@ def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) ->
 
 
 def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
-    # Of several types, some may lack it; without types, it must be there.
+    # With types, some may lack it; without types, it must exist.
     if None in tables and name not in tables[None]:
         raise ValueError(
             f"weight_attr is {brief(name)}, but data has no such attribute; it has "
@@ -174,12 +174,12 @@ def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def column(name: str, values: Any) -> torch.Tensor:
     found = as_tensor(name, values).detach().cpu()
-    # Values may be a column, shape (N, 1), too.
+    # Values may also be a column, shape (N, 1).
     return found.squeeze(1) if found.dim() == 2 and found.shape[1] == 1 else found
 
 
 def as_time_column(name: str, values: Any) -> torch.Tensor:
-    """Return times as whole numbers, one per node or edge, or raise a TypeError."""
+    """Return times as integers, one per node or edge, or raise a TypeError."""
     return as_times(f"time_attr {name!r}", column(f"time_attr {name!r}", values))
 
 
@@ -191,10 +191,10 @@ def times_of(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -
 def fill_missing(
     name: str, known: Mapping[Any, torch.Tensor], lengths: Mapping[Any, int], value: int
 ) -> dict[Any, torch.Tensor]:
-    """Return an attribute of all types; those without it have the value that changes nothing."""
+    """Return an attribute of all types; types without it get `value`, which has no effect."""
     if not known:
         raise ValueError(f"weight_attr is {brief(name)}, but no type of data has such an attribute")
-    # A graph has one tensor for all types, so they are of one dtype.
+    # A graph has one tensor for all types, so all values have one dtype.
     dtype = next(iter(known.values())).dtype
     return {
         of_type: known[of_type].to(dtype)

@@ -1,4 +1,4 @@
-"""The seeds of PyG's loaders, nodes and edges as they are given, as items; and the negatives of edges."""
+"""Conversion of the seeds of PyG's loaders, nodes or edges, to items; and the options for negatives."""
 
 import math
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ from graphfeed.storage.graph import NegativeQuery, NodeWeights, etype_str_to_tup
 @checked
 @dataclass
 class NegativeSampling:
-    """How a link loader draws negatives. `torch_geometric.sampler.NegativeSampling` will do, too.
+    """How a link loader draws negatives. `torch_geometric.sampler.NegativeSampling` is accepted, too.
 
     Raises:
-        ValueError: A mode that is neither "binary" nor "triplet", or an amount that is not above 0, or not whole for
+        ValueError: The mode is neither "binary" nor "triplet", or the amount is not positive, or not an integer for
             triplets.
 
     Example:
@@ -32,15 +32,15 @@ class NegativeSampling:
     """
 
     mode: Any
-    """"binary": pairs of random nodes, as many per edge as `amount`. "triplet": `amount` random destinations for the
-    source of each edge."""
+    """"binary": `amount` pairs of random nodes per edge. "triplet": `amount` random destinations for the source of
+    each edge."""
     amount: float = 1
     src_weight: torch.Tensor | None = None
-    """How likely each source is drawn; None: all alike."""
+    """Weight of each node as a source; None: uniform."""
     dst_weight: torch.Tensor | None = None
-    """How likely each destination is drawn; None: all alike."""
+    """Weight of each node as a destination; None: uniform."""
     strict: bool = False
-    """Whether an edge of the graph is never a negative, unlike in PyG."""
+    """Whether edges of the graph are excluded from the negatives, unlike in PyG."""
 
     def __post_init__(self) -> None:
         self.mode = getattr(self.mode, "value", self.mode)  # PyG's is an enumeration
@@ -50,7 +50,7 @@ class NegativeSampling:
 
     @classmethod
     def cast(cls, given: Any) -> "NegativeSampling | None":
-        """Return what a user gives: None, a mode, a tuple or dict of arguments, or an object of this class or PyG's."""
+        """Convert None, a mode, a tuple or dict of arguments, or an object of this class or of PyG's."""
         if given is None or isinstance(given, cls):
             return given
         if isinstance(given, str):
@@ -66,18 +66,18 @@ class NegativeSampling:
         )
 
     def is_binary(self) -> bool:
-        """Tell whether both nodes of a negative are drawn."""
+        """Return whether both nodes of a negative are drawn."""
         return bool(self.mode == "binary")
 
     def is_triplet(self) -> bool:
-        """Tell whether the source of each edge gets other destinations."""
+        """Return whether only destinations are drawn, for the source of each edge."""
         return bool(self.mode == "triplet")
 
     def query(self, time_name: str | None) -> NegativeQuery:
-        """Return which pairs are negatives.
+        """Return the query for negatives.
 
         Args:
-            time_name: The node attribute of the graph with times, by which nodes exist; None: always.
+            time_name: Node attribute with the times from which nodes exist; None: nodes always exist.
         """
         source, destination = (
             None if part is None else NodeWeights(part) for part in (self.src_weight, self.dst_weight)
@@ -86,41 +86,41 @@ class NegativeSampling:
 
 
 class InputNodes(NamedTuple):
-    """The seed nodes that a user gives to a loader, with their times and ids."""
+    """The seed nodes given to a loader, with their times and ids."""
 
     nodes: Any = None
-    """Ids or a mask; None is all nodes. With types: a type, (type, one of these), or a dict of these by type."""
+    """Ids or a mask; None: all nodes. With types: a type, (type, one of these), or a dict of these by type."""
     times: Any = None
-    """The time of each seed; by type if the nodes are."""
+    """Time of each seed; by type if the nodes are."""
     ids: Any = None
-    """What is reported of each seed in place of its position; by type if the nodes are."""
+    """Id to report for each seed instead of its position; by type if the nodes are."""
     node_times: Any = None
-    """The times of all nodes, which those of the seeds are taken from where there are none."""
+    """Times of all nodes, used for seeds if `times` is None."""
     time_attr: str | None = None
-    """The name of the times of what is sampled, for which each seed needs a time; None: it needs none."""
+    """Name of the attribute for temporal sampling, which requires a time for each seed; None: not temporal."""
     window: Any = None
-    """How far back from its time each seed may look; by type if the nodes are."""
+    """Width of the time window before each seed's time; by type if the nodes are."""
 
 
 class Seeds(NamedTuple):
-    """The seeds as items."""
+    """The seeds as items, and their type."""
 
     items: ItemSet | HeteroItemSet
     input_type: Any
-    """The node type or the edge type; None if there are no types, or seeds of several."""
+    """Node type or edge type; None if there are no types, or seeds of several types."""
 
     @property
     def edge_types(self) -> tuple[Any, ...]:
-        """The edge types of seeds that are edges; None alone if there are no types."""
+        """Edge types of seeds that are edges; (None,) if there are no types."""
         by_type = self.items.by_type if isinstance(self.items, HeteroItemSet) else ()
         return tuple(map(etype_str_to_tuple, by_type)) or (None,)
 
 
 def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
-    """Return the seeds as items named seeds, input_id and, if there are times, timestamp.
+    """Return the seeds as items with seeds, input_id and, if there are times, timestamp.
 
-    The `input_id` of a seed is its position, or its id if a mask selects the seeds, as in PyG. Seeds must have a type
-    for data with types, and times where these are compared.
+    The `input_id` of a seed is its position, or its node id if a mask selects the seeds, as in PyG. Seeds need a type
+    if data has types, and times for temporal sampling.
     """
     data = tables_of(data)
     if not data.typed:
@@ -134,7 +134,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         by_type = {by_type[0]: by_type[1]}
     if not isinstance(by_type, Mapping) or not by_type:
         raise ValueError(
-            f"input_nodes must name a node type, for data has {list(data.nodes)}, but is {brief(given.nodes)}; "
+            f"input_nodes must name a node type, because data has {list(data.nodes)}, but is {brief(given.nodes)}; "
             "give a type, (type, ids) or {type: ids}"
         )
     unknown = [node_type for node_type in by_type if node_type not in data.nodes]
@@ -172,22 +172,22 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
     times = None
     if given.times is not None:
         times = as_tensor("input_time", given.times).cpu()
-        # Where nothing is sampled in time, times are only reported, so any will do.
+        # Without temporal sampling, times are only reported, so any value is allowed.
         times = times if given.time_attr is None else as_times("input_time", times)
     elif given.node_times is not None:
         times = given.node_times[nodes]
     elif given.time_attr is not None:
-        raise ValueError(f"{name} have no {given.time_attr!r} of their own; give input_time, a time for each seed")
+        raise ValueError(f"{name} have no {given.time_attr!r}; give input_time, a time for each seed")
     return seed_items(nodes, ids, {"timestamp": ("input_time", times)}, given.window)
 
 
 def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, Any]], window: Any) -> ItemSet:
-    """Return seeds as items with an `input_id` and further members, except those that are None."""
+    """Return seeds as items with `input_id` and the given members, except those that are None."""
     count = len(seeds)
     windows = None if window is None else as_windows(window, count)
     input_id = torch.arange(count, device="cpu") if ids is None else ids
     found = {}
-    # By the name of each member, what users call it, for messages, and its values.
+    # By member: the name of the argument, for messages, and the values.
     for name, (argument, values) in {
         "seeds": ("seeds", seeds),
         "input_id": ("input_id", input_id),
@@ -204,7 +204,7 @@ def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, A
 def as_windows(window: Any, count: int) -> torch.Tensor:
     windows = as_tensor("time_window", window).cpu()
     if not holds_whole(windows):
-        raise TypeError(f"time_window must be whole numbers, as the times are, but is {brief(window)}")
+        raise TypeError(f"time_window must be integers, as the times are, but is {brief(window)}")
     windows = windows.to(torch.int64).expand(count) if windows.dim() == 0 else windows.to(torch.int64)
     if windows.numel() and int(windows.min()) < 0:
         raise ValueError(f"time_window must be 0 or more, but is {brief(window)}")
@@ -212,24 +212,24 @@ def as_windows(window: Any, count: int) -> torch.Tensor:
 
 
 class InputEdges(NamedTuple):
-    """The seed edges that a user gives to a loader, with their labels, times and ids."""
+    """The seed edges given to a loader, with their labels, times and ids."""
 
     index: Any = None
-    """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these), or a dict of these by
-    edge type; without, the type may be None. What follows is by edge type where this is a dict."""
+    """Shape (2, N); None: all edges. With types: an edge type, (edge type, one of these), or a dict of these by edge
+    type; without types, the type may be None. If this is a dict, so are the other fields."""
     labels: Any = None
     times: Any = None
     ids: Any = None
-    """What is reported of each seed in place of its position."""
+    """Id to report for each seed instead of its position."""
     window: Any = None
-    """How far back from its time each seed may look."""
+    """Width of the time window before each seed's time."""
 
 
 def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> Seeds:
-    """Return the seeds as items named seeds, input_id and, if there are any, labels and timestamp.
+    """Return the seeds as items with seeds, input_id and, if they are given, labels and timestamp.
 
-    With binary negatives, labels are raised by one if the least of them is 0, as 0 stands for negatives; triplets have
-    none. Seeds must have a type for data with types.
+    With binary negatives, labels are raised by one if the smallest is 0, because 0 marks negatives. Triplets have no
+    labels. Seeds need a type if data has types.
     """
     data = tables_of(data)
     if isinstance(given.index, Mapping):
@@ -238,7 +238,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     if data.typed:
         edge_type, index = split_edge_type(data, index)
     elif isinstance(index, (tuple, list)) and len(index) == 2 and index[0] is None:
-        index = index[1]  # PyG's form of (edge type, edges) where there are no types
+        index = index[1]  # PyG's form of (edge type, edges) without types
     is_given = index is not None
     if not is_given:
         index = torch.stack(edges_of(data.edges[edge_type], edge_type).ends())
@@ -253,14 +253,14 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     if labels is not None and negatives is not None and negatives.is_triplet():
         raise ValueError(
             "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
-            "dst_neg_index tell what is positive"
+            "dst_neg_index show which pairs are positive"
         )
     if labels is not None:
         labels = as_tensor("edge_label", labels).cpu()
-        # Negatives have the label 0, so, as in PyG, others move up where they begin with it.
+        # Negatives have label 0, so, as in PyG, labels that begin at 0 are raised by one.
         if negatives is not None and labels.numel() and bool(labels.min() == 0):
             labels = labels + 1
-    # One copy in the layout of this package, a row an edge, rather than one for each mini-batch.
+    # Convert to this package's layout, one row per edge, once instead of for each mini-batch.
     seeds = pairs.to(torch.int64).t().contiguous()
     members = {"labels": ("edge_label", labels), "timestamp": ("edge_label_time", given.times)}
     items = seed_items(seeds, given.ids, members, given.window)
@@ -279,7 +279,7 @@ def read_edges_by_type(data: Tables, given: InputEdges, negatives: NegativeSampl
     by_field = {field: by_name(own) if isinstance(own, Mapping) else {} for field, own in values.items()}
     labels = {name: as_tensor("edge_label", own) for name, own in by_field["labels"].items()}
     if negatives is not None and any(own.numel() and bool(own.min() == 0) for own in labels.values()):
-        # Those of all types or of none are raised, so that a label means the same in each.
+        # Raise the labels of all types or of none, so that a label means the same for each type.
         by_field["labels"] = {name: own + 1 for name, own in labels.items()}
     items: dict[str, ItemSet] = {}
     for name, index in by_field["index"].items():
@@ -295,7 +295,7 @@ def read_edges_by_type(data: Tables, given: InputEdges, negatives: NegativeSampl
 
 
 def by_name(values: Mapping[Any, Any]) -> dict[str, Any]:
-    # As a tuple, an edge type may be given in part.
+    # A tuple may be an abbreviated edge type.
     return {of if isinstance(of, str) else ":".join(map(str, of)): value for of, value in values.items()}
 
 
@@ -326,12 +326,12 @@ def split_edge_type(data: Tables, given: Any) -> tuple[EdgeType, Any]:
         edge_type, index = given
     else:
         raise ValueError(
-            f"edge_label_index must name an edge type, for data has {list(data.edges)}, but is {brief(given)}; "
+            f"edge_label_index must name an edge type, because data has {list(data.edges)}, but is {brief(given)}; "
             "give a type or (type, edges)"
         )
     known = data.edge_type(edge_type)
     if known is None and len(edge_type) == 3 and index is not None and {*edge_type[::2]} <= data.nodes.keys():
-        known = tuple(edge_type)  # edges to predict, of which the data need not have any
+        known = tuple(edge_type)  # seed edges may have a type that data doesn't have
     if known is None:
         raise ValueError(
             f"edge_label_index has the edge type {brief(edge_type)}, but data has {brief(list(data.edges))}; edges of "

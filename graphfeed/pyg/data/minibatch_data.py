@@ -1,4 +1,4 @@
-"""Mini-batches as PyG's data objects."""
+"""Conversion of mini-batches to PyG's data objects."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -30,13 +30,13 @@ def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:
 
 
 def put(store: Any, owner: str | None, *parts: Mapping[str, Any]) -> Any:
-    """Set values, without those that are None, in one of PyG's stores, and return it."""
+    """Set the values that aren't None in one of PyG's stores, and return it."""
     names = set()
     for name, value in ((name, value) for part in parts for name, value in part.items() if value is not None):
         if name in names:
             raise ValueError(
-                f"{name!r}{f' of {brief(owner)}' if owner else ''} would be there twice in PyG's data: a feature and "
-                "something else have that name; give the feature another one, or leave out one of the two"
+                f"{name!r}{f' of {brief(owner)}' if owner else ''} would occur twice in PyG's data: a feature and "
+                "another value have that name; rename the feature, or leave out one of the two"
             )
         names.add(name)
         store[name] = value
@@ -66,10 +66,10 @@ def pick(values: Any, name: Any) -> Any:
 def as_in_data(
     minibatch: MiniBatch, domain: str, owner: str | None, features: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return features in the shape and under the names that PyG's data have."""
+    """Return features in the shape and under the names that PyG's data use."""
     dims = minibatch.feature_dims or {}
     shaped = {name: as_given(rows, dims.get((domain, owner, name), 0)) for name, rows in features.items()}
-    # A feature that is alone gets PyG's name, unless it is what PyG calls labels.
+    # A single feature gets PyG's name, unless it is `y`, PyG's name for labels.
     if len(shaped) == 1 and "y" not in shaped:
         return {"x" if domain == "node" else "edge_attr": next(iter(shaped.values()))}
     return shaped
@@ -81,11 +81,11 @@ def features_of(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict
 
 
 def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the features of the nodes of a type, and what else PyG keeps of them."""
+    """Return the features of the nodes of a type, and PyG's other attributes of these nodes."""
     seeds = pick(minibatch.seeds, name)
     values = {"n_id": pick(minibatch.input_nodes, name)}
     if not minibatch.sampled_subgraphs and minibatch.input_nodes is None and seeds is not None and seeds.dim() == 1:
-        # What was not sampled has the seeds alone.
+        # Without sampling, the mini-batch has only the seeds.
         values["n_id"] = seeds
     if name is not None and values["n_id"] is not None:
         values["num_nodes"] = len(values["n_id"])
@@ -93,14 +93,14 @@ def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any],
     rows = [hop.original_row_node_ids for hop in reversed(hops)]
     columns = hops[-1].original_column_node_ids if hops else None
     if columns is not None and all(own is not None for own in rows):
-        # The rows of a hop begin with those of the one before, so what it adds is the difference.
+        # The rows of a hop begin with those of the previous one, so the hop adds the difference.
         sizes = [0, *(len(ids) if (ids := pick(own, name)) is not None else 0 for own in (columns, *rows))]
         values["num_sampled_nodes"] = [outer - inner for inner, outer in pairwise(sizes)]
     return as_in_data(minibatch, "node", name, features_of(minibatch.node_features or {}, name)), values
 
 
 def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
-    """Return what PyG keeps of the seeds of a type, which are nodes, or edges with a `compacted_seeds`."""
+    """Return PyG's attributes of the seeds of a type: nodes, or edges if there are `compacted_seeds`."""
     values = {"input_id": pick(getattr(minibatch, "input_id", None), name)}
     labels, seeds = pick(minibatch.labels, name), pick(minibatch.seeds, name)
     if minibatch.compacted_seeds is None:
@@ -117,7 +117,7 @@ def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
 def edge_values(
     minibatch: MiniBatch, edge_type: str | None, by_hop: bool
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the features of the edges of a type, and what else PyG keeps of them."""
+    """Return the features of the edges of a type, and PyG's other attributes of these edges."""
     hops = [hop for hop in reversed(minibatch.sampled_subgraphs or []) if pick(hop.sampled_csc, edge_type) is not None]
     if not hops:
         return {}, {}
@@ -126,7 +126,7 @@ def edge_values(
     counts = list(map(len, rows))
     ids = [pick(hop.original_edge_ids, edge_type) for hop in hops]
     known = not any(part is None for part in ids)
-    # Where ids are unknown, edges of a column are the same if they come from the same node.
+    # Without ids, edges of a column are considered equal if they have the same source.
     numbers = ids if known else rows
     marks = mark_first(indptrs, numbers)
     if rows[0].is_cpu:
@@ -138,11 +138,11 @@ def edge_values(
     features = edge_features(minibatch, edge_type, counts, marks)
     values = {"edge_index": index, "e_id": edges if known else None}
     if by_hop:
-        # How many edges of each hop an earlier one has.
+        # Number of edges of each hop that an earlier hop has, too.
         left_out = [len(part) and len(part) - int(part.count_nonzero()) for part in marks]
         features = as_in_data(minibatch, "edge", edge_type, features)
         return features, {**values, "num_sampled_edges": [a - b for a, b in zip(counts, left_out, strict=True)]}
-    # By source and destination, as GraphBolt has them.
+    # Sorted by source and destination, as in GraphBolt.
     order = torch.sort(index[0] * max(map(len, indptrs)) + index[1], stable=True)[1]
     values = {"edge_index": index[:, order], "e_id": edges[order] if known else None}
     sorted_rows = {name: own[order] for name, own in features.items()}
@@ -150,9 +150,9 @@ def edge_values(
 
 
 def join(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
-    """Return the values of all edges, hop after hop, but of the first ones of each hop only those that are marked."""
+    """Join the values of all hops' edges. Of the first values of each hop, only the marked ones are kept."""
     own = zip(parts, marks, strict=True)
-    # Only edges of the columns that an earlier hop had may be there already, and these come first.
+    # Only edges of columns that an earlier hop had can be duplicates, and these come first.
     pieces = [piece for part, kept in own for piece in (part[: len(kept)][kept], part[len(kept) :])]
     return torch.cat(pieces) if isinstance(pieces[0], torch.Tensor) else join_frames(pieces)
 
@@ -160,18 +160,18 @@ def join(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
 def edge_features(
     minibatch: MiniBatch, edge_type: str | None, counts: list[int], marks: list[torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the features of the edges of a type that are kept; `counts` are those of all edges of each hop."""
+    """Return the features of the edges of a type without duplicates; `counts` includes the duplicates of each hop."""
     both = zip(minibatch.edge_features or [], minibatch.sampled_subgraphs or [], strict=False)
     layers = [features_of(layer, edge_type) for layer, hop in both if pick(hop.sampled_csc, edge_type) is not None]
     features = {}
     for name in dict.fromkeys(name for layer in layers for name in layer):
-        # A hop may have no edges of the type, and then no rows.
+        # A hop without edges of the type has no rows.
         empty = next(layer[name] for layer in layers if name in layer)[:0]
         parts = [layer.get(name, empty) for layer in reversed(layers)]
         if list(map(len, parts)) != counts:
             raise ValueError(
                 f"edge feature {name!r} has {sum(map(len, parts))} rows, but sampled_subgraphs have {sum(counts)} "
-                "edges; put fetch_feature behind the stages that change the edges"
+                "edges; put fetch_feature after the stages that change the edges"
             )
         features[name] = join(parts, marks)
     return features

@@ -1,4 +1,4 @@
-"""A pair of PyG's `FeatureStore` and `GraphStore`, as tables of nodes and of edges like those of its data."""
+"""A pair of PyG's `FeatureStore` and `GraphStore`, with the same tables of nodes and edges as PyG's data."""
 
 import copy
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -13,7 +13,7 @@ from graphfeed.storage.graph import type_name
 
 
 class EdgeList(NamedTuple):
-    """Edges as they are stored; the id of an edge is its position there.
+    """Edges in their stored order; the id of an edge is its position.
 
     Example:
         >>> [part.tolist() for part in EdgeList(torch.tensor([1, 2, 0]), indptr=torch.tensor([0, 2, 2, 3])).ends()]
@@ -23,22 +23,22 @@ class EdgeList(NamedTuple):
     source: torch.Tensor
     destination: torch.Tensor | None = None
     indptr: torch.Tensor | None = None
-    """Where the edges to each node begin, if edges are grouped by destination; there may be no `destination` then."""
+    """Offsets of the edges of each destination, if edges are grouped by it; `destination` may then be None."""
 
     @classmethod
     def from_index(cls, index: Any, *, reverse: bool = False) -> Self:
-        """Return the edges of an `edge_index`, shape (2, E), with source and destination exchanged if `reverse`.
+        """Return the edges of an `edge_index`, shape (2, E), reversed if `reverse`.
 
-        A PyG `EdgeIndex` that is sorted by destination is not sorted again, but refused if it only says that it is.
+        A PyG `EdgeIndex` that is sorted by destination is not sorted again. If it isn't sorted, it is a ValueError.
         """
         ends = plain_index(index)
         source, destination = ends[int(reverse)], ends[int(not reverse)]
         if not is_edge_index(index) or not (index.is_sorted_by_row if reverse else index.is_sorted_by_col):
             return cls(source, destination)
-        # PyG believes what an EdgeIndex is told of its order, and its pointers would put edges to other nodes.
+        # PyG doesn't verify the sort order of an EdgeIndex, and wrong pointers would move edges to other nodes.
         if bool((destination[1:] < destination[:-1]).any()):
             raise ValueError(
-                f"edge_index says that it is sorted by {'row' if reverse else 'col'}, but is not; give the EdgeIndex "
+                f"edge_index claims to be sorted by {'row' if reverse else 'col'}, but is not; give the EdgeIndex "
                 "without sort_order, or sort it with sort_by()"
             )
         return cls(source, destination, index.get_indptr().cpu())
@@ -73,18 +73,18 @@ def check_index(index: Any, owner: str) -> None:
             f"{wanted}, but has shape {tuple(index.shape)}; if it has a row for each edge, transpose it with "
             ".t().contiguous()"
         )
-    # Without edges, the dtype may be any: that of torch.empty(2, 0) is float32.
+    # Without edges, any dtype is allowed: torch.empty(2, 0) is float32.
     if index.numel() and (index.is_floating_point() or index.is_complex() or index.dtype == torch.bool):
         raise TypeError(f"{wanted}, but is {index.dtype}; convert it with .long()")
 
 
 class StoreFeature(Feature):
-    """Reads rows of a PyG `FeatureStore` by its own `get_tensor`, so that only these are ever there."""
+    """Reads rows of a PyG `FeatureStore` with `get_tensor`, so that only the requested rows are in memory."""
 
     def __init__(self, store: Any, attr: Any) -> None:
         self._store, self._attr = store, copy.copy(attr)
         if not self._attr.is_set("group_name"):
-            self._attr.group_name = None  # PyG's own `Data` leaves it unset, and then refuses to read
+            self._attr.group_name = None  # PyG's `Data` leaves it unset, but its `get_tensor` requires it
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         attr = copy.copy(self._attr)
@@ -94,7 +94,7 @@ class StoreFeature(Feature):
             raise KeyError(f"{self} is not in the feature store")
         rows = as_tensor(str(self), rows)
         if ids is not None and len(rows) != len(ids):
-            raise ValueError(f"{self} has {len(rows)} rows for {len(ids)} ids; let get_tensor return one for each id")
+            raise ValueError(f"{self} has {len(rows)} rows for {len(ids)} ids; get_tensor must return one for each id")
         return rows
 
     def size(self) -> torch.Size:
@@ -108,12 +108,12 @@ class StoreFeature(Feature):
         attr.index = None
         size = self._store.get_tensor_size(attr)
         if size is None:
-            raise ValueError(f"the feature store knows no size of {self}; let get_tensor_size return it")
+            raise ValueError(f"the feature store has no size of {self}; get_tensor_size must return it")
         return torch.Size(size)
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         del value, ids
-        raise TypeError(f"{self} is only read here; call update_tensor() of the feature store")
+        raise TypeError(f"{self} is read-only here; call update_tensor() of the feature store")
 
     def __repr__(self) -> str:
         group = getattr(self._attr, "group_name", None)
@@ -123,10 +123,10 @@ class StoreFeature(Feature):
 
 EdgeType: TypeAlias = tuple[str, str, str]
 AnyType: TypeAlias = str | EdgeType | None
-"""A node type, an edge type, or None where there are no types."""
+"""A node type, an edge type, or None without types."""
 
 LAYOUTS = ("csc", "coo", "csr")
-"""Which layout of a type's edges is read if the store has several; an edge's id is its position in it."""
+"""Order of preference if the store has several layouts of a type's edges. An edge's id is its position there."""
 
 
 def end_types(edge_type: EdgeType | None) -> tuple[str | None, str | None]:
@@ -144,9 +144,9 @@ class StorePair:
         if any((attr.edge_type is not None) != self.typed for attr in attrs):
             raise ValueError("the graph store has edges with and without a type; give all of them one, or none")
         self._graph = graph
-        # Of each type the layout that is read, the types in the order of the store.
+        # For each edge type, in the order of the store, the layout to read.
         self._edge_attrs: dict[Any, Any] = dict.fromkeys(attr.edge_type for attr in attrs)
-        # The last of a type stays, so the layout that is preferred comes last.
+        # Later layouts of a type replace earlier ones, so the preferred one comes last.
         for attr in sorted(attrs, key=lambda attr: LAYOUTS.index(attr.layout.value), reverse=True):
             self._edge_attrs[attr.edge_type] = attr
         self._sizes = [(attr.edge_type, attr.size) for attr in attrs if attr.size is not None]
@@ -163,7 +163,7 @@ class StorePair:
                     f"types {list(self._edge_attrs)}"
                 )
             feature = StoreFeature(features, attr)
-            # Where edges have no type, a group that is a tuple has features of edges; that of the nodes may too.
+            # Without edge types, a group that is a tuple has edge features; the group of the nodes may have some, too.
             of_edges = isinstance(group, tuple) or (not self.typed and self._has_row_for_each_edge(feature, attr))
             domain = "edge" if of_edges else "node"
             of_type = type_name(group) if self.typed else None
@@ -183,7 +183,7 @@ class StorePair:
         }
 
     def _has_row_for_each_edge(self, feature: StoreFeature, attr: Any) -> bool:
-        # Without types, nodes and edges may share a group: the name and the number of rows tell.
+        # Without types, nodes and edges may share a group; the name and the number of rows tell them apart.
         if "edge" not in attr.attr_name or not self._sizes:
             return False
         return feature.count() == len(self.edge_list(None, reverse=False))
@@ -192,7 +192,7 @@ class StorePair:
         return [name for of, owner, name in self.features if (of, owner) == (domain, type_name(of_type))]
 
     def count_nodes(self, of_type: AnyType) -> int:
-        """Return the number of nodes of a type: what the edges' sizes say, or else its first feature."""
+        """Return the number of nodes of a type, from the sizes of the edges or else from its first feature."""
         sizes = [
             count
             for edge_type, size in self._sizes
@@ -208,29 +208,29 @@ class StorePair:
         return self.features["node", type_name(of_type), names[0]].count()
 
     def edge_list(self, of_type: AnyType, *, reverse: bool) -> EdgeList:
-        """Return the edges of a type; an edge's id is its position in the layout that is read (`LAYOUTS`)."""
+        """Return the edges of a type; an edge's id is its position in the preferred layout (`LAYOUTS`)."""
         attr = self._edge_attrs[of_type]
         index, layout = self._graph.get_edge_index(attr), attr.layout.value
-        # PyG's stores return a pair of tensors, of which one has pointers if the layout is not COO.
+        # PyG's stores return a pair of tensors; one of them is an indptr unless the layout is COO.
         if not isinstance(index, (tuple, list)) or [isinstance(part, torch.Tensor) for part in index] != [True, True]:
             check_index(index, type_name(of_type) or "the graph store")
         row, column = (part.detach().cpu() for part in index)
         if layout == "coo":
             return EdgeList(column, row) if reverse else EdgeList(row, column)
-        # Rows are the columns of the reversed edges.
+        # CSR has the columns of the reversed edges.
         grouped = EdgeList(row, indptr=column) if layout == "csc" else EdgeList(column, indptr=row)
         return grouped if (layout == "csr") == reverse else EdgeList(*grouped.ends()[::-1])
 
 
 class StoreTable:
-    """What the stores have of a node type, of an edge type, or of a graph without types; read when it is asked for."""
+    """The values that a `StorePair` has of a node type, an edge type or an untyped graph, read on access."""
 
     def __init__(self, owner: StorePair, of_type: AnyType) -> None:
         self._owner, self._kind = owner, of_type
         self._names = {domain: set(owner.names_of(domain, of_type)) for domain in ("node", "edge")}
         both = self._names["node"] & self._names["edge"]
         if both:
-            raise ValueError(f"feature {min(both)!r} is there for nodes and for edges; rename one of them")
+            raise ValueError(f"feature {min(both)!r} exists for nodes and for edges; rename one of them")
 
     def is_node_attr(self, name: str) -> bool:
         return name in self._names["node"]

@@ -1,4 +1,4 @@
-"""PyG's data by type: the one place that knows how PyG stores them, by its public names only."""
+"""PyG's data by type. Only this module depends on how PyG stores them, and it uses public names only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,25 +10,25 @@ from graphfeed.pyg.data.store_data import EdgeType, StorePair, check_index
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What PyG calls stores: mappings from names to values, of nodes and of edges, by type or, without, by None."""
+    """Mappings from names to values, PyG's stores, of node types and edge types; under None without types."""
 
     nodes: dict[str | None, Any]
     edges: dict[EdgeType | None, Any]
     owner: Any = None
-    """The data, which their tables refer to but don't keep alive."""
+    """The data, kept alive because the tables refer to it weakly."""
 
     @property
     def typed(self) -> bool:
-        """Whether there are types."""
+        """Whether the data have types."""
         return None not in self.nodes
 
     @property
     def by_type(self) -> dict[Any, Any]:
-        """All tables; without types, the one table."""
+        """All tables by type; without types, the single table."""
         return {**self.nodes, **self.edges}
 
     def count_nodes(self, node_type: str | None = None) -> int:
-        """Return the number of nodes, of a type if there are types."""
+        """Return the number of nodes, of a type if the data have types."""
         found = self.nodes[node_type].num_nodes
         if found is None:
             name, path = ("data", "data") if node_type is None else (f"node type {node_type!r}", f"data[{node_type!r}]")
@@ -36,24 +36,24 @@ class Tables:
         return int(found)
 
     def edge_type(self, given: Any) -> EdgeType | None:
-        """Return the edge type that is given in full, as (source, destination) or as (relation,); None if unclear.
+        """Resolve an edge type given in full, as (source, destination) or as (relation,); None if it is ambiguous.
 
-        As in PyG, (source, destination) means the relation "to" where there are several.
+        As in PyG, (source, destination) means the relation "to" if there are several.
         """
         given = tuple(given)
         found = [known for known in self.edges if known is not None and given in (known, known[::2], known[1:2])]
-        # PyG calls a relation "to" that nobody named.
+        # PyG names a relation "to" by default.
         default = (given[0], "to", given[-1])
         return found[0] if len(found) == 1 else default if default in found else None
 
 
 def import_pyg(module: str, purpose: str) -> Any:
-    """Import a module of PyG, or raise an ImportError that says how to install it."""
+    """Import a module of PyG; the ImportError explains how to install it."""
     return import_optional(module, purpose, install_hint("pyg"))
 
 
 def as_data(data: Any) -> Any:
-    """Return data of PyG's as they are, and a tuple of stores as a `StorePair`."""
+    """Return PyG's data unchanged, and a tuple of stores as a `StorePair`."""
     if isinstance(data, StorePair) or is_data(data):
         return data
     if isinstance(data, (tuple, list)) and len(data) == 2:
@@ -67,26 +67,26 @@ def as_data(data: Any) -> Any:
 
 
 def tables_of(data: Any) -> Tables:
-    """Return the tables of a `Data`, a `HeteroData` or a pair of stores; tables as they are."""
+    """Return the tables of a `Data`, a `HeteroData` or a pair of stores; `Tables` are returned unchanged."""
     if isinstance(data, Tables):
         return data
     data = as_data(data)
     if isinstance(data, StorePair):
         return Tables(data.nodes, data.edges)
-    if hasattr(type(data), "node_types"):  # of the class: an instance may have any attribute
+    if hasattr(type(data), "node_types"):  # ask the class, as an instance may have any attribute
         return Tables(dict(data.node_items()), dict(data.edge_items()), data)
     (table,) = data.node_stores
     return Tables({None: table}, {None: table}, data)
 
 
 def is_data(data: Any) -> bool:
-    """Tell whether data are a `Data` or a `HeteroData`."""
+    """Return whether data are a `Data` or a `HeteroData`."""
     return hasattr(data, "node_stores") and hasattr(data, "edge_stores")
 
 
 def check_edge_index(table: Any, owner: str) -> None:
     """Raise unless the edges of a table, if it has any, are an `edge_index` of shape (2, E)."""
-    # A `SparseTensor` of edges, which nothing here reads.
+    # Edges in a `SparseTensor` are not supported.
     for name in ("adj", "adj_t"):
         if name in table:
             raise ValueError(f"{owner} has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
@@ -95,7 +95,7 @@ def check_edge_index(table: Any, owner: str) -> None:
 
 
 def check_data(data: Any) -> None:
-    # A pair of stores has no attributes to go through.
+    # A pair of stores has no attributes to iterate over.
     if not is_data(data):
         raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}")
 

@@ -1,4 +1,4 @@
-"""PyG's `Data` and `HeteroData` as a graph with features, and back."""
+"""Conversion of PyG's `Data` and `HeteroData` to a graph with features, and back."""
 
 import warnings
 from typing import Any
@@ -18,19 +18,19 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, to_coo, type_name
 def from_pyg(
     data: Any, time_attr: str | None = None, weight_attr: str | None = None
 ) -> tuple[FusedCSCSamplingGraph, BasicFeatureStore]:
-    """Return the graph of a PyG `Data` or `HeteroData`, and all that it has for its nodes and edges as features.
+    """Return the graph of a PyG `Data` or `HeteroData`, and all attributes of its nodes and edges as features.
 
-    The id of an edge is its position in `edge_index`. Features share the memory of the data, under PyG's names. Those
-    of one dimension, such as `y`, have shape (rows, 1), and their own shape again in `to_pyg_data()` and `to_pyg`. What
-    belongs to neither nodes nor edges is left out; where that is the `ptr` of a `Batch`, a warning says so.
+    The id of an edge is its position in `edge_index`. Features share the memory of the data and keep PyG's names.
+    One-dimensional ones, such as `y`, have shape (rows, 1); `to_pyg_data()` and `to_pyg` restore their shape. Other
+    attributes of the data are left out; if the `ptr` of a `Batch` is among them, a warning is issued.
 
     Args:
-        time_attr: The name of times of nodes or of edges, which become an attribute of the graph as well.
-        weight_attr: The name of weights of edges, which do so too.
+        time_attr: Name of the times of nodes or of edges, which also become an attribute of the graph.
+        weight_attr: Name of the edge weights, which also become an attribute of the graph.
 
     Raises:
-        TypeError: `data` is something else, or has a value that is neither a dense tensor nor a `TensorFrame`.
-        ValueError: There is no `edge_index`, or no attribute has such a name, or a value requires a gradient.
+        TypeError: `data` has another type, or has a value that is neither a dense tensor nor a `TensorFrame`.
+        ValueError: There is no `edge_index`, no attribute has the given name, or a value requires a gradient.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -56,19 +56,19 @@ def from_pyg(
 
 @checked
 def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -> Any:
-    """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`.
+    """Return a graph, with features if they are given, as a PyG `Data`, or as a `HeteroData` if it has types.
 
     Edges are in the order of their ids. The attributes of the graph, and all rows of the features, become attributes of
-    their names; a feature takes the place of an attribute of the same name, also for types without such a feature:
-    `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read regains its shape.
+    the same names. A feature replaces a graph attribute of the same name for all types: for types without that feature,
+    the graph attribute has only the values that `from_pyg` filled in. Features from `from_pyg` regain their shape.
 
     Args:
         graph: The graph, on the CPU.
 
     Raises:
         ImportError: PyG is not installed.
-        ValueError: Features of another number of rows than there are nodes or edges, or called as something else is: a
-            `Data` has one value of a name, for nodes or for edges.
+        ValueError: A feature has the wrong number of rows, or the name of another attribute: a `Data` has one value
+            per name, for nodes or for edges.
 
     Example:
         >>> from graphfeed import from_coo
@@ -90,7 +90,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         own.edge_index = torch.stack([edges.sources, edges.destinations])
         stores["edge", owner], counts["edge", owner] = own, len(edges.sources)
         for domain, name in edge_names(graph):
-            # A feature takes the place of the attribute with its name.
+            # A feature replaces the attribute with its name.
             if (domain, name) not in given:
                 own[name] = graph.edge_attributes[name][edges.positions]
     first = 0
@@ -100,7 +100,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         stores["node", owner], counts["node", owner] = own, size
         for name, values in graph.node_attributes.items():
             if ("node", name) not in given:
-                # The values of all types lie one behind the other.
+                # The values of all types are stored contiguously.
                 own[name] = values[first : first + size]
         first += size
     for domain, owner, name in keys:
@@ -121,6 +121,6 @@ def check_names(found: set[tuple[str, str]], typed: bool) -> None:
     for domain, name in sorted(found):
         if name in NOT_FETCHED:
             raise ValueError(f"a {domain} feature is called {name!r}, which PyG needs for the graph itself; rename it")
-        # A Data has the values of nodes and of edges side by side: one would take the place of the other.
+        # A Data has the values of nodes and of edges in one namespace: one would replace the other.
         if not typed and domain == "edge" and ("node", name) in found:
             raise ValueError(f"nodes and edges both have {name!r}, but a Data has one value of a name; rename one")

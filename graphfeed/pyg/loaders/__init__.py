@@ -1,6 +1,6 @@
-"""PyG's loaders: each takes the arguments of the PyG loader of its name and makes a pipeline of stages.
+"""PyG's loaders: each accepts the arguments of the PyG loader of the same name and builds a pipeline of stages.
 
-Stages of several loaders are in `graphfeed.pyg.stages`, loaders of several machines in `graphfeed.distributed.pyg`.
+Shared stages are in `graphfeed.pyg.stages`, distributed loaders in `graphfeed.distributed.pyg`.
 """
 
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions

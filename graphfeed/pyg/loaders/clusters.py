@@ -1,4 +1,4 @@
-"""PyG's `ClusterData` and `ClusterLoader`: clusters of nodes that few edges join, and mini-batches of several."""
+"""PyG's `ClusterData` and `ClusterLoader`: node clusters with few edges between them, and mini-batches of several."""
 
 import copy
 import warnings
@@ -28,41 +28,41 @@ SparseFormat = Literal["csr", "csc"]
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A graph in the order of its clusters; the fields are those of PyG."""
+    """A graph in the order of its clusters, with PyG's field names."""
 
     indptr: torch.Tensor
-    """Where the edges of each node begin, in the new order: those from it ("csr") or those to it ("csc")."""
+    """Offsets of the edges of each node in the new order: those from it ("csr") or those to it ("csc")."""
     index: torch.Tensor
-    """The other end of each edge, by its position in the new order."""
+    """Position of the other endpoint of each edge in the new order."""
     partptr: torch.Tensor
-    """Where each cluster begins among the nodes, and how many there are."""
+    """Offsets of the clusters among the nodes."""
     node_perm: torch.Tensor
-    """The node at each position."""
+    """Id of the node at each position."""
     edge_perm: torch.Tensor
-    """The edge at each position."""
+    """Id of the edge at each position."""
     sparse_format: SparseFormat
 
 
 class ClusterData(Dataset[Any]):
-    """Clusters the nodes of a graph, as `torch_geometric.loader.ClusterData` does: a `Data` for each cluster.
+    """Clusters the nodes of a graph, as `torch_geometric.loader.ClusterData` does. An item is the `Data` of a cluster.
 
-    Where pymetis is installed (the extra `partition`), METIS finds the clusters. Otherwise they are found in a stream
-    (see `graphfeed.distributed.assign_nodes`), with more edges between them. Neither pyg-lib nor torch-sparse is
+    If pymetis is installed (the extra `partition`), METIS finds the clusters. Otherwise a streaming algorithm does
+    (see `graphfeed.distributed.assign_nodes`), with more edges between clusters. Neither pyg-lib nor torch-sparse is
     needed. `ClusterLoader` joins several clusters into a mini-batch.
 
     Args:
         data: A `torch_geometric.data.Data`.
-        num_parts: The number of clusters. A warning says how many of them have no nodes.
-        recursive: Whether METIS bisects again and again.
-        save_dir, filename: Where the clusters are kept, to be read the next time. Files of PyG are read too.
-        log: Has no effect: a bar appears in a terminal where it takes more than a second.
-        keep_inter_cluster_edges: Whether an item has the edges to other clusters ("csr"), or from them. Their other
-            ends are positions among all nodes.
+        num_parts: The number of clusters. If some of them have no nodes, a warning gives their number.
+        recursive: Whether METIS uses recursive bisection.
+        save_dir, filename: Where the clusters are saved and read again. Files of PyG are read, too.
+        log: Has no effect. In a terminal, a progress bar appears after one second.
+        keep_inter_cluster_edges: Whether an item has the edges to other clusters ("csr"), or from them ("csc"). Their
+            other endpoints are positions among all nodes.
         sparse_format: Whether edges are grouped by source ("csr") or by destination ("csc").
 
     Raises:
-        ValueError: `data` has types, `num_parts` is below 1, an unknown format, or the file is of another graph or
-            damaged.
+        ValueError: `data` has types, `num_parts` is below 1, the format is unknown, or the file is damaged or belongs
+            to another graph.
     """
 
     @checked
@@ -99,7 +99,7 @@ class ClusterData(Dataset[Any]):
             self.partition = partition_by(data, clusters, num_parts, sparse_format)
             if save_dir is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-                # As a dict of tensors: nothing else is unpickled when it is read.
+                # Saved as a dict of tensors, so that reading it unpickles nothing else.
                 torch.save(dict(vars(self.partition)), path)
         empty = int((self.partition.partptr.diff() == 0).sum())
         if empty:
@@ -110,13 +110,13 @@ class ClusterData(Dataset[Any]):
         """Return the data with nodes and edges in the new order, but without the edges themselves."""
         out = copy.copy(data)
         table = tables_of(data).nodes[None]
-        # Without the list of edges, PyG could not tell any more what belongs to nodes and edges.
+        # Classify the attributes now, because PyG can't without the list of edges.
         self._domains = {name: domain_of(data, table, name, None) for name in table.keys()}  # noqa: SIM118
         orders = {"node": self.partition.node_perm, "edge": self.partition.edge_perm}
         for name, domain in self._domains.items():
             if domain is not None:
                 out[name] = select(data, name, data[name], orders[domain])
-        # Each cluster gets its own.
+        # Each cluster gets its own edges.
         out.edge_index = None
         return out
 
@@ -124,15 +124,15 @@ class ClusterData(Dataset[Any]):
         return len(self.partition.partptr) - 1
 
     def __getitem__(self, idx: int) -> Any:
-        # A range counts from behind too, and raises the IndexError that ends a loop over all clusters.
+        # A range accepts negative indexes, and raises the IndexError that ends a loop over all clusters.
         part, cluster = self.partition, range(len(self))[idx]
         low, high = part.partptr[cluster : cluster + 2].tolist()
         starts = part.indptr[low : high + 1]
         first, last = int(starts[0]), int(starts[-1])
-        # The end that edges are grouped by counts from the first node of the cluster, the other one among all nodes.
+        # The endpoint that groups the edges counts from the cluster's first node, the other one among all nodes.
         ends = [expand_indptr(starts - first, torch.int64, output_size=last - first), part.index[first:last]]
         kept: Any = slice(first, last)
-        # Without the edges to other clusters, both ends count from the first node of this one.
+        # Without edges to other clusters, both endpoints count from the cluster's first node.
         if not self.keep_inter_cluster_edges:
             inside = (ends[1] >= low) & (ends[1] < high)
             ends = [ends[0][inside], ends[1][inside] - low]
@@ -152,7 +152,7 @@ class ClusterData(Dataset[Any]):
 
 
 def select(data: Any, name: str, value: Any, positions: Any) -> Any:
-    """Return a value of nodes or edges at some positions: a slice, or a tensor of them."""
+    """Select rows of a node or edge attribute by a slice or a tensor of positions."""
     if not isinstance(value, torch.Tensor):
         rows = positions.tolist() if isinstance(positions, torch.Tensor) else range(len(value))[positions]
         return value[positions] if hasattr(value, "ndim") or is_frame(value) else [value[row] for row in rows]
@@ -163,7 +163,7 @@ def select(data: Any, name: str, value: Any, positions: Any) -> Any:
 
 
 def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_format: SparseFormat) -> Partition:
-    """Return the partition for the cluster of each node; nodes and edges keep their order inside a cluster."""
+    """Build the partition from the cluster of each node; nodes and edges keep their order within a cluster."""
     count = len(clusters)
     node_perm = torch.argsort(clusters, stable=True)
     partptr = torch.cat(
@@ -173,16 +173,16 @@ def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_forma
     positions[node_perm] = torch.arange(count, device="cpu")
     edges = edges_of(tables_of(data).edges[None], None, reverse=sparse_format == "csc")
     source, destination = (positions[ids] for ids in edges.ends())
-    # A counting sort by the other end, and then one by this end that keeps that order.
+    # A counting sort by the other endpoint, then a stable one by this endpoint.
     first = coo_to_csc(source, destination, count).order
     columns = coo_to_csc(destination[first], source[first], count)
     return Partition(columns.indptr, columns.indices, partptr, node_perm, first[columns.order], sparse_format)
 
 
 def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
-    """Return the partition in a file, or raise if it is none of this graph. Nothing is unpickled but tensors."""
+    """Read the partition of this graph from a file, or raise a ValueError. Only tensors are unpickled."""
     found = read_tensors(path, [import_pyg("torch_geometric.loader.cluster", "ClusterData").Partition])
-    # PyG's files hold an object of this class, this package's a dict.
+    # PyG's files have an object of this class, this package's have a dict.
     fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
     num_edges = len(edges_of(tables_of(data).edges[None], None))
     count = tables_of(data).count_nodes()
@@ -196,7 +196,7 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
     right = set(fields) == set(Partition.__dataclass_fields__) and fields["sparse_format"] in ("csr", "csc")
     if not right or any(not is_row(fields[name], size) for name, size in sizes.items()) or not is_right(fields):
         raise ValueError(
-            f"{path} must hold {num_parts} clusters of {count} nodes and {num_edges} edges, but is of "
+            f"{path} must have {num_parts} clusters of {count} nodes and {num_edges} edges, but is of "
             "another graph; remove it or give another filename"
         )
     return Partition(**fields)
@@ -207,7 +207,7 @@ def is_row(value: Any, size: int) -> bool:
 
 
 def is_right(fields: dict[str, torch.Tensor]) -> bool:
-    """Tell whether each node and each edge is there once, and offsets rise to their numbers."""
+    """Return whether the permutations are complete and the offsets valid."""
     nodes, edges = len(fields["node_perm"]), len(fields["edge_perm"])
     once = all(
         torch.equal(fields[name].sort().values, torch.arange(size, device="cpu"))
@@ -224,12 +224,12 @@ def is_right(fields: dict[str, torch.Tensor]) -> bool:
 class ClusterLoader(PyGLoader):
     """Joins clusters into mini-batches with all edges among them, as `torch_geometric.loader.ClusterLoader` does.
 
-    A mini-batch has the nodes of its clusters, one cluster after the other, and `n_id` and `e_id` besides, the ids of
-    nodes and edges in the data that were clustered.
+    A mini-batch has the nodes of its clusters, one cluster after another. `n_id` and `e_id` are the ids of its nodes
+    and edges in the clustered data.
 
     Args:
         cluster_data: A `graphfeed.pyg.ClusterData`, or PyG's.
-        kwargs: As for `NodeLoader`; `batch_size` is the number of clusters of a mini-batch.
+        kwargs: As for `NodeLoader`; `batch_size` is the number of clusters per mini-batch.
     """
 
     is_subgraph = True
@@ -240,7 +240,7 @@ class ClusterLoader(PyGLoader):
             raise TypeError(f"cluster_data must be a ClusterData, but is a {type(cluster_data).__name__}")
         options = TorchOptions.of(kwargs, type(self).__name__)
         part = cluster_data.partition
-        # The columns of a graph have edges to them; those that are grouped by source are turned around.
+        # The columns of a graph group edges by destination; edges that are grouped by source are reversed.
         backward = part.sparse_format == "csr"
         ends = (part.index, expand_indptr(part.indptr, torch.int64, output_size=len(part.index)))
         graph = from_coo(ends, len(part.node_perm))
@@ -264,7 +264,7 @@ class ClusterLoader(PyGLoader):
 
 
 def take_parts(bounds: tuple[int, ...], minibatch: MiniBatch) -> MiniBatch:
-    """Give a mini-batch the nodes of the parts that its seeds number, part by part; `bounds` has each part's first."""
+    """Set the input nodes to the nodes of the clusters in `seeds`, in their order; `bounds` are the offsets."""
     parts: Any = minibatch.seeds
     result = copy.copy(minibatch)
     result.input_nodes = torch.cat(

@@ -1,4 +1,4 @@
-"""PyG's loader of several loaders, side by side."""
+"""PyG's loader that zips several loaders."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class ItemsAt(Transform):
-    """Replaces seeds that are positions of items by those items, so that pipelines share the order of an epoch."""
+    """Replaces seeds that are item positions by those items, so that pipelines share the order of an epoch."""
 
     item_set: ItemSet | HeteroItemSet
     minibatcher: Callable[[Any, Any], Any]
-    """Makes a mini-batch from rows and names."""
+    """Builds a mini-batch from the rows and the names of the items."""
 
     def __call__(self, minibatch: MiniBatch) -> Any:
         positions: Any = minibatch.seeds
@@ -26,7 +26,7 @@ class ItemsAt(Transform):
 
 
 class ZipBatches(Datapipe[Any]):
-    """Gives a tuple of one mini-batch of each pipeline, as long as all of them have another.
+    """Yields tuples with one mini-batch of each pipeline, until the shortest pipeline ends.
 
     Raises:
         ValueError: There is no pipeline.
@@ -44,19 +44,19 @@ class ZipBatches(Datapipe[Any]):
         return zip(*self.datapipes, strict=False)
 
     def __len__(self) -> int:
-        # As many as the shortest pipeline gives.
+        # The shortest pipeline ends the epoch.
         return min(map(length, self.datapipes))
 
 
 class ZipLoader(PyGLoader):
-    """Gives a tuple of one mini-batch of each of several loaders, as `torch_geometric.loader.ZipLoader` does.
+    """Yields tuples with one mini-batch of each of several loaders, as `torch_geometric.loader.ZipLoader` does.
 
-    All of them are of the seeds at the same positions, of which there are as many as the loader with the fewest seeds
-    has. How many come together, in which order and with which workers, the arguments here say, as in PyG: those of the
-    loaders have no effect. Each loader draws by itself, also where two of them are alike.
+    The mini-batches of a tuple have the seeds at the same positions; the loader with the fewest seeds limits them. As
+    in PyG, the arguments given here set the batch size, the order and the workers, and those of the loaders have no
+    effect. Each loader makes its own random draws, even if two of them are alike.
 
     Args:
-        loaders: Loaders of this package's `graphfeed.pyg` that take seeds, such as `NeighborLoader`.
+        loaders: Loaders of `graphfeed.pyg` with seeds, such as `NeighborLoader`.
         filter_per_worker, kwargs: As for `NodeLoader`.
 
     Raises:
@@ -90,7 +90,7 @@ class ZipLoader(PyGLoader):
         return f"{type(self).__name__}(loaders={self.loaders})"
 
     def __call__(self, index: Any) -> tuple[Any, ...]:
-        """Return the mini-batches of the seeds at some positions; they are not of an epoch, so draws are random."""
+        """Return the mini-batches of the seeds at the given positions. They belong to no epoch; draws are random."""
         positions = (
             index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64, device="cpu")
         )
@@ -98,7 +98,7 @@ class ZipLoader(PyGLoader):
 
 
 def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
-    """Return a pipeline that takes its items at the positions that a source gives."""
+    """Return a pipeline that reads its items at the positions given by a source."""
 
     def swap(stage: Datapipe) -> Datapipe:
         if isinstance(stage, TakesItems):

@@ -1,4 +1,4 @@
-"""PyG's `GraphSAINT` samplers: random nodes with all edges among them, and how often each node and edge comes up."""
+"""PyG's `GraphSAINT` samplers: random nodes with all edges among them, and norms from their sampling frequencies."""
 
 import copy
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from graphfeed.storage.memory import read_tensors
 
 
 class DrawEdgeEnds(Transform):
-    """Draws edges with replacement, and makes their ends the input nodes of a mini-batch, in the order of their ids.
+    """Draws edges with replacement, and sets the input nodes of a mini-batch to their endpoints, sorted by id.
 
-    The seeds of the mini-batch are dropped. The graph has no types.
+    The seeds of the mini-batch are removed. The graph must not have types.
     """
 
     graph: FusedCSCSamplingGraph
     count: int
-    """How many edges are drawn."""
+    """Number of edges to draw."""
     sums: str | None = None
-    """The edge attribute with the running sums of the edges' weights; None: all edges are alike, and the nodes are
-    their destinations alone."""
+    """Edge attribute with the running sums of the edges' weights; None: edges are drawn uniformly, and the input nodes
+    are only their destinations."""
 
     needs_key = True
     reads_graph = True
@@ -43,7 +43,7 @@ class DrawEdgeEnds(Transform):
         sums = NOTHING if self.sums is None else self.graph.edge_attributes[self.sums]
         with drawing(minibatch.key, self.number):
             edges = draw_places(self.count, draw_key(0), self.graph.total_num_edges, sums).numpy()
-        # The column that an edge lies in is one of its ends.
+        # The column of an edge is one of its endpoints.
         ends = np.searchsorted(self.graph.csc_indptr.numpy(), edges, side="right") - 1
         if self.sums is not None:
             ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
@@ -57,16 +57,16 @@ def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
 
 
 class DrawWalks(Transform):
-    """Walks from random nodes, and makes the nodes on the way the input nodes of a mini-batch, in the order of ids.
+    """Walks from random nodes, and sets the input nodes of a mini-batch to the visited nodes, sorted by id.
 
-    A step leads from the destination of an edge to its source. The seeds are dropped. The graph has no types.
+    A step goes from the destination of an edge to its source. Seeds are removed. The graph must not have types.
     """
 
     graph: SamplingGraph
     count: int
-    """How many walks there are."""
+    """Number of walks."""
     num_steps: int
-    """How many steps each takes."""
+    """Number of steps per walk."""
 
     needs_key = True
     reads_graph = True
@@ -80,37 +80,37 @@ class DrawWalks(Transform):
 
 
 COUNTED = 0x434F554E54
-"""The seed of the mini-batches that are counted. It is always the same, so that an epoch that another loader began goes
-on with the same norms."""
+"""Random seed of the mini-batches for the norms. It is constant, so that an epoch that another loader began continues
+with the same norms."""
 RARE = 0.1
-"""Stands for a count of 0, and for the norm of an edge whose source never came up either."""
+"""Stands for a count of 0, and for the norm of an edge if neither the edge nor its source was sampled."""
 HIGHEST = 1e4
-"""What the norm of an edge is at most."""
+"""Upper bound of the norm of an edge."""
 SUMS = "running sums"
-"""The edge attribute of the graph with the running sums of weights."""
+"""Edge attribute of the graph with the running sums of weights."""
 Norms = tuple[torch.Tensor, torch.Tensor]
 
 
 class GraphSAINTSampler(PyGLoader):
-    """Makes mini-batches of random nodes and all edges among them, as `torch_geometric.loader.GraphSAINTSampler` does.
+    """Yields mini-batches of random nodes and all edges among them, as `torch_geometric.loader.GraphSAINTSampler` does.
 
-    A subclass writes `draw_nodes`. Nodes are in the order of their ids, edges in the order of their sources. A
-    mini-batch has `n_id` and `e_id` besides. With `sample_coverage`, it has `node_norm` and `edge_norm`: how rarely its
-    nodes and edges come up, by which a loss and an aggregation are to be weighted (Zeng and others: GraphSAINT, ICLR
-    2020). That is counted when the loader is made, on mini-batches of their own, which are the same for every seed.
+    Subclasses implement `draw_nodes`. Nodes are sorted by id, edges by source. A mini-batch also has `n_id` and `e_id`.
+    With `sample_coverage`, it has `node_norm` and `edge_norm`, which are inversely related to how often its nodes and
+    edges are sampled. They are weights for the loss and the aggregation (Zeng et al.: GraphSAINT, ICLR 2020). The
+    constructor computes them from separate mini-batches, which do not depend on the random seed.
 
     Args:
         data: A `torch_geometric.data.Data` without `node_norm` and `edge_norm`.
-        batch_size: How many nodes, edges or walks are drawn for a mini-batch.
-        num_steps: The number of mini-batches of an epoch.
-        sample_coverage: How many nodes are counted, as a multiple of the number of nodes; 0: none.
-        save_dir: A folder where the counts are kept, to be read by the next loader.
-        log: Whether a bar shows, in a terminal, how far the counting has come.
+        batch_size: Number of nodes, edges or walks to draw for a mini-batch.
+        num_steps: Number of mini-batches per epoch.
+        sample_coverage: Number of nodes to sample for the norms, as a multiple of the number of nodes; 0: no norms.
+        save_dir: Folder where the norms are saved, to be read by the next loader.
+        log: Whether a progress bar is shown in a terminal while the norms are computed.
         kwargs: As for `NodeLoader`.
 
     Raises:
         ValueError: `data` has types, norms, no nodes, or no edges to draw; a number is out of range; or the file with
-            the counts is of another graph or damaged.
+            the norms is damaged or belongs to another graph.
     """
 
     is_subgraph = True
@@ -131,7 +131,7 @@ class GraphSAINTSampler(PyGLoader):
         check_untyped(data, name)
         for norm in ("node_norm", "edge_norm"):
             if norm in data:
-                raise ValueError(f"data has {norm!r}, which the mini-batches are to have; rename it")
+                raise ValueError(f"data has {norm!r}, which is an attribute of the mini-batches; rename it")
         check_count("batch_size", batch_size, 1)
         check_count("num_steps", num_steps, 1)
         check_count("sample_coverage", sample_coverage, 0)
@@ -139,7 +139,7 @@ class GraphSAINTSampler(PyGLoader):
         self.node_norm: torch.Tensor | None = None
         self.edge_norm: torch.Tensor | None = None
         self.save_dir, self.log = save_dir, log
-        # Its columns are the sources, so that a walk follows the edges.
+        # The columns of this graph are the sources, so that a walk follows the edges.
         self.graph = read_graph(data, reverse=True).graph
         if not self.graph.total_num_nodes:
             raise ValueError("data has no nodes to draw from")
@@ -159,27 +159,27 @@ class GraphSAINTSampler(PyGLoader):
         return read_features(given)
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
-        """Return a pipeline with a stage behind it that sets the input nodes, the only ones that later stages see.
+        """Return the pipeline, extended by a stage that sets the input nodes, the only nodes that later stages use.
 
         Args:
-            pipe: Gives mini-batches without anything of use but their keys.
+            pipe: Yields mini-batches of which only the key is meaningful.
             graph: The graph, whose columns are the sources of the edges.
             count: The argument `batch_size`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write draw_nodes")
+        raise NotImplementedError(f"{type(self).__name__} must implement draw_nodes")
 
     def append_to(self, pipe: Datapipe, count: int) -> Datapipe:
-        """Return a pipeline with the stages behind it that draw nodes and find the edges among them."""
+        """Append the stages that draw nodes and find the edges among them."""
         pipe = self.draw_nodes(pipe, self.graph, count).induce_subgraph(self.graph)
         return ToSamplerOutput(pipe, subgraph_type="induced", backward=True)
 
     @property
     def file_name(self) -> str:
-        """The name of the file with the counts, which is PyG's."""
+        """Name of the file with the norms, the same as PyG's."""
         return f"{type(self).__name__.lower()}_{self.sample_coverage}.pt"
 
     def read_norms(self, count: Callable[[], Norms]) -> Norms:
-        """Return the norms of nodes and edges: from the file if there is one; else they are counted and kept there."""
+        """Read the norms of nodes and edges from the file; if there is none, compute and save them."""
         if self.save_dir is None:
             return count()
         path = Path(self.save_dir) / self.file_name
@@ -192,16 +192,16 @@ class GraphSAINTSampler(PyGLoader):
         shapes = [getattr(part, "shape", None) for part in read] if isinstance(read, (tuple, list)) else None
         if shapes != [(size,) for size in sizes]:
             raise ValueError(
-                f"{path} must hold the norms of {sizes[0]} nodes and {sizes[1]} edges, but is of another graph; remove "
+                f"{path} must have the norms of {sizes[0]} nodes and {sizes[1]} edges, but is of another graph; remove "
                 "it or give another save_dir"
             )
         return read[0], read[1]
 
     def count_norms(self, count: int, arguments: dict[str, Any]) -> Norms:
-        """Return the norms of nodes and edges, counted in whole epochs until enough nodes have come up.
+        """Compute the norms of nodes and edges from whole epochs, until enough nodes were sampled.
 
-        The norm of a node is the share of it in the nodes, over that of the mini-batches that it is in. The norm of an
-        edge is how often its source came up for each time that the edge did, and the highest if only the source did.
+        The norm of a node is 1 / number of nodes, divided by the fraction of mini-batches with this node. The norm of
+        an edge is the count of its source, divided by its own count, and `HIGHEST` if only its source was sampled.
         """
         num_nodes, num_edges = self.graph.total_num_nodes, self.graph.total_num_edges
         of_nodes, of_edges = np.zeros(num_nodes, np.int64), np.zeros(num_edges, np.int64)
@@ -218,7 +218,7 @@ class GraphSAINTSampler(PyGLoader):
                     bar.update(len(minibatch.output.node))
                 epochs += 1
         sources = self.data.edge_index[0].cpu().numpy()
-        # An edge that never came up, although its source did, gets the highest norm by the denominator.
+        # For an edge that was never sampled although its source was, this denominator gives the highest norm.
         rates = of_nodes[sources] / np.maximum(of_edges, 1 / HIGHEST)
         edge_norm = np.where(of_nodes[sources] > 0, np.minimum(rates, HIGHEST), RARE).astype(np.float32)
         node_norm = epochs * self.num_steps / np.where(of_nodes > 0, of_nodes, RARE) / num_nodes
@@ -226,31 +226,31 @@ class GraphSAINTSampler(PyGLoader):
 
 
 class GraphSAINTNodeSampler(GraphSAINTSampler):
-    """Draws nodes in proportion to how many edges lead from them, as `torch_geometric.loader.GraphSAINTNodeSampler`.
+    """Draws nodes in proportion to their out-degree, as `torch_geometric.loader.GraphSAINTNodeSampler` does.
 
-    `batch_size` is how many are drawn, with replacement. The arguments are those of `GraphSAINTSampler`.
+    `batch_size` nodes are drawn with replacement. The arguments are those of `GraphSAINTSampler`.
     """
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
-        """Return a pipeline with a stage behind it that draws nodes."""
+        """Append a stage that draws nodes."""
         check_edges(graph, self)
         return DrawEdgeEnds(pipe, graph, count)
 
 
 class GraphSAINTEdgeSampler(GraphSAINTSampler):
-    """Draws edges and takes both of their ends, as `torch_geometric.loader.GraphSAINTEdgeSampler` is meant to.
+    """Draws edges and uses both endpoints, as `torch_geometric.loader.GraphSAINTEdgeSampler` is meant to.
 
-    An edge is drawn in proportion to `1 / out-degree of its source + 1 / in-degree of its destination`, as the paper
-    says; PyG's sampler takes the degrees themselves. `batch_size` is how many are drawn, with replacement. The
-    arguments are those of `GraphSAINTSampler`.
+    An edge is drawn in proportion to `1 / out-degree of its source + 1 / in-degree of its destination`, as in the
+    paper; PyG's sampler uses the degrees themselves. `batch_size` edges are drawn with replacement. The arguments are
+    those of `GraphSAINTSampler`.
     """
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
-        """Return a pipeline with a stage behind it that draws edges."""
+        """Append a stage that draws edges."""
         check_edges(graph, self)
-        # Norms are counted by a pipeline of their own, which asked for the sums before.
+        # The pipeline that computes the norms may have added the sums already.
         if SUMS not in graph.edge_attributes:
-            # An edge's weight is 1 over the edges from its source, and 1 over those to its destination.
+            # The weight of an edge is 1 / out-degree of its source + 1 / in-degree of its destination.
             leading = graph.csc_indptr.diff()
             weights = torch.repeat_interleave(1 / leading.double(), leading)
             weights += (1 / torch.bincount(graph.indices, minlength=graph.total_num_nodes).double())[graph.indices]
@@ -260,14 +260,14 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
 
 
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
-    """Takes the nodes on random walks along the edges, as `torch_geometric.loader.GraphSAINTRandomWalkSampler` does.
+    """Visits nodes by random walks along the edges, as `torch_geometric.loader.GraphSAINTRandomWalkSampler` does.
 
-    A walk begins at any node, and stays where no edge leads on.
+    A walk begins at any node, and stays at a node without outgoing edges.
 
     Args:
         data: See `GraphSAINTSampler`, as for all further arguments.
-        batch_size: How many walks there are in a mini-batch.
-        walk_length: How many steps each takes.
+        batch_size: Number of walks per mini-batch.
+        walk_length: Number of steps per walk.
     """
 
     def __init__(
@@ -286,12 +286,12 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
         super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
-        """Return a pipeline with a stage behind it that walks."""
+        """Append a stage that walks."""
         return DrawWalks(pipe, graph, count, self.walk_length)
 
     @property
     def file_name(self) -> str:
-        """The name of the file with the counts, which is PyG's."""
+        """Name of the file with the norms, the same as PyG's."""
         return f"{type(self).__name__.lower()}_{self.walk_length}_{self.sample_coverage}.pt"
 
 

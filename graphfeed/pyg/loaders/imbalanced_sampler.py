@@ -1,4 +1,4 @@
-"""Seeds drawn so that each class is as frequent as any other."""
+"""Seeds drawn so that all classes are equally frequent."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,28 +9,28 @@ from torch.utils.data import Sampler
 from graphfeed.ops.arguments import as_tensor, brief, checked
 
 BITS = 1 << 62
-"""How many values a draw has: so many more than there are items that a remainder is as good as uniform."""
+"""Number of values of a random integer: so large that its remainder is practically uniform."""
 
 
 class ImbalancedSampler(Sampler[int]):
-    """Draws positions with replacement, each class as often as any other: a weight of one over its class's size.
+    """Draws positions with replacement, so that all classes are equally likely: each weight is 1 / size of the class.
 
-    It goes where `torch_geometric.loader.ImbalancedSampler` does: `NeighborLoader(..., sampler=sampler)`. There, its
-    draws depend on the loader's seed and the epoch alone. In a loader of torch's, they come from torch's default
-    generator. A draw takes a class, then one of its members, both by integers, so the number of items has no limit.
+    Use it like `torch_geometric.loader.ImbalancedSampler`: `NeighborLoader(..., sampler=sampler)`. In this package's
+    loaders, its draws depend only on the random seed and the epoch; in torch's, they come from torch's default
+    generator. It draws a class and then one of its members, both as integers, so the number of items has no limit.
 
-    A batch may have a seed several times. Its copies get the same neighbours, unless the loader has `disjoint=True` or
-    times: then each copy has a tree that is drawn by itself.
+    A mini-batch may contain a seed several times. The copies get the same neighbours, except if the loader has
+    `disjoint=True` or times: then each copy has a separately sampled tree.
 
     Args:
-        dataset: The labels, whole numbers from 0 on; or a `Data` with one in `y` for each node; or a data set or list
-            of `Data` with one each.
-        input_nodes: The seeds of the loader, ids or a mask; None is all nodes. Has no effect on graphs of a data set.
-        num_samples: How many positions an epoch has; None: as many as there are labels.
+        dataset: The labels, integers starting at 0; or a `Data` with a label in `y` for each node; or a data set or
+            list of `Data` with one label each.
+        input_nodes: The seeds of the loader, ids or a mask; None: all nodes. Has no effect on graphs of a data set.
+        num_samples: Number of positions per epoch; None: the number of labels.
 
     Raises:
-        ValueError: A label below 0, another number of labels than nodes, none to draw from, or `input_nodes` that are
-            no mask or ids of these nodes.
+        ValueError: A label is negative, there are no labels, or more or fewer than nodes, or `input_nodes` are neither
+            a mask nor ids of these nodes.
 
     Example:
         >>> positions = list(ImbalancedSampler(torch.tensor([0, 0, 0, 0, 1]), num_samples=1000))
@@ -39,7 +39,7 @@ class ImbalancedSampler(Sampler[int]):
     """
 
     nodes: torch.Tensor | None = None
-    """The seeds, whose positions are drawn; None: all."""
+    """The seeds whose positions are drawn; None: all nodes."""
 
     @checked
     def __init__(self, dataset: Any, input_nodes: Any = None, num_samples: int | None = None) -> None:
@@ -49,7 +49,7 @@ class ImbalancedSampler(Sampler[int]):
             labels = labels[self.nodes]
         if labels.dtype.is_floating_point or labels.dtype.is_complex:
             raise TypeError(
-                f"labels must be whole numbers, one class each, but are {labels.dtype}; convert with .long()"
+                f"labels must be integers, one class each, but are {labels.dtype}; convert them with .long()"
             )
         if len(labels) == 0:
             raise ValueError("there are no labels to draw from; give at least one")
@@ -58,10 +58,10 @@ class ImbalancedSampler(Sampler[int]):
             raise ValueError(f"a label is {int(labels.min())}, but classes count from 0; leave those nodes out")
         count = len(labels) if num_samples is None else num_samples
         if type(count) is not int or count < 1:
-            raise ValueError(f"num_samples must be a whole number of 1 or more, but is {brief(num_samples)}")
+            raise ValueError(f"num_samples must be an integer of 1 or more, but is {brief(num_samples)}")
         self.num_samples, self.num_labels = count, len(labels)
         self._members = torch.argsort(labels, stable=True)
-        sizes = labels.bincount()  # a class without members is none to draw
+        sizes = labels.bincount()  # classes without members are never drawn
         self._starts, self._sizes = (part[sizes > 0] for part in (sizes.cumsum(0) - sizes, sizes))
 
     def __len__(self) -> int:
@@ -75,14 +75,14 @@ class ImbalancedSampler(Sampler[int]):
 
 
 def read_nodes(given: Any, count: int) -> torch.Tensor:
-    """Return seeds as ids, or raise if they are not of so many nodes."""
+    """Return seeds as ids, or raise a ValueError if they are not ids or a mask of `count` nodes."""
     nodes = as_tensor("input_nodes of ImbalancedSampler", given).cpu()
     if nodes.dtype == torch.bool and nodes.shape == (count,):
         return nodes.nonzero().squeeze(1)
     if nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
         raise ValueError(
             f"input_nodes of ImbalancedSampler must be ids, shape (N,), or a mask of {count} labels, but is "
-            f"{brief(given)}; give those of the loader"
+            f"{brief(given)}; give the input_nodes of the loader"
         )
     if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""PyG's loaders of edges: mini-batches around their ends, by any sampler."""
+"""PyG's loaders of edges: mini-batches around seed edges, with any sampler."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,28 +15,28 @@ from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusions
 
 
 class LinkLoader(PyGLoader):
-    """Makes mini-batches around edges with any of PyG's samplers, or this package's (`graphfeed.pyg.NeighborSampler`).
+    """Yields mini-batches around edges, sampled by any of PyG's samplers or by `graphfeed.pyg.NeighborSampler`.
 
-    The arguments, their order and the batches are those of `torch_geometric.loader.LinkLoader`; samplers are used as by
-    `NodeLoader`, those of PyG's by `sample_from_edges`.
+    The arguments, their order and the batches are those of `torch_geometric.loader.LinkLoader`. Samplers are used as in
+    `NodeLoader`, but PyG's by their `sample_from_edges`.
 
-    Without negatives, or with binary ones, the data hold `edge_label_index`, `edge_label` and `edge_label_time`; with
-    triplets, `src_index`, `dst_pos_index`, `dst_neg_index` and `seed_time`. Negatives exist at the time of their edge,
-    and are no edges if `NegativeSampling(strict=True)` says so. The edges of the seeds themselves are sampled like
-    others, as in PyG, unless `exclude_seed_edges` says otherwise.
+    Without negatives, or with binary ones, a batch has `edge_label_index`, `edge_label` and `edge_label_time`; with
+    triplets, `src_index`, `dst_pos_index`, `dst_neg_index` and `seed_time`. The nodes of a negative exist at the time
+    of its edge. With `NegativeSampling(strict=True)`, negatives are never edges of the graph. As in PyG, seed edges are
+    sampled like others unless `exclude_seed_edges` is given.
 
     Args:
-        edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
-            either of these, or, unlike in PyG, a dict of these by edge type; without, the tuple's type is None. With a
-            dict, what else is given for each seed is one as well, a mini-batch has seeds of all types in turn, and what
-            it says of them, triplets included, is in the store of their edge type.
-        edge_label: The label of each seed. With binary negatives, labels whose least is 0 are raised by one.
+        edge_label_index: The seeds, shape (2, N); None: all edges. With types: an edge type, or a tuple of one and
+            either of these, or, unlike in PyG, a dict of these by edge type; without types, the tuple's type is None.
+            If it is a dict, so are the other arguments for seeds. A mini-batch then has seeds of all types in turn,
+            and their attributes, triplets included, are in the store of their edge type.
+        edge_label: The label of each seed. With binary negatives, labels whose minimum is 0 are raised by one.
         edge_label_time: The time of each seed.
         neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
         neg_sampling_ratio: The amount of binary negatives.
-        kwargs: See `NodeLoader`, as for the arguments that are not listed here. Also `exclude_seed_edges`: True removes
-            sampled edges that join the two ends of a seed of the mini-batch, "reverse" or an edge type those of the
-            other direction too (`ExtraOptions`); or a dict of these by edge type.
+        kwargs: See `NodeLoader`, as for arguments not listed here. Also `exclude_seed_edges`: True removes sampled
+            edges that join the endpoints of a seed of the mini-batch, "reverse" or an edge type also those in the
+            other direction (`ExtraOptions`); or a dict of these by edge type.
     """
 
     how_to_share = f"give each rank its own share of edge_label_index, or pass {SHARE}"
@@ -96,18 +96,18 @@ class LinkLoader(PyGLoader):
 
 
 class LinkNeighborLoader(LinkLoader):
-    """Makes mini-batches of the sampled neighbourhoods of edges, as `torch_geometric.loader.LinkNeighborLoader` does.
+    """Yields mini-batches of the sampled neighbourhoods of edges, as `torch_geometric.loader.LinkNeighborLoader` does.
 
-    The arguments, their order and the batches are PyG's. `LinkLoader` says what the data hold of the seeds, and
-    `NeighborLoader` how neighbours are sampled, and what a loader offers beyond PyG's.
+    The arguments, their order and the batches are PyG's. `LinkLoader` describes the attributes of the seeds,
+    `NeighborLoader` how neighbours are sampled, and what a loader offers in addition to PyG's.
 
     Args:
         num_neighbors: As for `NeighborLoader`, the seeds' own hop first; so are replace, subgraph_type,
             temporal_strategy, weight_attr, is_sorted, neighbor_sampler and directed.
-        edge_label_time: The time of each seed: its neighbours and negatives are not later.
-        disjoint: Whether each end of each seed has nodes of its own.
-        time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
-        kwargs: See `LinkLoader`, as for the arguments that are not listed here.
+        edge_label_time: The time of each seed; its neighbours and negatives are not later.
+        disjoint: Whether each endpoint of each seed has its own sampled tree.
+        time_attr: Name of the integer times of nodes or edges; must be given together with `edge_label_time`.
+        kwargs: See `LinkLoader`, as for arguments not listed here.
     """
 
     @checked

@@ -1,4 +1,4 @@
-"""PyG's loaders of nodes: mini-batches around them, by any sampler."""
+"""PyG's loaders of nodes: mini-batches around seed nodes, with any sampler."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,25 +15,25 @@ from graphfeed.pyg.stages.sample_with import SampleWith, check_sampler
 
 
 class NodeLoader(PyGLoader):
-    """Makes mini-batches around nodes with any of PyG's samplers, or this package's (`graphfeed.pyg.NeighborSampler`).
+    """Yields mini-batches around nodes, sampled by any of PyG's samplers or by `graphfeed.pyg.NeighborSampler`.
 
     The arguments, their order and the batches are those of `torch_geometric.loader.NodeLoader`; docs/from-pyg.md has a
-    table. A `NeighborSampler` of this package becomes stages of the pipeline. Any other sampler is a stage that calls
-    its `sample_from_nodes`; what it draws from torch's, NumPy's and Python's generators is seeded for each mini-batch.
+    table. A `NeighborSampler` of this package becomes stages of the pipeline. Any other sampler becomes a stage that
+    calls its `sample_from_nodes`, with torch's, NumPy's and Python's generators seeded for each mini-batch.
 
     Args:
         data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         node_sampler: The sampler.
-        input_nodes: The seeds: ids or a mask; None is all nodes. With types: a node type, a tuple of one and ids, a
-            mask or None, or a dict of these by node type.
-        input_time: The time of each seed. Seeds need it where what is sampled has times and they have none.
-        transform: A function of each `Data`.
-        transform_sampler_output: A function of each sampler's output, before features are fetched.
-        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        custom_cls: What mini-batches of a pair of stores are made of; otherwise only None.
-        input_id: What `input_id` says of each seed, in place of its position.
+        input_nodes: The seeds: ids or a mask; None: all nodes. With types: a node type, a tuple of one and ids, a mask
+            or None, or a dict of these by node type.
+        input_time: The time of each seed; required for temporal sampling if the seed nodes have no times.
+        transform: A function applied to each `Data`.
+        transform_sampler_output: A function applied to each sampler output, before features are fetched.
+        filter_per_worker: Whether workers (True) or the main process (False) fetch features; None: whichever is faster.
+        custom_cls: Class of the mini-batches of a pair of stores; None for other data.
+        input_id: Value of `input_id` for each seed, instead of its position.
         kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
-            `graphfeed.DataLoader` (see `TorchOptions`); `time_window`, how far back from its time each seed may look,
+            `graphfeed.DataLoader` (see `TorchOptions`); `time_window`, the width of the time window before each seed,
             and `as_edge_index`, which makes `edge_index` an `EdgeIndex` (see `ExtraOptions`).
     """
 
@@ -75,32 +75,32 @@ class NodeLoader(PyGLoader):
 
 
 class NeighborLoader(NodeLoader):
-    """Makes mini-batches of the sampled neighbourhoods of nodes, as `torch_geometric.loader.NeighborLoader` does.
+    """Yields mini-batches of the sampled neighbourhoods of nodes, as `torch_geometric.loader.NeighborLoader` does.
 
-    The arguments, their order and the batches are PyG's; docs/from-pyg.md has a table. Underneath is a pipeline of this
-    package's stages (`pipeline`, `explain()`), run by its loader: mini-batches are the same bits for any number and
-    kind of workers, `iter()` starts the next epoch, and `state_dict()` and `load_state_dict()` go on in the middle of
-    one. No sampler of PyG's is needed, neither pyg-lib nor torch-sparse.
+    The arguments, their order and the batches are PyG's; docs/from-pyg.md has a table. The loader runs a pipeline of
+    this package's stages (`pipeline`, `explain()`). Mini-batches are bit-identical for any number and kind of workers,
+    `iter()` starts the next epoch, and `state_dict()` and `load_state_dict()` resume in the middle of an epoch. Neither
+    pyg-lib nor torch-sparse is needed.
 
-    Each node is sampled once, in the hop after the one that reached it. Nodes are in the order in which hops reach
-    them, the seeds first; edges in that of the hops. With full fan-outs, mini-batches equal PyG's. What differs: a
-    weight of 0 is never drawn, times need not be sorted, and no draw depends on threads.
+    The in-edges of a node are sampled once, in the hop after the one that reached it. Nodes are in the order in which
+    hops reach them, seeds first; edges are in the order of the hops. With full fan-outs, mini-batches equal PyG's.
+    Differences: edges of weight 0 are never drawn, times need not be sorted, and draws do not depend on threads.
 
     Args:
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
-            `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type. Without a
-            number, `[]`, the seeds are alone.
-        input_time: The time of each seed, in place of its own.
-        replace: Whether an edge may be chosen more than once.
+            `NumNeighbors`. -1 selects all neighbours, 0 none. With types, a number applies to each edge type. With an
+            empty list, a mini-batch has only the seeds.
+        input_time: The time of each seed, instead of the node's time.
+        replace: Whether an edge may be drawn more than once.
         subgraph_type: "directional" has the sampled edges; "bidirectional" also the reverse of each; "induced" has all
             edges between the nodes, as `directed=False` does.
-        disjoint: Whether each seed has nodes of its own, as always in time, with `batch` saying whose a node is.
+        disjoint: Whether each seed has its own tree, given by `batch` for each node. Implied by temporal sampling.
         temporal_strategy: "uniform", or "last" for the most recent neighbours.
-        time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
-        weight_attr: The name of edge weights.
-        is_sorted: Has no effect: edges are grouped by destination by counting.
-        neighbor_sampler: A sampler to use, instead of the arguments about sampling.
-        kwargs: See `NodeLoader`, as for the arguments that are not listed here.
+        time_attr: Name of the integer times of nodes or edges; no neighbour that is later than the seed is sampled.
+        weight_attr: Name of the edge weights.
+        is_sorted: Has no effect: a counting sort groups edges by destination.
+        neighbor_sampler: A sampler that replaces the arguments about sampling.
+        kwargs: See `NodeLoader`, as for arguments not listed here.
     """
 
     @checked
@@ -125,7 +125,7 @@ class NeighborLoader(NodeLoader):
         **kwargs: Any,
     ) -> None:
         if input_time is not None and time_attr is None:
-            raise ValueError("input_time needs time_attr, the name of the times of what is sampled; give both")
+            raise ValueError("input_time needs time_attr, the name of the times of nodes or edges; give both")
         if neighbor_sampler is None:
             neighbor_sampler = samplers.NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
@@ -138,16 +138,16 @@ class NeighborLoader(NodeLoader):
 
 
 class HGTLoader(NodeLoader):
-    """Makes mini-batches by the sampling of the heterogeneous graph transformer, as `torch_geometric.loader.HGTLoader`.
+    """Yields mini-batches by the sampling of the heterogeneous graph transformer, like `torch_geometric`'s `HGTLoader`.
 
-    Each hop samples a given number of nodes of each type, those more likely that have many edges to the nodes before
-    (see `graphfeed.BudgetSampler`). A mini-batch has all edges among them. The nodes of each type are in the order in
-    which they were sampled, the seeds first. torch-sparse is not needed.
+    Each hop samples a given number of nodes of each type, preferring nodes with many edges to earlier ones (see
+    `graphfeed.BudgetSampler`). A mini-batch has all edges among its nodes. The nodes of each type are in the order in
+    which they were sampled, seeds first. torch-sparse is not needed.
 
     Args:
         data: A `torch_geometric.data.HeteroData`.
-        num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
-        kwargs: See `NodeLoader`, as for the arguments that are not listed here; `is_sorted` has no effect.
+        num_samples: Number of nodes per hop, the seeds' own hop first: for all node types, or by node type.
+        kwargs: See `NodeLoader`, as for arguments not listed here; `is_sorted` has no effect.
 
     Raises:
         ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
@@ -172,10 +172,10 @@ class HGTLoader(NodeLoader):
 
 
 class RandomNodeLoader(NodeLoader):
-    """Splits the nodes into parts and gives the induced subgraph of each, as `torch_geometric.loader.RandomNodeLoader`.
+    """Splits the nodes into parts and yields the subgraph of each, as `torch_geometric.loader.RandomNodeLoader` does.
 
-    With `shuffle=True`, the parts are random ones in each epoch. The nodes of a mini-batch are in the order in which
-    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides.
+    With `shuffle=True`, each epoch has other random parts. The nodes of a mini-batch are in the order in which they
+    were drawn, and its edges are grouped by destination. It also has `n_id`, `e_id` and `input_id`.
 
     Args:
         data: A `torch_geometric.data.Data` or `HeteroData`; a part has nodes of all types.

@@ -1,4 +1,4 @@
-"""What PyG's loaders share here: the arguments of torch's `DataLoader` that they take, and a base class."""
+"""The base class of PyG's loaders, and the arguments of torch's `DataLoader` that they accept."""
 
 import itertools
 import threading
@@ -30,7 +30,7 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class InitWorker(Transform):
-    """Calls torch's `worker_init_fn` in each worker before its first mini-batch, and not outside of workers."""
+    """Calls torch's `worker_init_fn` in each worker before its first mini-batch, and only in workers."""
 
     function: Callable[[int], Any]
 
@@ -44,7 +44,7 @@ class InitWorker(Transform):
             if parent_process() is not None:  # a worker process, whose name ends with its number
                 self.function(int("".join(filter(str.isdigit, current_process().name)) or 0))
             elif threading.current_thread() is not threading.main_thread():
-                # Threads are numbered as they get their first mini-batches.
+                # Threads are numbered in the order of their first mini-batches.
                 self.function(next(NUMBERS))
         return minibatch
 
@@ -56,58 +56,58 @@ NUMBERS = itertools.count()
 @checked
 @dataclass(frozen=True, eq=False)
 class TorchOptions:
-    """What to do with the arguments of torch's `DataLoader`; what that does not have either is a TypeError."""
+    """The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`. Any other is a TypeError."""
 
     batch_size: int | None = 1
-    """The number of seeds of a mini-batch."""
+    """Number of seeds per mini-batch."""
     shuffle: bool | None = False
-    """Whether the order of the seeds is another one in each epoch: a keyed permutation of all of them."""
+    """Whether the order of the seeds changes in each epoch: a keyed permutation of all of them."""
     sampler: Iterable[int] | None = None
-    """Gives the positions of the seeds, in the order of the epoch. It is read once per epoch, in the main process, with
-    torch's, NumPy's and Python's generators seeded by the seed and the epoch. To go on in the middle of an epoch, a
-    sampler with a generator of its own needs the state that this had before that epoch; another order is refused."""
+    """Yields the positions of the seeds, in the order of the epoch. It is read once per epoch, in the main process,
+    with torch's, NumPy's and Python's generators seeded by the random seed and the epoch. To resume in the middle of an
+    epoch, a sampler with its own generator needs the generator's state before that epoch; another order is an error."""
     batch_sampler: Iterable[Sequence[int]] | None = None
-    """The same, but gives the positions of each mini-batch."""
+    """Like `sampler`, but yields the positions of each mini-batch."""
     num_workers: int | Literal["auto"] | None = 0
-    """The number of workers: threads, or processes with `worker="process"`. The mini-batches are the same."""
+    """Number of workers: threads, or processes with `worker="process"`. It does not change the mini-batches."""
     collate_fn: Any = None
     """Has no effect, as in PyG."""
     dataset: Any = None
     """Has no effect, as in PyG."""
     pin_memory: bool = False
-    """Whether mini-batches are copied to page-locked memory, if there is CUDA."""
+    """Whether mini-batches are copied to page-locked memory, if CUDA is available."""
     drop_last: bool = False
-    """Whether the last mini-batch is dropped if it is not full."""
+    """Whether an incomplete last mini-batch is dropped."""
     timeout: float = 0
-    """How many seconds a worker may take for a mini-batch; 0 stands for 600, as nothing waits for ever here."""
+    """Time limit in seconds for a worker to produce a mini-batch; 0 means 600, because no wait is unlimited here."""
     worker_init_fn: Callable[[int], Any] | None = None
-    """Is called with the number of a worker, in each worker, before its first mini-batch. It need not seed anything."""
+    """Called with the number of a worker, in each worker, before its first mini-batch. It need not seed anything."""
     multiprocessing_context: str | BaseContext | None = None
-    """Whatever it is, workers are processes if it is given. How they start, the loader decides."""
+    """Any value but None makes the workers processes. The loader decides how they start."""
     generator: torch.Generator | None = None
-    """The seed of all randomness is drawn from it, when the loader is made, unless `seed` is given."""
+    """Generator that draws the random seed when the loader is constructed, unless `seed` is given."""
     prefetch_factor: int | None = None
-    """How many mini-batches are in flight per worker; None stands for 2."""
+    """Number of mini-batches in flight per worker; None means 2."""
     persistent_workers: bool = True
-    """Whether workers are kept for the next epoch. Unlike in torch, they are kept unless this says otherwise."""
+    """Whether workers are kept for the next epoch; unlike in torch, True is the default."""
     pin_memory_device: str = ""
     """Has no effect: memory is pinned for all devices."""
     in_order: bool = True
     """Has no effect: mini-batches come in order."""
     seed: int | None = field(default=None, kw_only=True)
-    """The seed of all randomness; None draws one from `generator`, or else from torch's default generator."""
+    """The random seed of all draws; None draws one from `generator`, or else from torch's default generator."""
     worker: str | None = field(default=None, kw_only=True)
-    """"thread" or "process"; see `graphfeed.DataLoader`, as for the rest."""
+    """"thread" or "process"; see `graphfeed.DataLoader`, also for the arguments below."""
     executor: Executor | None = field(default=None, kw_only=True)
     observer: Observer | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.sampler is not None and self.shuffle:
-            raise ValueError("sampler says the order, so shuffle can't be given with it; leave shuffle out")
+            raise ValueError("sampler sets the order, so shuffle can't be given with it; leave shuffle out")
         if self.batch_sampler is not None and (self.batch_size != 1 or self.shuffle or self.sampler or self.drop_last):
             raise ValueError(
-                "batch_sampler says which seeds a mini-batch has, so batch_size, shuffle, sampler and drop_last can't "
-                "be given with it; leave them out"
+                "batch_sampler sets the seeds of a mini-batch, so batch_size, shuffle, sampler and drop_last can't be "
+                "given with it; leave them out"
             )
         methods = get_all_start_methods()
         if isinstance(self.multiprocessing_context, str) and self.multiprocessing_context not in methods:
@@ -119,10 +119,10 @@ class TorchOptions:
 
     @classmethod
     def of(cls, given: dict[str, Any], owner: str) -> "TorchOptions":
-        """Return the options for the keyword arguments of a loader."""
+        """Return the options for the keyword arguments of a loader, whose name is `owner`."""
         unknown = sorted(set(given) - set(cls.__dataclass_fields__))
         if unknown:
-            raise TypeError(f"{owner} has no argument {unknown[0]!r}; see docs/from-pyg.md for those that it has")
+            raise TypeError(f"{owner} has no argument {unknown[0]!r}; see docs/from-pyg.md for the valid ones")
         return cls(**given)
 
     def source(self, items: ItemSet | HeteroItemSet) -> Datapipe:
@@ -139,7 +139,7 @@ class TorchOptions:
         return pipe if self.worker_init_fn is None else InitWorker(pipe, self.worker_init_fn)
 
     def end(self, pipe: Datapipe) -> Datapipe:
-        """Return a pipeline with the last stages behind it."""
+        """Append the last stages to a pipeline."""
         return Pin(pipe) if self.pin_memory and torch.cuda.is_available() else pipe
 
     def loader(self) -> dict[str, Any]:
@@ -163,8 +163,8 @@ class TorchOptions:
 
 
 def check_sampler(sampler: Any, items: ItemSet | HeteroItemSet) -> None:
-    """Raise if a sampler draws by labels or weights, and these are not those of the seeds."""
-    # An `ImbalancedSampler`, here or PyG's, which is a `WeightedRandomSampler`.
+    """Raise if a sampler draws by labels or weights that do not match the seeds."""
+    # Either package's `ImbalancedSampler`; PyG's is a `WeightedRandomSampler`.
     known, nodes = getattr(sampler, "num_labels", None), getattr(sampler, "nodes", None)
     known = len(sampler.weights) if isinstance(sampler, WeightedRandomSampler) else known
     name = f"sampler is a {type(sampler).__name__}"
@@ -173,9 +173,7 @@ def check_sampler(sampler: Any, items: ItemSet | HeteroItemSet) -> None:
     sets = [items] if isinstance(items, ItemSet) else list(items.by_type.values())
     seeds = sets[0].members[0]
     if nodes is not None and isinstance(seeds, torch.Tensor) and len(sets) == 1 and not torch.equal(seeds, nodes):
-        raise ValueError(
-            f"{name} of other seeds than the loader has; give both the same input_nodes, in the same order"
-        )
+        raise ValueError(f"{name} of other seeds than the loader's; give both the same input_nodes, in the same order")
 
 
 def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]) -> TorchOptions:
@@ -186,7 +184,7 @@ def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]
 
 
 def weights_of(sampler: Any) -> tuple[str, ...]:
-    """Return the name of the weights that a sampler of this package draws edges by, if it has any."""
+    """Return the name of the weights by which a sampler of this package draws edges, or an empty tuple."""
     name = getattr(getattr(sampler, "neighborhoods", None), "weight", None)
     return () if name is None else (name,)
 
@@ -194,45 +192,45 @@ def weights_of(sampler: Any) -> tuple[str, ...]:
 @checked
 @dataclass(frozen=True, eq=False)
 class ExtraOptions:
-    """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""
+    """Options beyond PyG's arguments; by default, mini-batches are PyG's."""
 
     time_window: Any = None
-    """How far back from its time each seed may look, both ends included: a whole number, or one per seed, by type if
-    the seeds are; None: without limit."""
+    """Width of the time window before each seed's time, with both limits included: an integer, or one per seed, by type
+    if the seeds are; None: no limit."""
     exclude_seed_edges: Any = False
-    """Whether sampled edges that join the two ends of a seed are removed: True, or "reverse" for those of the other
-    direction too, or the type of these where they have one of their own."""
+    """Whether sampled edges that join the endpoints of a seed are removed: True; "reverse" to remove the other
+    direction, too; or the type of the reverse edges if that is a separate one."""
     as_edge_index: bool = False
-    """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, where the edges are sorted, its order and pointers,
-    so that PyG's layers convert nothing."""
+    """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, if the edges are sorted, its order and pointers,
+    so that PyG's layers need no conversion."""
 
     @classmethod
     def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
-        """Return the options of these names, which are removed from the arguments of a loader."""
+        """Return the options with these names, and remove them from the arguments of a loader."""
         found = cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
         if found.time_window is None:
             return found
         if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
-            raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
+            raise ValueError("time_window needs time_attr, the name of the times of nodes or edges; give both")
         return found
 
 
-SHARE = "sampler=torch.utils.data.DistributedSampler(range(n)) with the number n of all of them"
-"""How the ranks of a training share what a loader makes mini-batches of."""
+SHARE = "sampler=torch.utils.data.DistributedSampler(range(n)), where n is the number of all of them"
+"""How the ranks of a distributed job share the seeds of a loader."""
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""
 
 
 class PyGLoader(DataLoader[Any]):
-    """A `graphfeed.DataLoader` that made its pipeline itself.
+    """A `graphfeed.DataLoader` that builds its own pipeline.
 
-    `pipeline` is that pipeline, and `explain()` shows what of it runs where. `loader(positions)` makes the mini-batch
-    of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins. Needs PyG.
+    `pipeline` is that pipeline, and `explain()` shows where each stage runs. `loader(positions)` returns the mini-batch
+    of the given seeds. An epoch uses the attributes that `data` has when the epoch begins. PyG must be installed.
     """
 
     how_to_share = f"pass {SHARE}"
     is_subgraph: ClassVar[bool] = False
-    """Whether a mini-batch is PyG's `subgraph` of the data rather than what a loader of PyG's makes of them."""
+    """Whether a mini-batch is like PyG's `subgraph` of the data, rather than like a mini-batch of PyG's loaders."""
     transform: Callable[[Any], Any] | None = None
     transform_sampler_output: Callable[[Any], Any] | None = None
     filter_per_worker: bool | None = None
@@ -240,12 +238,12 @@ class PyGLoader(DataLoader[Any]):
     def __init__(
         self, datapipe: Datapipe, options: TorchOptions | None = None, data: Any = None, **kwargs: Any
     ) -> None:
-        """Make a loader.
+        """Construct the loader.
 
         Args:
-            datapipe: All stages but those that the options, torch's arguments, put behind them.
-            data: The data whose attributes mini-batches hold; None: they hold those of no data that may change.
-            kwargs: The arguments of `graphfeed.DataLoader`, in place of those that the options stand for.
+            datapipe: All stages except those that the options, torch's arguments, append.
+            data: The data whose attributes mini-batches have; None: there are no data that may change.
+            kwargs: Arguments of `graphfeed.DataLoader`, which take precedence over those derived from the options.
         """
         if options is not None:
             datapipe, kwargs = options.end(datapipe), {**options.loader(), **kwargs}
@@ -254,7 +252,7 @@ class PyGLoader(DataLoader[Any]):
         self._contents: dict[Any, Any] | None = None if data is None else contents_of(data)
 
     def _fill(self, pipe: Datapipe, features: DataFeatures, as_edge_index: bool = False) -> Datapipe:
-        """Return a pipeline that gives PyG's data, for one that samples, by the arguments that all loaders have."""
+        """Append the stages that fetch features and build PyG's data, as set by the arguments of all loaders."""
         if self.transform_sampler_output is not None:
             pipe = pipe.transform(partial(transform_output, self.transform_sampler_output))
         runs_in = PLACEMENTS[self.filter_per_worker]
@@ -265,12 +263,12 @@ class PyGLoader(DataLoader[Any]):
         return super().__iter__()
 
     def _read_changes(self) -> None:
-        """Plan again if `data` got other attributes, as PyG's loaders would give them."""
+        """Plan again if the attributes of `data` have changed, because PyG's loaders would use the new ones."""
         if self._contents is None or (now := contents_of(self.data)) == self._contents:
             return
         self.plan = make_plan(fill_anew(self.pipeline, self._read_features()), self._options)
         self._contents = now
-        # It was computed from the plan before.
+        # The fingerprint was computed from the previous plan.
         self.__dict__.pop("_fingerprint", None)
 
     def _read_features(self) -> DataFeatures:
@@ -280,23 +278,23 @@ class PyGLoader(DataLoader[Any]):
 
     @property
     def pipeline(self) -> Datapipe:
-        """The stages that make the mini-batches."""
+        """The stages that produce the mini-batches."""
         return self.plan.written
 
     @property
     def dataset(self) -> range:
-        """The positions of the seeds."""
+        """Positions of the seeds."""
         return range(len(self._source.item_set))
 
     @property
     def batch_size(self) -> int | None:
-        """The number of seeds of a mini-batch; None if a `batch_sampler` says which come together, as in torch."""
+        """Number of seeds per mini-batch; None with a `batch_sampler`, as in torch."""
         size: int | None = getattr(self._source, "size", self._source.batch_size)
         return size
 
     @property
     def drop_last(self) -> bool:
-        """Whether the last mini-batch is dropped if it is not full."""
+        """Whether an incomplete last mini-batch is dropped."""
         return bool(self._source.drop_last)
 
     @property
@@ -304,21 +302,21 @@ class PyGLoader(DataLoader[Any]):
         return next(iter(find(self.pipeline, TakesItems)))
 
     def enable_multithreading(self, worker_threads: int | None = None) -> AbstractContextManager[None]:
-        """Return a context that does nothing: workers are threads, and use the cores that there are."""
+        """Return a context that does nothing: workers are threads, and use all available cores."""
         del worker_threads
         return nullcontext()
 
     def enable_cpu_affinity(self, loader_cores: Any = None) -> AbstractContextManager[None]:
-        """Return a context that does nothing: the operating system chooses the cores of threads."""
+        """Return a context that does nothing: the operating system assigns threads to cores."""
         del loader_cores
         return nullcontext()
 
     def __repr__(self) -> str:
-        # As PyG does; `explain()` says what the loader does.
+        # The same as PyG's; `explain()` describes the loader.
         return f"{type(self).__name__}()"
 
     def __call__(self, index: Any) -> Any:
-        """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""
+        """Return the mini-batch of the seeds at the given positions. It belongs to no epoch; its draws are random."""
         self._read_changes()
         positions = (
             index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64, device="cpu")

@@ -1,4 +1,4 @@
-"""PyG's `ShaDowKHopSampler`: a small subgraph around each of several roots."""
+"""PyG's `ShaDowKHopSampler`: a small subgraph around each root."""
 
 from typing import Any
 
@@ -23,11 +23,11 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, kernel_columns
 class InduceTrees(Transform):
     """Turns disjoint sampled hops into a PyG `SamplerOutput` with all edges of the graph between nodes of one tree.
 
-    The nodes are in the order of their trees, each seed the first of its own. It costs a look at each in-edge of each
-    of them. The graph has no types.
+    The nodes are in the order of their trees, and each seed is the first of its tree. All in-edges of all nodes are
+    read. The graph must not have types.
 
     Raises:
-        ValueError: When it runs: a mini-batch that was not sampled.
+        ValueError: When it runs: a mini-batch was not sampled.
     """
 
     graph: SamplingGraph
@@ -45,7 +45,7 @@ class InduceTrees(Transform):
         assert hops.trees is not None
         trees, order = sort_here(hops.trees[None])
         nodes = hops.rows[None][order].long()
-        # A seed comes before the nodes that were found around it, and the sort is stable: it stays first in its tree.
+        # A seed precedes the nodes that were sampled around it, and the sort is stable: it remains first in its tree.
         starts = torch.searchsorted(trees, torch.arange(int(trees[-1]) + 2 if len(trees) else 1, device="cpu"))
         edges, ids = induce(self.graph, nodes, starts)
         result.output = module.SamplerOutput(nodes, edges.sources, edges.destinations, ids, trees)
@@ -55,12 +55,12 @@ class InduceTrees(Transform):
 
 
 def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> tuple[InducedEdges, torch.Tensor | None]:
-    """Return the edges inside of trees, and their ids if the graph has them."""
+    """Return the edges inside of the trees, and their ids if the graph has any."""
     if isinstance(graph, FusedCSCSamplingGraph):
         found = induce_trees(kernel_columns(graph)[0], graph.indices, nodes, nodes, starts)
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         return found, found.positions if ids is None else take_rows(ids, found.positions).long()
-    # Of another graph, the in-edges are asked for, whose columns are the nodes in their order.
+    # Other kinds of graphs return the in-edges, grouped by node in the given order.
     whole: Any = graph.in_subgraph(nodes)
     csc = whole.sampled_csc
     found = induce_trees(csc.indptr, csc.indices, torch.arange(len(nodes), device="cpu"), nodes, starts)
@@ -71,24 +71,24 @@ def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> t
 def sort_here(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if not values.is_cpu:
         return torch.sort(values, stable=True)
-    # By NumPy, in this thread: torch.sort wakes a pool of threads, which takes several times as long beside others.
+    # NumPy sorts in this thread; torch.sort uses a thread pool, which is several times as slow next to other threads.
     positions = torch.from_numpy(np.argsort(values.numpy(), kind="stable"))
     return values[positions], positions
 
 
 class ShaDowKHopSampler(PyGLoader):
-    """Makes mini-batches of one subgraph per root, as `torch_geometric.loader.ShaDowKHopSampler` does.
+    """Yields mini-batches with one subgraph per root, as `torch_geometric.loader.ShaDowKHopSampler` does.
 
-    The nodes around a root are sampled hop by hop; its subgraph has all edges between them, and the root as its first
-    node. A mini-batch is a `Batch` of these subgraphs, with `batch`, `ptr` and `root_n_id`, and with `n_id`, `e_id` and
-    `input_id` besides. `y` is that of the roots. torch-sparse is not needed.
+    The nodes around a root are sampled hop by hop. Its subgraph has all edges between them, and the root as its first
+    node. A mini-batch is a `Batch` of these subgraphs, with `batch`, `ptr` and `root_n_id`, and also with `n_id`,
+    `e_id` and `input_id`. `y` has the labels of the roots. torch-sparse is not needed.
 
     Args:
         data: A `torch_geometric.data.Data`.
-        depth: The number of hops.
-        num_neighbors: How many neighbours each node gets in each hop; -1 takes all.
-        node_idx: The roots: ids or a mask; None is all nodes.
-        replace: Whether an edge may be chosen more than once.
+        depth: Number of hops.
+        num_neighbors: Number of neighbours per node in each hop; -1 selects all.
+        node_idx: The roots: ids or a mask; None: all nodes.
+        replace: Whether an edge may be drawn more than once.
         kwargs: As for `NodeLoader`.
 
     Raises:

@@ -22,14 +22,14 @@ def gather_events(rows: Any, names: Any) -> MiniBatch:
 
 
 class ToTemporalData(Transform):
-    """Turns events into a PyG `TemporalData`, perhaps with negative destinations, drawn by the mini-batch's key."""
+    """Turns events into a PyG `TemporalData`, with negative destinations drawn by the mini-batch's key if requested."""
 
     template: Any
-    """A `TemporalData` that each one begins as, without what belongs to events."""
+    """A `TemporalData` that each mini-batch copies, with placeholders for the attributes of events."""
     ratio: float = 0.0
-    """How many negative destinations there are for each event."""
+    """Number of negative destinations per event."""
     bounds: tuple[int, int] = (0, 0)
-    """The first and the last id that a negative destination may be."""
+    """The lowest and the highest id of a negative destination."""
 
     needs_key = True
     same_size = True
@@ -53,20 +53,20 @@ class ToTemporalData(Transform):
 
 
 class TemporalDataLoader(PyGLoader):
-    """Makes mini-batches of successive events, as `torch_geometric.loader.TemporalDataLoader` does.
+    """Yields mini-batches of successive events, as `torch_geometric.loader.TemporalDataLoader` does.
 
-    Each is a `TemporalData` of the next events, with `n_id`, the sorted ids of all of its nodes, and `neg_dst` if
-    negatives are asked for: ids drawn uniformly from the lowest to the highest destination of the data, which may be
-    true ones. They depend on the seed, the epoch and the mini-batch alone.
+    Each is a `TemporalData` of the next events, with `n_id`, the sorted ids of all of its nodes. If negatives are
+    requested, `neg_dst` has ids drawn uniformly between the lowest and the highest destination of the data, which may
+    include true ones. They depend only on the random seed, the epoch and the mini-batch.
 
     Args:
-        data: A `torch_geometric.data.TemporalData` whose times rise.
-        batch_size: The number of events of a mini-batch.
-        neg_sampling_ratio: How many negative destinations there are for each event.
-        kwargs: As for `NodeLoader`, without those that would change the order.
+        data: A `torch_geometric.data.TemporalData` in non-decreasing order of time.
+        batch_size: Number of events per mini-batch.
+        neg_sampling_ratio: Number of negative destinations per event.
+        kwargs: As for `NodeLoader`, except the arguments that would change the order.
 
     Raises:
-        ValueError: Times that don't rise, no events, a ratio below 0, or an argument that would change the order.
+        ValueError: Times decrease, there are no events, the ratio is negative, or an argument would change the order.
 
     Example:
         >>> from torch_geometric.data import TemporalData
@@ -84,7 +84,7 @@ class TemporalDataLoader(PyGLoader):
             raise TypeError(f"data must be a TemporalData of PyG, but is a {type(data).__name__}")
         for name in ("shuffle", "sampler", "batch_sampler"):
             if kwargs.get(name):
-                raise ValueError(f"events come in the order of their times, so {name} can't be given; leave it out")
+                raise ValueError(f"events are ordered by time, so {name} can't be given; leave it out")
         missing = [name for name in ("src", "dst", "t") if name not in data]
         if missing or len(data.t) == 0:
             raise ValueError(f"data has no {(missing or ['events'])[0]}; give src, dst and t of at least one event")
@@ -93,13 +93,13 @@ class TemporalDataLoader(PyGLoader):
             raise ValueError(f"neg_sampling_ratio must be 0 or more, but is {neg_sampling_ratio}")
         options = TorchOptions.of({**kwargs, "batch_size": batch_size}, type(self).__name__)
         template = copy.copy(data)
-        members = {  # as in PyG, what has the length of the events belongs to them
+        members = {  # as in PyG, tensors with one row per event belong to the events
             name: value
             for name, value in data.stores[0].items()
             if isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == len(data.t)
         }
         for name in members:
-            template[name] = HOLE  # keeps its place among the attributes
+            template[name] = HOLE  # keeps its position among the attributes
         pipe = options.source(ItemSet(tuple(members.values()), names=tuple(members)))
         pipe = pipe.rewrite(
             lambda stage: stage.changed(minibatcher=gather_events) if isinstance(stage, ItemSampler) else stage
@@ -115,6 +115,6 @@ def check_times(times: torch.Tensor) -> None:
     if len(falls):
         row = int(falls[0])
         raise ValueError(
-            f"times must rise, but t[{row + 1}] is {times[row + 1].item()} after {times[row].item()}; sort the "
+            f"times must not decrease, but t[{row + 1}] is {times[row + 1].item()} after {times[row].item()}; sort the "
             "events, for example data[data.t.argsort(stable=True)]"
         )

@@ -1,7 +1,7 @@
-"""PyG's samplers, with the classes of PyG's that go with them: programs call them, or give them to a loader.
+"""PyG's samplers, to be called or passed to a loader, and PyG's classes that go with them.
 
-Their mini-batches are those of `graphfeed.pyg.loaders`. `NeighborSampler` and `HGTSampler` derive from a class of
-PyG's, so their modules are imported when they are first used.
+The loaders in `graphfeed.pyg.loaders` use them. `NeighborSampler` and `HGTSampler` derive from a PyG class, so their
+module is imported at first use.
 """
 
 import importlib
@@ -17,7 +17,7 @@ NEED_PYG = {
     "NumNeighbors": "torch_geometric.sampler",
     "SamplerOutput": "torch_geometric.sampler",
 }
-"""The module of each name that can't be imported without PyG."""
+"""Module of each name that can't be imported without PyG."""
 
 if typing.TYPE_CHECKING:
     from graphfeed.pyg.samplers.neighbor_sampler import HGTSampler as HGTSampler

@@ -1,4 +1,4 @@
-"""This package's sampler behind the interface of PyG's: for loaders of both."""
+"""This package's samplers with the interface of PyG's, for the loaders of both."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -22,14 +22,14 @@ Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def refuse_former_arguments(init: Init) -> Init:
-    """Let an `__init__` name `NeighborLoader` where it is called as PyG's former loader, `NeighborSampler`, was."""
+    """Make an `__init__` recommend `NeighborLoader` if it is called like PyG's former loader `NeighborSampler`."""
 
     @wraps(init)
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         given = args[0] if args else kwargs.get("edge_index")
         if isinstance(given, torch.Tensor) or "sizes" in kwargs:
             raise TypeError(
-                "NeighborSampler(edge_index, sizes=...) was a loader of PyG's; use NeighborLoader(data, "
+                "NeighborSampler(edge_index, sizes=...) was a loader of PyG; use NeighborLoader(data, "
                 "num_neighbors=...), with edge_index in data, sizes as num_neighbors and node_idx as input_nodes"
             )
         init(self, *args, **kwargs)
@@ -38,29 +38,29 @@ def refuse_former_arguments(init: Init) -> Init:
 
 
 class StageSampler(BaseSampler):  # type: ignore[misc]
-    """A base for samplers of PyG's kind that are stages of a pipeline: write `append_to`."""
+    """A base class for PyG samplers that are stages of a pipeline; subclasses implement `append_to`."""
 
     node_times: Any = None
-    """The times of all nodes, if the graph has types by those that have times; None if nodes have none."""
+    """Times of all nodes, by type if the graph has types, without types that have no times; None if nodes have none."""
     time_attr: str | None = None
-    """The name of the times of nodes or edges; None if nothing is sampled in time."""
+    """Name of the times of nodes or edges; None without temporal sampling."""
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
-        """Return a pipeline of seeds with the stages behind it that sample."""
-        raise NotImplementedError(f"{type(self).__name__} must write append_to")
+        """Return a pipeline of seeds, extended by the stages that sample."""
+        raise NotImplementedError(f"{type(self).__name__} must implement append_to")
 
     def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
-        """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
+        """Sample around the nodes of a `NodeSamplerInput`, with random draws."""
         del kwargs
         times = index.time
         if times is None and self.time_attr is not None:
             known = self.node_times
             known = known.get(index.input_type) if isinstance(known, Mapping) else known
             if known is None:
-                raise ValueError(f"the seeds have no {self.time_attr!r} of their own; give time, a time for each seed")
+                raise ValueError(f"the seeds have no {self.time_attr!r}; give time, a time for each seed")
             times = known[index.node]
         minibatch = random_minibatch({"seeds": index.node, "timestamp": times}, index.input_type)
-        # The source gives nothing: the stages behind it are called for this one mini-batch.
+        # The source is empty: the stages after it are called for this one mini-batch.
         output = call_stages(self.append_to(IterableSource([])), minibatch).output
         output.metadata = (index.input_id, index.time)
         return output
@@ -72,19 +72,19 @@ class StageSampler(BaseSampler):  # type: ignore[misc]
 
 
 class NeighborSampler(StageSampler):
-    """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, and runs without a back end of PyG's.
+    """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, without one of PyG's backends.
 
-    PyG's own `NodeLoader` and `LinkLoader` take it too. There, and where you call it, its draws are seeded by torch's
-    default generator; in a loader of this package, by the mini-batch's key. Edge ids are those of the data.
+    PyG's own `NodeLoader` and `LinkLoader` accept it, too. There, and when it is called directly, torch's default
+    generator seeds its draws; in this package's loaders, the mini-batch's key does. Edge ids are those of the data.
 
     Args:
-        num_neighbors: As for `NeighborLoader`, the seeds' own hop first; so are the other arguments about sampling, and
-            `data`. Stages of a pipeline take the outermost hop first (`graphfeed.NeighborSampler`).
+        num_neighbors: As for `NeighborLoader`, the seeds' own hop first; so are `data` and the other arguments
+            about sampling. Stages of a pipeline begin with the outermost hop instead (`graphfeed.NeighborSampler`).
         share_memory: Has no effect: a graph moves to shared memory when processes need it.
         sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of its edges.
 
     Raises:
-        ValueError: Arguments that don't fit the data or each other.
+        ValueError: Arguments do not fit the data or each other.
     """
 
     @refuse_former_arguments
@@ -113,50 +113,50 @@ class NeighborSampler(StageSampler):
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
         self.graph, self.untimed = found.graph, found.untimed
-        self.append_to(IterableSource([]))  # refuses wrong arguments now
+        self.append_to(IterableSource([]))  # so that invalid arguments raise now
 
     @property
     def time_attr(self) -> str | None:  # type: ignore[override]
-        """The name of the times of nodes or edges."""
+        """Name of the times of nodes or edges."""
         return self.neighborhoods.node_time or self.neighborhoods.edge_time
 
     @property
     def num_neighbors(self) -> Any:
-        """The numbers of neighbours as they were given."""
+        """The numbers of neighbours as given."""
         return self.neighborhoods.num_neighbors
 
     @property
     def node_times(self) -> Any:
-        """The times of all nodes."""
+        """Times of all nodes, by type if the graph has types."""
         name, graph = self.neighborhoods.node_time, self.graph
         if name is None:
             return None
         by_type = split_by_type(graph.node_attribute(name), graph.num_nodes)
-        # The graph holds times of types that have none, too: they exist at all times, which is none for a seed.
+        # The graph also has filler times for types without any, which are not times of seeds.
         return from_type_dict({node_type: own for node_type, own in by_type.items() if node_type not in self.untimed})
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
-        """Return a pipeline of seeds with the stages behind it that sample."""
+        """Return a pipeline of seeds, extended by the stages that sample."""
         return self.neighborhoods.append_to(pipe, report_time)
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
-        """Return what is sampled around the edges of an `EdgeSamplerInput`, with random draws."""
+        """Sample around the edges of an `EdgeSamplerInput`, with random draws."""
         stages = self.neighborhoods.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
         return call_stages(stages, random_links(index)).output
 
 
 class HGTSampler(StageSampler):
-    """Samples as `torch_geometric.sampler.HGTSampler` does, and runs without torch-sparse.
+    """Samples as `torch_geometric.sampler.HGTSampler` does, without torch-sparse.
 
-    PyG's own `NodeLoader` takes it too. There, and where you call it, its draws are seeded by torch's default
-    generator; in a loader of this package, by the mini-batch's key. `is_sorted` and `share_memory` have no effect.
+    PyG's own `NodeLoader` accepts it, too. There, and when it is called directly, torch's default generator seeds its
+    draws; in this package's loaders, the mini-batch's key does. `is_sorted` and `share_memory` have no effect.
 
     Args:
         data: A `torch_geometric.data.HeteroData`.
-        num_samples: How many nodes each hop samples, the seeds' own hop first: of each node type, or by node type.
+        num_samples: Number of nodes per hop, the seeds' own hop first: for all node types, or by node type.
 
     Raises:
-        ValueError: `data` has no types, or a node type has no numbers, or a number is negative.
+        ValueError: `data` has no types, a node type has no numbers, or a number is negative.
     """
 
     @checked
@@ -170,13 +170,13 @@ class HGTSampler(StageSampler):
         del is_sorted, share_memory
         self.graph = read_graph(data).graph
         self.num_samples = num_samples
-        self.append_to(IterableSource([]))  # refuses wrong arguments now
+        self.append_to(IterableSource([]))  # so that invalid arguments raise now
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
-        """Return a pipeline of seeds with the stages behind it that sample."""
+        """Return a pipeline of seeds, extended by the stages that sample."""
         pipe = pipe.sample_by_budget(self.graph, self.num_samples)
         return ToSamplerOutput(pipe, report_time=report_time, subgraph_type="induced")
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
-        """Raise: PyG's sampler has no answer to edges either."""
-        raise NotImplementedError("HGTSampler samples around nodes alone; sample around edges with NeighborSampler")
+        """Raise a NotImplementedError, as PyG's sampler does."""
+        raise NotImplementedError("HGTSampler only samples around nodes; sample around edges with NeighborSampler")

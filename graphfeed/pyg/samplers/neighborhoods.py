@@ -1,4 +1,4 @@
-"""How PyG's loaders sample: their arguments as stages of a pipeline."""
+"""Conversion of the sampling arguments of PyG's loaders to stages of a pipeline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,33 +18,33 @@ from graphfeed.storage.graph import etype_str_to_tuple, type_name
 SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
 SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
 STRATEGIES: dict[str, Literal["uniform", "latest"]] = {"uniform": "uniform", "last": "latest"}
-"""PyG's name of each way to choose among the neighbours that exist, and this package's."""
+"""This package's name for each of PyG's temporal strategies."""
 
 
 @dataclass(frozen=True, eq=False)
 class Neighborhoods:
-    """What is sampled around seeds, in PyG's terms; `append_to` adds the stages that do it to a pipeline."""
+    """The neighbourhoods to sample, in PyG's terms; `append_to` adds the stages for it to a pipeline."""
 
     graph: SamplingGraph
     num_neighbors: Any
-    """One number per hop, the seeds' own hop first, or a dict of such lists by edge type, or a `NumNeighbors`. -1 takes
-    all neighbours, 0 none. With types, a number holds for each edge type. Without numbers, the seeds are alone."""
+    """One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a `NumNeighbors`. -1
+    selects all neighbours, 0 none. With types, a number applies to each edge type. Without numbers, only the seeds."""
     replace: bool = False
-    """Whether an edge may be chosen more than once."""
+    """Whether an edge may be drawn more than once."""
     subgraph_type: SubgraphType = "directional"
-    """Which edges between the nodes: those that were sampled; these and their reverse; or all of them."""
+    """Which edges to return: the sampled ones; these and their reverse; or all between the nodes."""
     disjoint: bool = False
-    """Whether each seed has nodes of its own. Always so in time."""
+    """Whether each seed has its own tree. Implied by temporal sampling."""
     temporal_strategy: str = "uniform"
-    """"uniform" or "last", which takes the most recent neighbours."""
+    """"uniform" or "last", which samples the most recent neighbours."""
     node_time: str | None = None
-    """The node attribute of the graph with times; what is later than the seed is not there."""
+    """Node attribute of the graph with times; nodes later than the seed are not sampled."""
     edge_time: str | None = None
-    """The edge attribute of the graph with times."""
+    """Edge attribute of the graph with times; edges later than the seed are not sampled."""
     weight: str | None = None
-    """The edge attribute of the graph with weights."""
+    """Edge attribute of the graph with weights."""
     backward: bool = False
-    """Whether the graph's edges are those of the data the other way around, so that successors are sampled."""
+    """Whether the graph has the reversed edges of the data, so that successors are sampled."""
 
     def __post_init__(self) -> None:
         name = getattr(self.subgraph_type, "value", self.subgraph_type)  # PyG's is an enumeration
@@ -57,8 +57,8 @@ class Neighborhoods:
             )
         if name == "induced" and self.is_disjoint:
             raise ValueError(
-                "subgraph_type='induced' has one node for all seeds that lead to it, so neither disjoint=True nor "
-                "time_attr goes with it; leave one of them out"
+                "subgraph_type='induced' has one node for all seeds that lead to it, so it can't be combined with "
+                "disjoint=True or time_attr; leave one of them out"
             )
 
     @property
@@ -68,17 +68,17 @@ class Neighborhoods:
 
     @property
     def is_disjoint(self) -> bool:
-        """Whether each seed has nodes of its own."""
+        """Whether each seed has its own tree."""
         return self.disjoint or self.in_time
 
     @property
     def fanouts(self) -> Any:
-        """The numbers as a sampler takes them: the outermost hop first, and for each edge type; one of 0 if none."""
+        """Fan-outs in the form that a sampler expects: outermost hop first, by edge type; a 0 if there are no hops."""
         edge_types = [self.name_in_data(edge_type) for edge_type in self.graph.edge_types]
         given = self.given
         if not edge_types and isinstance(given.values, Mapping):
             raise ValueError("num_neighbors is a dict by edge type, but data has no types; give one number per hop")
-        # PyG counts hops from the seeds on, a graph from the outermost one. No hop at all is one without neighbours.
+        # PyG begins with the seeds' hop, a graph with the outermost one. No hops become one hop without neighbours.
         numbers = given.get_values([etype_str_to_tuple(edge_type) for edge_type in edge_types] if edge_types else None)
         if isinstance(numbers, Mapping):
             return {self.name_in_data(type_name(of)): list(own)[::-1] or [0] for of, own in numbers.items()}
@@ -101,15 +101,15 @@ class Neighborhoods:
         return name
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
-        """Return a pipeline of seeds with the stages behind it that sample; it gives `SampledMiniBatch`.
+        """Append the stages that sample to a pipeline of seeds; the result yields `SampledMiniBatch`.
 
         Args:
-            pipe: Gives mini-batches whose seeds are nodes, with `timestamp` if there are times.
-            report_time: Whether the data hold the seeds' times.
+            pipe: Yields mini-batches whose seeds are nodes, with `timestamp` for temporal sampling.
+            report_time: Whether the data get the times of the seeds.
         """
         options = (self.graph, self.fanouts, self.replace, self.weight)
         if self.in_time:
-            # In PyG, what is of the seed's own time is there as well.
+            # As in PyG, neighbours with the same time as the seed are included.
             pipe = JoinedTemporalSampler(
                 pipe, *options, node_timestamp_attr_name=self.node_time, edge_timestamp_attr_name=self.edge_time,
                 strategy=STRATEGIES[self.temporal_strategy], inclusive=True, disjoint=True,
@@ -124,12 +124,12 @@ class Neighborhoods:
     def append_links_to(
         self, pipe: Datapipe, negatives: NegativeSampling | None, edge_types: tuple[EdgeType | None, ...] = ()
     ) -> Datapipe:
-        """Return a pipeline of edges with the stages behind it that draw negatives and sample.
+        """Append the stages that draw negatives and sample to a pipeline of edges.
 
         Args:
-            pipe: Gives mini-batches whose seeds are edges.
-            negatives: Which negatives are drawn; None: none.
-            edge_types: The types of the seeds. By default, those that each mini-batch has.
+            pipe: Yields mini-batches whose seeds are edges.
+            negatives: How to draw negatives; None: no negatives.
+            edge_types: Edge types of the seeds; by default, those of each mini-batch.
         """
         if negatives is not None:
             self.check_negatives(negatives)
@@ -139,11 +139,11 @@ class Neighborhoods:
         return self.append_to(LinkSeeds(pipe, self.is_disjoint, triplets, edge_types))
 
     def check_negatives(self, negatives: NegativeSampling) -> None:
-        """Raise if negatives depend on the direction of edges, and the graph has them the other way around."""
+        """Raise if the negatives depend on the direction of the edges, and the graph has reversed edges."""
         if not self.backward:
             return
         advice = 'sample_direction="backward"; use "forward"'
         if negatives.strict:
-            raise ValueError(f"neg_sampling with strict=True does not go with {advice}, or strict=False")
+            raise ValueError(f"neg_sampling with strict=True can't be combined with {advice}, or strict=False")
         if any(self.name_in_data(edge_type) != edge_type for edge_type in self.graph.edge_types):
-            raise ValueError(f"neg_sampling in a graph with several node types does not go with {advice}")
+            raise ValueError(f"neg_sampling in a graph with several node types can't be combined with {advice}")

@@ -1,6 +1,6 @@
-"""The stages that several of PyG's loaders are made of.
+"""Stages that several of PyG's loaders share.
 
-A stage that one loader needs is beside that loader; stages that any program may use are in `graphfeed.datapipes`.
+A stage that only one loader needs is in that loader's module; general stages are in `graphfeed.datapipes`.
 """
 
 from graphfeed.pyg.stages.sampler_output import call_stages, random_links, transform_output

@@ -1,4 +1,4 @@
-"""Mini-batches as PyG's data, with the features of them: the end of a pipeline."""
+"""The last stages of a pipeline: mini-batches as PyG's data, with their features."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -18,13 +18,13 @@ from graphfeed.storage.graph import type_name
 
 
 class ToRootedBatch(Transform):
-    """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
+    """Turns a `Data` with a sorted `batch`, where each part begins with its root, into a PyG `Batch` of these parts.
 
-    It has `ptr`, where each part begins, and `root_n_id`, the rows of the roots.
+    It has `ptr`, the offsets of the parts, and `root_n_id`, the rows of the roots.
     """
 
     labels_of_roots: bool = False
-    """Whether `y` belongs to nodes, so that only the roots' is kept."""
+    """Whether `y` is a node attribute, so that only the roots' labels are kept."""
 
     same_size = True
 
@@ -41,25 +41,25 @@ class ToRootedBatch(Transform):
 
 
 class FillData(Transform):
-    """Puts a PyG `Data`, or a `HeteroData` if the graph has types, together: the names are those of PyG's loaders.
+    """Builds a PyG `Data`, or a `HeteroData` if the graph has types, with the attribute names of PyG's loaders.
 
-    Nothing that was fetched is copied. What belongs to neither nodes nor edges comes from `features.template`.
+    Fetched rows are not copied. Attributes that belong to neither nodes nor edges come from `features.template`.
     """
 
     features: DataFeatures
     function: Callable[[Any], Any] | None = None
-    """A function of the data, whose result takes their place. What it draws from the global generators of torch, NumPy
-    and Python is seeded for each mini-batch, as for every stage from outside of this package (`Transform`)."""
+    """A function of the data, whose result replaces them. Its draws from the global generators of torch, NumPy and
+    Python are seeded for each mini-batch, as for every stage from outside of this package (`Transform`)."""
     is_subgraph: bool = False
-    """Whether the data keep `batch`, `seed_time` and the like where a mini-batch has none, as PyG's `subgraph` does."""
+    """Whether the data keep `batch`, `seed_time` and similar attributes if a mini-batch has none, like `subgraph`."""
     as_edge_index: bool = False
-    """Whether `edge_index` is a PyG `EdgeIndex`, which knows its size and, where it is sorted, its order."""
+    """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, if it is sorted, its order."""
 
     same_size = True
 
     @property
     def foreign(self) -> bool:  # type: ignore[override]
-        """Whether there is a function, which may draw from generators that it does not own."""
+        """Whether there is a function, which may draw from global generators."""
         return self.function is not None
 
     def __call__(self, minibatch: SampledMiniBatch) -> Any:
@@ -67,27 +67,27 @@ class FillData(Transform):
         return data if self.function is None else self.function(data)
 
     def fill_in(self, minibatch: SampledMiniBatch) -> Any:
-        """Return the data."""
+        """Build the data, without applying the function."""
         output, given = minibatch.output, self.features.template
         typed = isinstance(output.node, dict)
         if given is None:
             module = import_pyg("torch_geometric.data", "FillData")
             given = module.HeteroData() if typed else module.Data()
-        # A shallow copy has tables of its own, where values take the place of the holes.
+        # A shallow copy has separate tables, in which values replace the placeholders.
         data = copy.copy(given)
         tables = tables_of(data)
         nodes, edges = tables.nodes, tables.edges
-        if typed:  # the template need not have all types
+        if typed:  # the template may lack some types
             nodes.update({of_type: data[of_type] for of_type in output.node if of_type not in nodes})
             edges.update({of_type: data[of_type] for of_type in output.row if of_type not in edges})
         for node_type, table in nodes.items():
             self.fill_nodes(table, minibatch, node_type)
         for edge_type, table in edges.items():
             self.fill_edges(table, minibatch, edge_type)
-        # As in PyG's loaders, None removes what data without types hold under that name.
+        # As in PyG's loaders, None removes an attribute of that name from data without types.
         replaces = not (typed or self.is_subgraph)
         for node_type, table in nodes.items():
-            # The graph of each node of a `Batch` is an attribute like others.
+            # In a `Batch`, `batch` is a node attribute like others.
             is_own = "batch" in self.features.node_names.get(node_type, ())
             put(table, "batch", pick(output.batch, node_type), replaces and not is_own)
             put(table, "num_sampled_nodes", pick(output.num_sampled_nodes, node_type), replaces)
@@ -103,7 +103,7 @@ class FillData(Transform):
         return data
 
     def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, node_type: str | None) -> None:
-        """Fill in the features of the nodes of a type, and their ids."""
+        """Fill in the features and the ids of the nodes of a type."""
         ids = pick(minibatch.output.node, node_type)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64, device="cpu")
@@ -126,7 +126,7 @@ class FillData(Transform):
             index = to_edge_index(index, (sources, destinations))
         table[EDGES] = index
         name = name_of(edge_type)
-        # Without their ids, nothing more is known of the edges.
+        # Without the ids of the edges, their features are unknown.
         if edge is None:
             for feature in self.features.edge_names.get(name, ()):
                 del table[feature]
@@ -136,11 +136,11 @@ class FillData(Transform):
             table["e_id"] = edge
 
     def fill(self, table: Any, domain: str, owner: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
-        """Fill in the features of a type: those that were fetched, or no rows of those that were not."""
+        """Fill in the fetched features of a type, and empty ones for those that were not fetched."""
         names = self.features.node_names if domain == "node" else self.features.edge_names
         for name in names.get(owner, ()):
             rows = fetched.get(name if owner is None else (owner, name))
-            # The mini-batch has nothing of the type, but the data hold each feature, without a row.
+            # The mini-batch has no nodes or edges of the type: the feature gets no rows.
             if rows is None:
                 rows = self.features.store.read(domain, owner, name, ids[:0])
             table[name] = as_given(rows, self.features.dims.get((owner, name), 0))
@@ -157,7 +157,7 @@ def put(table: Any, name: str, value: Any, replaces: bool) -> None:
 
 
 def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:
-    """Return a pipeline of `fetch_and_fill` that fetches and fills in other features."""
+    """Replace the features in a pipeline of `fetch_and_fill`."""
 
     def change(stage: Datapipe) -> Datapipe:
         if isinstance(stage, FeatureFetcher):
@@ -179,7 +179,7 @@ def fetch_and_fill(
     is_subgraph: bool = False,
     as_edge_index: bool = False,
 ) -> Datapipe:
-    """Return a pipeline that gives PyG's data, for one that gives `SampledMiniBatch`."""
+    """Append the stages that turn each `SampledMiniBatch` into PyG's data."""
     fetched = pipe.fetch_feature(features.store, features.node_keys, features.edge_keys)
     fetched = fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in)
     return FillData(fetched, features, transform, is_subgraph, as_edge_index)
@@ -188,28 +188,28 @@ def fetch_and_fill(
 class ToPyGData(Transform, name="to_pyg_data"):
     """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
 
-    Workers make them too. `MiniBatch.to_pyg_data` says what they hold. Only `copy_to`, and stages of your own that
-    derive from `Transform`, can follow.
+    It runs in workers. `MiniBatch.to_pyg_data` describes the attributes. Only `copy_to` and user-defined stages that
+    derive from `Transform` can follow.
     """
 
     by_hop: bool = True
-    """Whether edges are in the order of the hops, as in PyG's `NeighborLoader`, with `num_sampled_edges`, or sorted by
-    source and destination, which takes several times as long."""
+    """Whether edges are in the order of the hops, as in PyG's `NeighborLoader`, with `num_sampled_edges`; otherwise
+    they are sorted by source and destination, which takes several times as long."""
 
     same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
         if not isinstance(minibatch, MiniBatch):
             raise TypeError(
-                f"to_pyg_data() needs mini-batches, but a {type(minibatch).__name__} arrived; let the item set name "
-                "its members, and have each stage return a MiniBatch"
+                f"to_pyg_data() needs mini-batches, but got a {type(minibatch).__name__}; name the members of the "
+                "item set, and make each stage return a MiniBatch"
             )
         return make_data(minibatch, self.by_hop)
 
 
 def to_edge_index(index: torch.Tensor, size: tuple[int, int]) -> Any:
     """Return edges, shape (2, E), as an `EdgeIndex` that shares their memory."""
-    # A sampler's edges are sorted by destination. Sorted ones know their order and, filled in below, their pointers.
+    # A sampler's edges are sorted by destination. Sorted ones get an order and, below, pointers.
     orders = {"col": index[1], "row": index[0]}
     order = next((name for name, keys in orders.items() if not bool((keys[1:] < keys[:-1]).any())), None)
     made = import_pyg("torch_geometric", "as_edge_index").EdgeIndex(index, sparse_size=size, sort_order=order)

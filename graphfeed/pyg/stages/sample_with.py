@@ -1,4 +1,4 @@
-"""A sampler of PyG's as a stage."""
+"""A PyG sampler as a stage."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from graphfeed.pyg.stages.seed_links import link_fields
 class SampleWith(Transform):
     """Calls a `torch_geometric.sampler.BaseSampler` for the seeds of each mini-batch.
 
-    What the sampler draws from the global generators of torch, NumPy and Python is seeded for each mini-batch, as for
-    every stage from outside of this package (`Transform`).
+    The draws of the sampler from the global generators of torch, NumPy and Python are seeded for each mini-batch, as
+    for every stage from outside of this package (`Transform`).
     """
 
     sampler: Any
     input_type: Any = None
-    """The type of the seeds: of nodes a text, of edges a tuple of three."""
+    """Type of the seeds: a string for nodes, a tuple of three strings for edges."""
     report_time: bool = False
-    """Whether the data hold the times of nodes that are seeds."""
+    """Whether the data get the times of seed nodes."""
     of_edges: bool = False
-    """Whether the seeds are edges; and the negatives that they get."""
+    """Whether the seeds are edges; `negatives` are drawn for these."""
     negatives: NegativeSampling | None = None
 
     foreign = True
@@ -53,7 +53,7 @@ class SampleWith(Transform):
 
 
 def check_sampler(sampler: Any, of_edges: bool = False) -> None:
-    """Raise unless a loader can call a sampler for seeds that are nodes, or edges."""
+    """Raise a TypeError unless a sampler can sample around nodes, or around edges if `of_edges`."""
     method = "sample_from_edges" if of_edges else "sample_from_nodes"
     if not hasattr(sampler, method):
         name = "link_sampler" if of_edges else "node_sampler"
@@ -66,7 +66,7 @@ MEMBERS = ("input_id", "seeds", "labels", "timestamp")
 
 
 def permuted(edge: Any, permutation: Any) -> Any:
-    # A sampler that keeps edges in an order of its own tells their ids in the data, as PyG's do.
+    # A sampler that reorders the edges provides their ids in the data, as PyG's samplers do.
     if edge is None or permutation is None:
         return edge
     if isinstance(edge, dict):

@@ -1,4 +1,4 @@
-"""What PyG's samplers return, from sampled hops, and the mini-batches that carry it."""
+"""Conversion of sampled hops to the outputs of PyG's samplers, and the mini-batches that contain them."""
 
 import copy
 from collections.abc import Callable
@@ -29,23 +29,23 @@ from graphfeed.storage.graph import (
 
 @dataclass(repr=False, eq=False)
 class SampledMiniBatch(MiniBatch):
-    """A mini-batch whose nodes and edges are those of a sampler's output."""
+    """A mini-batch with the nodes and edges of a sampler output."""
 
-    # All edges count as one layer: so `fetch_feature` reads the features of each type once, in the order of the data.
+    # All edges count as one layer, so that `fetch_feature` reads the features of each type once, in order.
     output: Any = field(default=None, kw_only=True)
     """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
     of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
-    """What the data hold of the seeds, by type, of a graph without types by None."""
+    """Attributes of the seeds for the data, by type; under None in a graph without types."""
     metadata: tuple[Any, ...] = field(default=(), kw_only=True)
-    """What the sampler's output says of the seeds."""
+    """The `metadata` of the sampler output, which describe the seeds."""
     trees: ByType | None = field(default=None, kw_only=True)
-    """The tree of each seed that nodes are sampled around, where trees are disjoint; None: each has its own."""
+    """The tree of each seed node if trees are disjoint; None: each seed node has its own."""
 
     def node_ids(self) -> ByType | None:
         return super().node_ids() if self.output is None else ids_of(self.output.node)
 
     def num_layers(self) -> int:
-        # Without the ids of the edges there is nothing to fetch for them, so there is no layer.
+        # Without the ids of the edges, nothing can be fetched for them, so there is no layer.
         return super().num_layers() if self.output is None else int(self.output.edge is not None)
 
     def edge_ids(self, layer_id: int) -> ByType | None:
@@ -53,7 +53,7 @@ class SampledMiniBatch(MiniBatch):
 
 
 def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:
-    """Return a mini-batch with what a function makes of its sampler's output in place of that output."""
+    """Replace the sampler output of a mini-batch by a function of it."""
     result = copy.copy(minibatch)
     result.output = function(minibatch.output)
     return result
@@ -66,7 +66,7 @@ def ids_of(ids: Any) -> ByType | None:
 
 
 def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMiniBatch:
-    """Return a copy of a mini-batch that knows what the data hold of its seeds; by default, of seeds that are nodes."""
+    """Copy a mini-batch, and add attributes of its seeds for the data; by default, for seeds that are nodes."""
     if isinstance(minibatch, SampledMiniBatch):
         return copy.copy(minibatch)
     result = SampledMiniBatch()
@@ -86,16 +86,16 @@ def only_type(values: Any) -> Any:
 
 
 class JoinedNeighborSampler(NeighborSampler):
-    """Samples as `graphfeed.NeighborSampler`, and has its graph join the hops: only `ToSamplerOutput` can follow.
+    """Samples like `graphfeed.NeighborSampler`, but the graph joins the hops: only `ToSamplerOutput` can follow.
 
-    `fanouts` has one number per hop, the outermost hop first. A loader of PyG's kind has this stage.
+    `fanouts` has one number per hop, the outermost hop first. PyG's loaders use this stage.
     """
 
     asks = "sample_joined"
 
 
 class JoinedTemporalSampler(TemporalNeighborSampler):
-    """Does as `JoinedNeighborSampler` in time, as `graphfeed.TemporalNeighborSampler` samples.
+    """Samples like `graphfeed.TemporalNeighborSampler`, but the graph joins the hops, as for `JoinedNeighborSampler`.
 
     `fanouts` has one number per hop, the outermost hop first.
     """
@@ -106,23 +106,23 @@ class JoinedTemporalSampler(TemporalNeighborSampler):
 class ToSamplerOutput(Transform):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
-    The sampler before it samples each node once (`only_new`, or `disjoint`). Nodes and edges are in the order of the
-    hops, the seeds and the edges to them first.
+    The preceding sampler must sample the in-edges of each node only once (`only_new`, or `disjoint`). Nodes and edges
+    are in the order of the hops, beginning with the seeds and the edges to them.
 
     Raises:
-        ValueError: When it runs: a mini-batch that was not sampled.
+        ValueError: When it runs: a mini-batch was not sampled.
     """
 
     disjoint: bool = False
-    """Whether each seed has nodes of its own, so that `batch` says to which seed a node belongs."""
+    """Whether each seed has its own tree; `batch` is then the seed that each node belongs to."""
     report_time: bool = False
-    """Whether the data hold the times of the seeds, beside their `input_id`."""
+    """Whether the data get the times of the seeds in addition to their `input_id`."""
     subgraph_type: str = "directional"
-    """"bidirectional" adds the reverse of each edge that lacks it. "induced": the subgraph is one hop of all edges."""
+    """"bidirectional" adds missing reverse edges. "induced" means that the subgraph is one hop with all edges."""
     backward: bool = False
-    """Whether the edges of the hops are those of the data the other way around."""
+    """Whether the edges of the hops are the reversed edges of the data."""
     has_hops: bool = True
-    """Whether the hops count; otherwise, the seeds alone were asked for, and a hop without edges stands for none."""
+    """Whether hops were requested. If not, there is one hop without edges, which is not counted."""
 
     same_size = True
 
@@ -139,7 +139,7 @@ class ToSamplerOutput(Transform):
         return result
 
     def fields_of(self, hops: JoinedHops) -> dict[str, Any]:
-        """Return the fields of a sampler's output."""
+        """Return the fields of a sampler output."""
         names = {name: name and relation_of(name, self.backward) for name in hops.edges}
         lines = {names[name]: part.unbind() for name, part in hops.edges.items()}
         ends = (1, 0) if self.backward else (0, 1)
@@ -150,7 +150,7 @@ class ToSamplerOutput(Transform):
             "edge": {name: part[2] if len(part) > 2 else None for name, part in lines.items()},
         }
         if self.subgraph_type != "induced":
-            # Where there are no hops, the one that stands for none does not count.
+            # Without hops, don't count the empty one.
             last = None if self.has_hops else -1
             fields["num_sampled_nodes"] = {name: counts[:last] for name, counts in hops.num_rows.items()}
             fields["num_sampled_edges"] = {names[name]: counts[:last] for name, counts in hops.num_edges.items()}
@@ -160,7 +160,7 @@ class ToSamplerOutput(Transform):
 
 
 def joined_hops(minibatch: SampledMiniBatch, stage: str, *, disjoint: bool) -> JoinedHops:
-    """Return all hops of a mini-batch as one, with the trees that its seeds have."""
+    """Return all hops of a mini-batch as one, with the trees of its seeds."""
     found: Any = minibatch.sampled_subgraphs
     if not found:
         raise ValueError(f"the mini-batch has no sampled_subgraphs yet; put a sampler before {stage}")
@@ -178,9 +178,9 @@ def relation_of(name: str, backward: bool) -> tuple[str, str, str]:
 
 
 def to_bidirectional(output: Any) -> Any:
-    """Return a sampler's output with the reverse of each edge, and each pair of nodes once, sorted by destination."""
+    """Return a sampler output with the reverse of each edge, without duplicates and sorted by destination."""
     if isinstance(output.row, dict) or not output.row.is_cpu:
-        # With types, the ids get lost where edges of two types are joined, as in PyG.
+        # With types, joining the edges of two types loses the ids, as in PyG.
         return output.to_bidirectional()
     row, col, edge = mirror_edges(output.row, output.col, len(output.node), output.edge)
     return replace(
@@ -194,30 +194,30 @@ def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     same = row.is_contiguous() and col.is_contiguous() and row.untyped_storage().data_ptr() == (
         col.untyped_storage().data_ptr()
     )  # fmt: skip
-    # A view of the memory in which both lie side by side.
+    # A view if both are stored contiguously.
     if same and count and col.storage_offset() == row.storage_offset() + count and row.dtype == col.dtype:
         return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])
 
 
 def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
-    """Return what the stages behind a pipeline's source make of a mini-batch.
+    """Apply the stages after the source to a mini-batch.
 
-    Nothing is iterated, so the workers of a loader of torch's do not share the one mini-batch among them.
+    Nothing is iterated, so the workers of a torch loader do not split the single mini-batch among them.
     """
     return call([stage for stage in traverse(pipe)[1:] if isinstance(stage, Transform)], minibatch)
 
 
 def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:
-    """Return a mini-batch of some fields, by type if there is one; those that are None are left out."""
+    """Return a mini-batch of the fields that are not None, by type if there is one, with a random key."""
     given = {name: value for name, value in values.items() if value is not None}
     fields = given if seed_type is None else {name: {seed_type: value} for name, value in given.items()}
-    # The seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
+    # The random seed comes from torch's default generator, which torch's loaders seed in each of their workers.
     return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, (), device="cpu")), 0, 0))
 
 
 def random_links(inputs: Any) -> MiniBatch:
-    """Return a mini-batch of the edges of PyG's `EdgeSamplerInput`, seeded as by `random_minibatch`."""
+    """Return a mini-batch of the edges of a PyG `EdgeSamplerInput`, with a random key."""
     values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label, "timestamp": inputs.time}
     minibatch = random_minibatch(values, type_name(inputs.input_type and tuple(inputs.input_type)))
     minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Seeds that are edges: what is sampled around their ends, and the edges that would tell of them."""
+"""Seeds that are edges: sampling around their endpoints, and removal of the edges that would leak them."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -25,23 +25,23 @@ from graphfeed.storage.graph import by_type_name, etype_str_to_tuple, from_type_
 
 
 class LinkSeeds(Transform):
-    """Turns edges, with the negatives behind them, into the nodes that they join.
+    """Turns seed edges, followed by their negatives, into their endpoints, the seed nodes.
 
-    The nodes are taken once each and sorted, as in PyG. Where each seed has nodes of its own, they stay as they are:
-    all sources, then all destinations, one edge type after the other; a positive and its negatives have one tree.
-    `indexes` say to which positive each pair belongs; without them, all pairs are positives.
+    The nodes are unique and sorted, as in PyG. With `disjoint`, duplicates and the order are kept: all sources, then
+    all destinations, one edge type after another; a positive and its negatives share a tree. `indexes` has the positive
+    that each pair belongs to; without it, all pairs are positives.
 
     Raises:
-        ValueError: When it runs: seeds that are not pairs.
+        ValueError: When it runs: seeds are not pairs.
     """
 
     disjoint: bool = False
-    """Whether each seed has nodes of its own."""
+    """Whether each seed has its own tree."""
     triplets: int = 0
-    """How many negatives each triplet has. 0: the data hold pairs and labels, rather than a source, a destination and
+    """Number of negatives per triplet; with 0, the data get pairs and labels instead of a source, a destination and
     negatives."""
     edge_types: tuple[EdgeType | None, ...] = ()
-    """The edge types of the seeds, of which a mini-batch may lack some. By default, those that the mini-batch has."""
+    """Edge types of the seeds, of which a mini-batch may lack some; by default, those of each mini-batch."""
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         given: Any = minibatch.seeds
@@ -65,7 +65,7 @@ class LinkSeeds(Transform):
             of_seeds.update(fields)
 
         def spread(name: str) -> Any:
-            """Return a value of each seed for both of its ends."""
+            """Repeat the value of each seed for its endpoints."""
             found = {edge_type: getattr(link, name) for edge_type, link in links.items()}
             if any(values is None for values in found.values()):
                 return None
@@ -86,14 +86,14 @@ class LinkSeeds(Transform):
 
 
 class LinksOfType(NamedTuple):
-    """The seeds of one edge type, negatives too."""
+    """The seeds of one edge type, including negatives."""
 
     ends: list[torch.Tensor]
-    """The sources and the destinations. In a triplet, the sources of negatives are those of their positives."""
+    """Sources and destinations. In triplets, the sources of negatives are left out."""
     positives: torch.Tensor
-    """Which positive each pair belongs to; where there are no negatives, each is one."""
+    """Position of the positive that each pair belongs to; without negatives, each pair is a positive."""
     num_positives: int
-    """How many there are."""
+    """Number of positives."""
     ids: torch.Tensor | None
     labels: torch.Tensor | None
     times: torch.Tensor | None
@@ -101,7 +101,7 @@ class LinksOfType(NamedTuple):
 
     @classmethod
     def of(cls, minibatch: MiniBatch, edge_type: EdgeType | None, *, triplets: bool) -> "LinksOfType":
-        """Return the seeds of a mini-batch of a type; none, if it has only other types."""
+        """Return the seeds of a type in a mini-batch; they are empty if it has only other types."""
         name = type_name(edge_type)
         pairs, indexes, labels, times, windows, ids = (rows_of_type(minibatch, of, name) for of in MEMBERS)
         if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
@@ -112,10 +112,10 @@ class LinksOfType(NamedTuple):
         return cls(ends, positives, count, ids, labels, times, windows)
 
     def metadata(self, local: list[torch.Tensor], triplets: int) -> tuple[Any, ...]:
-        """Return what PyG's samplers say of seeds, in PyG's order, from the positions of both ends."""
+        """Return the metadata of PyG's samplers, in PyG's order; `local` are the positions of both endpoints."""
         if not triplets:
             return self.ids, torch.stack(local), self.labels, None if self.times is None else self.times[self.positives]
-        # A row for each positive; where it has one negative, no second dimension, as in PyG.
+        # One row per positive; with one negative each, no second dimension, as in PyG.
         count = self.num_positives
         negatives = local[1][count:].view(triplets, count).t().squeeze(1)
         return self.ids, local[0], local[1][:count], negatives, self.times
@@ -125,7 +125,7 @@ MEMBERS = ("seeds", "indexes", "labels", "timestamp", "pre_time_window", "input_
 
 
 def rows_of_type(minibatch: MiniBatch, field: str, name: str | None) -> Any:
-    """Return the rows of a type; no rows of one that the mini-batch lacks, which may have no seeds at all."""
+    """Return the rows of a type; no rows if the mini-batch lacks it or has no seeds at all."""
     values = getattr(minibatch, field, None)
     if not isinstance(values, dict):
         return values
@@ -136,17 +136,17 @@ def rows_of_type(minibatch: MiniBatch, field: str, name: str | None) -> Any:
 def link_fields(
     metadata: tuple[Any, ...], edge_type: EdgeType | None, *, triplets: bool, alone: bool = True
 ) -> dict[Any, dict[str, Any]]:
-    """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold.
+    """Return the attributes of seed edges for the data, by type; None marks attributes that must be absent.
 
-    Beside seeds of other edge types, all that is said of triplets is with the edge type: several may share a node type.
+    Unless `alone`, all attributes of triplets go to the edge type, because several edge types may share a node type.
     """
-    # What a sampler of PyG's says of such seeds, in PyG's order.
+    # The metadata of PyG's samplers for such seeds, in PyG's order.
     ids, *rest = metadata
     if not triplets:
         names = ("edge_label_index", "edge_label", "edge_label_time")
         return {edge_type: {"input_id": ids, **dict(zip(names, rest, strict=True))}}
     source, positive, negative, times = rest
-    # The data's own edge_label_index and edge_label_time would speak of other edges than these.
+    # The data's own edge_label_index and edge_label_time would describe other edges.
     fields: dict[Any, dict[str, Any]] = {
         edge_type: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}
     }
@@ -157,7 +157,7 @@ def link_fields(
 
 
 def by_end(ends: Sequence[str | None], values: Sequence[torch.Tensor]) -> Any:
-    """Return values of sources and of destinations by node type, in their order; without types, all of them."""
+    """Return the values of sources and destinations, in that order, by node type; without types, all of them."""
     parts: dict[str | None, list[torch.Tensor]] = {}
     for end, part in zip(ends, values, strict=True):
         parts.setdefault(end, []).append(part)
@@ -167,7 +167,7 @@ def by_end(ends: Sequence[str | None], values: Sequence[torch.Tensor]) -> Any:
 def merge_ends(
     ends: Sequence[str | None], ids: Sequence[torch.Tensor], *, disjoint: bool
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Return the nodes to sample around, by type if there are types, and each of the ends as positions in them."""
+    """Return the nodes to sample around, by type if there are types, and the positions of the given ids in them."""
     nodes = to_type_dict(by_end(ends, ids))
     places = {end: torch.arange(len(part), device="cpu") for end, part in nodes.items()}
     if not disjoint:
@@ -181,29 +181,29 @@ def merge_ends(
 
 
 class Excluded(NamedTuple):
-    """Edges of one type that are removed."""
+    """A kind of edges to remove."""
 
     edge_type: EdgeType | None
-    """The edge type; None if there are no types."""
+    """Type of the removed edges; None without types."""
     flipped: bool = False
-    """Whether they lead from the second end of a seed to the first."""
+    """Whether the removed edges lead from the destination of a seed to its source."""
     times: Feature | None = None
-    """The time of each edge, if edges have times."""
+    """Time of each edge, if edges have times."""
     of_seeds: EdgeType | None = None
-    """The type of the seeds."""
+    """Type of the seeds."""
 
 
 class ExcludeSeedLinks(Transform):
-    """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
+    """Removes sampled edges that join the endpoints of a seed, so that a model can't read what it is to predict.
 
-    Parallel edges are removed too, and so is a negative that happens to be an edge. Where each seed has nodes of its
-    own, an edge is removed in the tree of its own seed alone. Where edges have times, those before the time of the seed
-    stay: they are known by then. The nodes stay, and `num_sampled_edges` counts the edges that are left.
+    Parallel edges are removed, too, and so are edges that coincide with a negative. If each seed has its own tree, its
+    edges are only removed in that tree. If edges have times, those before the time of the seed are kept, because they
+    are known by then. Nodes are kept, and `num_sampled_edges` counts the remaining edges.
     """
 
     excluded: tuple[Excluded, ...]
     bidirectional: bool = False
-    """Whether the reverse of each edge that is left is added, and those among them that join the ends are removed."""
+    """Whether to add the reverse of each remaining edge, and then to remove those that join the endpoints of a seed."""
 
     same_size = True
 
@@ -215,7 +215,7 @@ class ExcludeSeedLinks(Transform):
         return result
 
     def removed(self, output: Any) -> Any:
-        """Return a sampler's output without those edges."""
+        """Return a sampler output without those edges."""
         for excluded in self.excluded:
             output = exclude(output, Pairs.of(output, excluded.of_seeds), excluded)
         return output
@@ -224,7 +224,7 @@ class ExcludeSeedLinks(Transform):
 def read_exclusions(
     given: Any, data: Any, edge_types: Sequence[EdgeType | None], time_name: str | None
 ) -> tuple[Excluded, ...]:
-    """Return which edges are removed for seeds of some types, by `exclude_seed_edges`: one for all, or a dict."""
+    """Return the edges to remove for seeds of some types, from `exclude_seed_edges`: one value for all, or a dict."""
     if isinstance(given, Mapping):
         by_type, names = by_type_name(given), [type_name(edge_type) for edge_type in edge_types]
         if set(by_type) != set(names):
@@ -246,11 +246,11 @@ def read_exclusions(
 
 
 def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name: str | None) -> tuple[Excluded, ...]:
-    """Return which edges are removed if PyG's `exclude_seed_edges` is False, True, 'reverse', or the reverse type."""
+    """Return the edges to remove if PyG's `exclude_seed_edges` is False, True, 'reverse', or the reverse type."""
     tables = tables_of(data)
     if given is None or given is False:
         return ()
-    # Edges to predict may be of a type that the data have none of.
+    # Seed edges may have a type that the data don't have.
     wanted = [Excluded(edge_type, of_seeds=edge_type)] if edge_type in tables.edges else []
     if isinstance(given, str) and given == "reverse" and (edge_type is None or edge_type[0] == edge_type[2]):
         wanted += [own._replace(flipped=True) for own in wanted]
@@ -258,7 +258,7 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
         reverse = tables.edge_type(given)
         if reverse is None or (reverse[0], reverse[2]) != (edge_type[2], edge_type[0]):
             raise ValueError(
-                f"exclude_seed_edges is {brief(given)}, which is no edge type from {edge_type[2]!r} to "
+                f"exclude_seed_edges is {brief(given)}, which is not an edge type from {edge_type[2]!r} to "
                 f"{edge_type[0]!r}; data has {list(tables.edges)}"
             )
         wanted.append(Excluded(reverse, flipped=True, of_seeds=edge_type))
@@ -276,27 +276,27 @@ def read_exclusion(given: Any, data: Any, edge_type: EdgeType | None, time_name:
 
 
 def exclude_after(pipe: Datapipe, excluded: tuple[Excluded, ...]) -> Datapipe:
-    """Return a pipeline of a sampler's outputs with a stage behind it that removes edges."""
-    # In a bidirectional subgraph, the reverse of a removed edge would tell of it, so edges are removed before that.
+    """Append a stage that removes edges to a pipeline of sampler outputs."""
+    # In a bidirectional subgraph, the reverse of a removed edge would leak it, so edges are removed first.
     both = isinstance(pipe, ToSamplerOutput) and pipe.subgraph_type == "bidirectional"
     return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, excluded, both)
 
 
 class Pairs(NamedTuple):
-    """The seeds of a mini-batch, negatives too."""
+    """The seeds of a mini-batch, including negatives."""
 
     ids: torch.Tensor
-    """The ids of their two ends, shape (2, N)."""
+    """Ids of the endpoints, shape (2, N)."""
     trees: torch.Tensor | None
-    """The tree of each, if each seed has nodes of its own."""
+    """Tree of each seed, if each seed has its own."""
     times: torch.Tensor | None
 
     @classmethod
     def of(cls, output: Any, edge_type: EdgeType | None) -> "Pairs":
-        """Return what a sampler's output says of seeds that are edges of a type."""
+        """Return the seeds of an edge type from a sampler output."""
         metadata = output.metadata[edge_type] if isinstance(output.metadata, dict) else output.metadata
         if len(metadata) == 4:
-            # Pairs, the negatives behind the positives.
+            # Pairs, the positives before the negatives.
             _, (sources, destinations), _, times = metadata
         else:
             _, source, positive, negative, times = metadata
@@ -312,7 +312,7 @@ class Pairs(NamedTuple):
 
 
 def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
-    """Return a sampler's output without the edges of one type that join the two ends of a seed."""
+    """Return a sampler output without the edges of one type that join the endpoints of a seed."""
     edge_type = excluded.edge_type
     of_edges = (output.row, output.col, output.edge, output.num_sampled_edges)
     row, col, edge, counts = (pick(values, edge_type) for values in of_edges)
@@ -339,9 +339,9 @@ def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
 
 
 def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | None, seeds: Pairs) -> torch.Tensor:
-    """Return the positions of the edges that join the two ends of a seed, in its tree and not before its time."""
-    # The ends of edges have shape (2, E); those of seeds, (2, N), are in the direction of the edges. Each pair of nodes
-    # as one number, so that a search in sorted numbers finds the edges that are pairs.
+    """Return the positions of the edges that join the endpoints of a seed, in its tree and not before its time."""
+    # Edges have shape (2, E), seeds (2, N), in the same direction. Each pair of nodes becomes one number, so that a
+    # search in sorted numbers finds the edges that are pairs.
     size = 1 + max(int(edges[1].max()), int(seeds.ids[1].max()))
     wanted, of_seeds = torch.unique(seeds.ids[0] * size + seeds.ids[1], return_inverse=True)
     names = edges[0] * size + edges[1]
@@ -349,7 +349,7 @@ def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | 
     found: torch.Tensor = (wanted[pairs] == names).nonzero().squeeze(1)
     if trees is None or seeds.trees is None:
         return found
-    # The same for a tree and a pair: where trees are disjoint, a seed removes edges of its own tree alone.
+    # The same for a tree and a pair: if trees are disjoint, a seed removes edges of its own tree only.
     in_trees = trees[found] * len(wanted) + pairs[found]
     found = found[torch.isin(in_trees, seeds.trees * len(wanted) + of_seeds)]
     if times is None or seeds.times is None:

@@ -287,7 +287,7 @@ def test_a_rank_without_seeds_makes_no_mini_batches() -> None:
 def test_seeds_of_a_type_without_times_need_some() -> None:
     parts, ctx = in_time(user=torch.arange(2))[:2], DistContext(0, 0, 1, 1, "test")
     options: dict[str, Any] = {"current_ctx": ctx, "time_attr": "time", "master_addr": None, "master_port": None}
-    with pytest.raises(ValueError, match=r"input_nodes of 'item' have no 'time' of their own; give input_time"):
+    with pytest.raises(ValueError, match=r"input_nodes of 'item' have no 'time'; give input_time"):
         DistNeighborLoader(parts, [2], input_nodes=("item", torch.arange(2)), **options)
     (batch,) = DistNeighborLoader(parts, [2], input_nodes=("user", torch.arange(2)), batch_size=2, **options)
     assert batch["user"].n_id.tolist() == [0, 1]

@@ -1,4 +1,4 @@
-"""The graph of PyG's data, of its lists of edges and of an `EdgeIndex`."""
+"""The graph of PyG's data, from edge lists and from an `EdgeIndex`."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""The features of PyG's data, also of tables of several kinds of columns, and what mini-batches get of them."""
+"""Features of PyG's data, including tables with several kinds of columns, and the features of mini-batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, SIZES, heterogeneous, h
 
 
 def frame(count: int) -> Any:
-    """Return a table with a column of categories and one of numbers, in which each row tells its id."""
+    """Return a table with a column of categories and one of numbers, in which each row contains its id."""
     torch_frame = pytest.importorskip("torch_frame")
     ids = torch.arange(count)[:, None]
     columns = {torch_frame.categorical: ids % 3, torch_frame.numerical: ids.float()}
@@ -99,7 +99,7 @@ def test_a_frame_is_a_feature_of_a_pipeline_and_back() -> None:
     assert "TensorFrame([60, 2])" in repr(features)
     back = pyg.to_pyg(graph, features)
     assert back.tf == frame(NUM_NODES)
-    with pytest.raises(TypeError, match=r"TensorFrame\(\[60, 2\]\) is only read; set another TensorFrame in data"):
+    with pytest.raises(TypeError, match=r"TensorFrame\(\[60, 2\]\) is read-only; set another TensorFrame in data"):
         features["node", None, "tf"].update(torch.ones(60, 2))
 
 
@@ -153,7 +153,7 @@ OF_SEEDS = ("batch", "seed_time", "edge_label", "edge_label_index", "edge_label_
 
 
 def with_attributes_of_seeds(data: Any, *kinds: Any) -> Any:
-    """Return data that hold what mini-batches hold of their seeds, as `RandomLinkSplit` leaves some of it."""
+    """Return data with the attributes that mini-batches have for their seeds, some of which `RandomLinkSplit` adds."""
     for store in (data[kind] for kind in kinds) if kinds else (data,):
         for name in OF_SEEDS:
             store[name] = torch.zeros(2, 7, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""PyG's data of a mini-batch: nodes, labels and seeds; edges, each once, with ids and features; and the stage."""
+"""PyG's data of a mini-batch: nodes, labels and seeds; edges without duplicates, with ids and features; the stage."""
 
 import copy
 import sys
@@ -32,7 +32,7 @@ def listed(subgraph: gf.SampledSubgraph, kind: str | None = None) -> list[Edge]:
 
 
 def drawn(batch: Any, kind: str | None = None) -> tuple[list[Edge], list[int]]:
-    """Return the edges, hop by hop, that no hop further inside has, and how many each hop adds."""
+    """Return the edges, hop by hop, that no inner hop has, and how many each hop adds."""
     found: list[Edge] = []
     counts = []
     for hop in reversed(batch.sampled_subgraphs):
@@ -84,10 +84,10 @@ def test_a_name_that_two_things_have_is_refused() -> None:
     ids = torch.arange(2)
     for name in ("y", "n_id"):
         batch = gf.MiniBatch(seeds=ids, labels=ids, node_features={name: ids, "b": ids})
-        with pytest.raises(ValueError, match=f"'{name}' would be there twice in PyG's data"):
+        with pytest.raises(ValueError, match=f"'{name}' would occur twice in PyG's data"):
             batch.to_pyg_data()
     of_both = gf.MiniBatch(seeds={"a": ids}, labels={"a": ids}, node_features={("a", "y"): ids})
-    with pytest.raises(ValueError, match="'y' of 'a' would be there twice"):
+    with pytest.raises(ValueError, match="'y' of 'a' would occur twice"):
         of_both.to_pyg_data()
 
 
@@ -259,7 +259,7 @@ def test_a_hop_without_edges() -> None:
 def test_edges_that_are_gone_after_their_features_were_fetched_are_an_error() -> None:
     batch = next(iter(pipelines.homogeneous()))
     batch.edge_features = [{"a": hop.original_edge_ids[1:]} for hop in batch.sampled_subgraphs]
-    with pytest.raises(ValueError, match=r"edge feature 'a' has \d+ rows, but .* \d+ edges; put fetch_feature behind"):
+    with pytest.raises(ValueError, match=r"edge feature 'a' has \d+ rows, but .* \d+ edges; put fetch_feature after"):
         batch.to_pyg_data()
 
 

@@ -1,4 +1,4 @@
-"""Data of PyG's whose edges and attributes have other shapes than they should, or may be of nodes or of edges."""
+"""PyG's data whose edges and attributes have wrong shapes, or may belong to nodes or to edges."""
 
 from collections.abc import Callable
 from itertools import product
@@ -66,10 +66,10 @@ READERS: dict[str, Any] = {
 
 
 class SomeSampler:
-    """A sampler that a loader only looks at."""
+    """A sampler that is never called."""
 
     def sample_from_nodes(self, *given: Any) -> None:
-        """Return nothing."""
+        """Return None."""
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -135,7 +135,7 @@ def test_weights_are_those_of_edges_where_there_are_as_many_nodes() -> None:
         for batch in (next(iter(loader)), loader([5])):
             assert torch.equal(batch.w, batch.e_id + 1.0)
             assert torch.equal(batch.y, batch.n_id)
-    data.extra = torch.arange(6)  # a change, so that features are read anew
+    data.extra = torch.arange(6)  # a change, so that features are read again
     assert all(torch.equal(batch.w, batch.e_id + 1.0) for batch in NeighborLoader(data, [1, 1], weight_attr="w"))
 
 

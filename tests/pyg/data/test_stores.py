@@ -1,4 +1,4 @@
-"""What a program of PyG's passes: pairs of stores, and seeds."""
+"""Inputs of PyG programs: pairs of stores, and seeds."""
 
 from typing import Any
 
@@ -181,7 +181,7 @@ def test_arrays_become_tensors() -> None:
 
 
 def test_it_is_only_read() -> None:
-    with pytest.raises(TypeError, match=r"is only read here; call update_tensor\(\)"):
+    with pytest.raises(TypeError, match=r"is read-only here; call update_tensor\(\)"):
         feature(torch.arange(3)).update(torch.arange(3))
 
 

@@ -1,4 +1,4 @@
-"""GraphSAINT's samplers: what is drawn, and the norms."""
+"""GraphSAINT's samplers: their draws and norms."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def test_norms_are_what_the_mini_batches_that_were_counted_say(kind: Any) -> Non
         rates = [(min(leading / (own or 1e-4), 1e4) if leading else 0.1) for leading, own in counts]
         torch.testing.assert_close(batch.node_norm, torch.tensor(shares))
         torch.testing.assert_close(batch.edge_norm, torch.tensor(rates))
-    # Together, the nodes of a mini-batch stand for all nodes.
+    # The weights of the nodes of a mini-batch add up to the number of all nodes.
     total = torch.stack([batch.node_norm.sum() for _ in range(4) for batch in loader]).mean()
     assert 0.8 < float(total) < 1.2
 
@@ -119,7 +119,7 @@ def test_it_goes_on_in_a_loader_that_was_given_no_seed() -> None:
 
 
 def test_the_norm_of_an_edge_that_never_came_up_is_pygs() -> None:
-    # A mini-batch is node 0 alone, so none of its edges comes up; nodes 50 and 51 have none.
+    # A mini-batch has only node 0, so none of its edges is sampled; nodes 50 and 51 have none.
     index = torch.stack([torch.zeros(49, dtype=torch.int64), torch.arange(1, 50)])
     data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, num_nodes=52)
     loader = make(GraphSAINTNodeSampler, data, batch_size=1, num_steps=52, sample_coverage=1)

@@ -165,7 +165,7 @@ def test_ids_of_links_are_reported_in_place_of_positions() -> None:
 
 
 class Ends:
-    """Gives the ends of the edges without anything around them."""
+    """Returns the endpoints of the edges without any neighbours."""
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
         module = import_pyg("torch_geometric.sampler", "tests")
@@ -252,11 +252,11 @@ def test_with_types_and_in_time_strict_negatives_exist_and_are_no_edges(mode: st
 
 
 SEVERAL: Any = {KIND: torch.arange(30), KNOWS: torch.arange(40) + 5, BACK: torch.arange(20) * 2}
-"""Which edges of each type are seeds."""
+"""Seed edges by type."""
 
 
 def seeded(data: Any, **options: Any) -> Any:
-    """Return a loader around seeds of several edge types, each with its edge as `input_id`."""
+    """Return a loader around seeds of several edge types, with the edges as `input_id`."""
     index = {kind: data[kind].edge_index[:, ids] for kind, ids in SEVERAL.items()}
     more = {"batch_size": 16, "seed": 0, "shuffle": True, "input_id": SEVERAL, **options}
     return LinkNeighborLoader(data, [-1, -1], index, **more)
@@ -266,7 +266,7 @@ def seeded(data: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("mode", [None, "binary", "triplet"])
 def test_seeds_of_several_edge_types_come_with_their_types(mode: Any, *, disjoint: bool) -> None:
     data, seen = heterogeneous(), {kind: [] for kind in SEVERAL}  # type: ignore[var-annotated]
-    data[KIND].edge_label_index = torch.zeros(2, 3, dtype=torch.int64)  # of others, which must not stay
+    data[KIND].edge_label_index = torch.zeros(2, 3, dtype=torch.int64)  # of other edges, which must be removed
     negatives = NegativeSampling(mode, 2, strict=True) if mode else None
     batches = list(seeded(data, neg_sampling=negatives, disjoint=disjoint, batch_size=5))
     for batch in batches:
@@ -364,7 +364,7 @@ def test_labels_and_times_of_several_edge_types_are_those_of_their_seeds() -> No
     for batch in loader:
         for kind in SEVERAL:
             store, count = batch[kind], len(batch[kind].input_id)
-            # A label of 0 means a negative, so those of all types are raised.
+            # A label of 0 means a negative, so the labels of all types are raised.
             assert torch.equal(store.edge_label[:count], store.input_id % 3 + (kind == KNOWS) + 1)
             assert torch.equal(store.edge_label_time, (20 + store.input_id % 7).repeat(2))
             trees = batch[kind[0]].batch[store.edge_label_index[0]]

@@ -1,4 +1,4 @@
-"""`NeighborLoader`: with full fan-outs equal to the slow version, else a part of it."""
+"""`NeighborLoader`: with full fan-outs equal to the slow version, otherwise a part of it."""
 
 import pickle
 from itertools import product
@@ -179,7 +179,7 @@ def test_with_types_induced_has_all_edges_between_the_nodes() -> None:
 
 
 def weighted(typed: bool) -> Any:
-    """Return data in which two of three edges weigh nothing."""
+    """Return data in which two of three edges have weight 0."""
     data = heterogeneous() if typed else homogeneous()
     for store in data.edge_stores:
         store.weight = (torch.arange(store.edge_index.shape[1]) % 3 == 0).float()

@@ -1,4 +1,4 @@
-"""The arguments of torch's `DataLoader`, and samplers that say the order of the seeds."""
+"""The arguments of torch's `DataLoader`, and samplers that set the order of the seeds."""
 
 import json
 import pickle
@@ -85,7 +85,7 @@ def test_every_argument_of_torchs_loader_is_known() -> None:
 
 
 class Rising:
-    """Gives the positions from the epoch on, one fewer in each."""
+    """Yields the positions starting at the epoch's number."""
 
     epoch = 0
 
@@ -100,7 +100,7 @@ class Rising:
 
 
 class Shuffled(RandomSampler):
-    """Shuffles by a generator of its own, and counts how often it was read."""
+    """Shuffles with its own generator, and counts how often it is read."""
 
     def __init__(self, seed: int, count: int = 60) -> None:
         super().__init__(range(count), generator=torch.Generator().manual_seed(seed))
@@ -112,7 +112,7 @@ class Shuffled(RandomSampler):
 
 
 class Weighed(Executor):
-    """Computes in `submit` itself, and notes the bytes of what it was given."""
+    """Computes in `submit` itself, and records the size of its tasks in bytes."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

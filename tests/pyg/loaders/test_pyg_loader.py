@@ -1,4 +1,4 @@
-"""What holds for every loader of PyG's: its interface, and equal mini-batches with any workers, in each epoch."""
+"""Properties of all PyG loaders: the interface, and equal mini-batches with any workers, in each epoch."""
 
 import copy
 import pickle
@@ -76,7 +76,7 @@ def test_it_says_what_torchs_loader_says_of_its_seeds() -> None:
 def test_a_copy_goes_on_with_workers_of_its_own(copied: Any, num_workers: int) -> None:
     options: Any = {"batch_size": 25, "shuffle": True, "num_workers": num_workers, "seed": 0}
     with NeighborLoader(homogeneous(), [2], **options) as loader:
-        next(iter(loader))  # an epoch is running, and workers are there
+        next(iter(loader))  # an epoch is running, and workers have started
         with copied(loader) as other:
             assert other.state_dict() == loader.state_dict()
             assert [batch.e_id.tolist() for batch in other] == [batch.e_id.tolist() for batch in loader]
@@ -157,7 +157,7 @@ def test_what_stays_the_same_is_not_planned_again() -> None:
     loader = NeighborLoader(data, [2], seed=0, batch_size=20)
     plan = loader.plan
     assert next(iter(loader)).x.any()
-    data.x[:] = 0  # values are read where they lie
+    data.x[:] = 0  # values are read without a copy
     assert not next(iter(loader)).x.any()
     assert loader.plan is plan
 

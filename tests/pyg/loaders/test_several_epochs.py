@@ -1,4 +1,4 @@
-"""Loaders of loaders: several at once, and one whose first epoch is kept."""
+"""Loaders of loaders: several zipped ones, and one whose first epoch is kept."""
 
 from typing import Any
 

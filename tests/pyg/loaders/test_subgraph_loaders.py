@@ -1,4 +1,4 @@
-"""Loaders whose mini-batches are subgraphs of PyG's data: of roots, of parts and of clusters."""
+"""Loaders whose mini-batches are subgraphs of PyG's data: around roots, of parts and of clusters."""
 
 import sys
 from pathlib import Path
@@ -38,7 +38,7 @@ ROOTS = torch.tensor([9, 4, 9, 7])
 
 
 def parts_of(data: Any, batch: Any) -> list[tuple[list[int], set[int]]]:
-    """Return the nodes and the edges of each subgraph, after a look at whether they join what they should."""
+    """Return the nodes and the edges of each subgraph, after checking the endpoints of the edges."""
     assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
     assert torch.equal(batch.batch[batch.edge_index[0]], batch.batch[batch.edge_index[1]])
     assert torch.equal(batch.x, data.x[batch.n_id])
@@ -102,7 +102,7 @@ GRAPH = from_coo(([1, 2, 2, 0], [0, 0, 1, 2]), num_nodes=3)
 
 
 class OneHopGraph(SamplingGraph):
-    """A graph of a user's own, which samples one hop."""
+    """A user-defined graph, which samples one hop."""
 
     num_nodes, num_edges = GRAPH.num_nodes, GRAPH.num_edges
 
@@ -222,7 +222,7 @@ PARTS = 4
 
 
 def pygs(data: Any, ours: ClusterData, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    """Return PyG's clusters with our assignment, as its METIS is not there, and with equal ones in their order."""
+    """Return PyG's clusters with our assignment, as METIS is not installed, and equal ones in their order."""
     for module in ("torch_geometric.loader.cluster", "torch_geometric.utils._sort_edge_index"):
         monkeypatch.setattr(import_pyg(module, "tests"), "index_sort", lambda ids, **_: torch.sort(ids, stable=True))
     clusters = torch.empty(NUM_NODES, dtype=torch.int64)
@@ -259,7 +259,7 @@ def test_clusters_without_nodes_are_warned_about() -> None:
 
 
 def test_clusters_are_balanced_and_few_edges_join_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 12 rings of 25 nodes in random order, six make a cluster: by METIS and in a stream."""
+    """With 12 rings of 25 nodes in random order, six make a cluster, by METIS and by streaming."""
     order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
     ring = torch.arange(300).view(12, 25)
     pairs = torch.stack([ring, ring.roll(1, dims=1)]).flatten(1)
@@ -289,7 +289,7 @@ def test_a_list_with_a_value_for_each_node_is_cut_too() -> None:
 def test_a_cluster_has_the_rows_of_its_own_edges_whatever_they_are_called(num_nodes: int, *, keep: bool) -> None:
     index = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 0, 3, 2, 1, 4]])
     data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, num_nodes=num_nodes)
-    # Of as many nodes as edges, PyG takes what has no "edge" in its name as that of nodes.
+    # With as many nodes as edges, PyG assigns attributes without "edge" in their name to nodes.
     data.ids, data["weight" if num_nodes != 6 else "weight_of_edge"] = torch.arange(num_nodes), torch.arange(6) + 10.0
     clusters = ClusterData(data, 2, keep_inter_cluster_edges=keep)
     found: dict[float, tuple[int, int]] = {}
@@ -316,7 +316,7 @@ def test_clusters_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(clusters, "partition_by", None)
     second = ClusterData(data, PARTS, save_dir=str(tmp_path))
     assert str(second.partition) == str(first.partition)
-    # PyG's own file does as well.
+    # PyG's own file is accepted, too.
     theirs = pygs(data, first, monkeypatch)
     torch.save(theirs.partition, path)
     assert str(ClusterData(data, PARTS, save_dir=str(tmp_path)).partition) == str(first.partition)
@@ -338,7 +338,7 @@ def test_a_file_that_does_not_fit_is_refused(wrong: str, tmp_path: Path) -> None
     torch.save({"indptr": Path("x")} if wrong == "objects" else fields, path)
     if wrong == "damaged":
         path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"metis.pt (must hold 4 clusters of 60 nodes|can't be read)"):
+    with pytest.raises(ValueError, match=r"metis.pt (must have 4 clusters of 60 nodes|can't be read)"):
         ClusterData(data, PARTS, save_dir=str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""Loaders in time: nothing is sampled that is later than a seed or before its window; and events in their order."""
+"""Temporal loaders: nothing later than a seed or before its window is sampled; and events in the order of time."""
 
 from typing import Any
 
@@ -140,7 +140,7 @@ def test_an_item_of_a_pipeline_is_the_window_of_each_seed() -> None:
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_batches_equal_those_of_pyg(drop_last: bool) -> None:
     data = events()
-    del data.scale  # PyG asks each attribute for its length
+    del data.scale  # PyG calls len() for each attribute
     peer = import_pyg("torch_geometric.loader", "tests")
     ours = TemporalDataLoader(data, batch_size=7, drop_last=drop_last)
     theirs = list(peer.TemporalDataLoader(data, batch_size=7, drop_last=drop_last))

@@ -1,4 +1,4 @@
-"""Samplers of PyG's kind: ours in PyG's own loaders, and any in `NodeLoader`."""
+"""PyG samplers: ours in PyG's own loaders, and any in `NodeLoader`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ from tests.storage.graph.graph_kinds import OneHop
 
 
 class Itself:
-    """Gives the seeds, and a self-loop at each with the id 3 in an order of its own."""
+    """Returns the seeds, with a self-loop at each that has the id 3 in the sampler's own order."""
 
     edge_permutation = torch.arange(200).flip(0)
 

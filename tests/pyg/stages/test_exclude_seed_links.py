@@ -1,4 +1,4 @@
-"""Without the edges of the seeds, a mini-batch is the same otherwise: compared with a slow and obvious filter."""
+"""Excluding the edges of the seeds changes nothing else, compared with a slow and obvious filter."""
 
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,7 @@ KIND, BACK = ("user", "likes", "item"), ("item", "liked_by", "user")
 
 
 def dense(typed: bool = False) -> Any:
-    """Return data of so few nodes that the edges of seeds come up again and again."""
+    """Return data with so few nodes that the edges of seeds are sampled often."""
     data = heterogeneous() if typed else homogeneous()
     for place, store in enumerate(data.edge_stores):
         store.edge_index = random_index(9, 7, store.edge_index.shape[1], 20 + place)
@@ -27,7 +27,7 @@ def rows_of(values: Any) -> list[list[int]]:
 
 
 def expected(batch: Any, data: Any, kind: Any, seeds: Any, flipped: bool) -> list[int]:
-    """Return the places of the edges of a type that stay."""
+    """Return the positions of the edges of a type that are kept."""
     typed = kind is not None
     store = batch[kind] if typed else batch
     ends = [batch[kind[0]], batch[kind[2]]] if typed else [batch, batch]
@@ -88,7 +88,7 @@ def test_the_edges_of_seeds_are_gone_and_the_rest_stays(exclude: Any, options: d
     if options.get("time_attr") != "edge_time":
         del data.edge_time
     else:
-        data.edge_time[::3] = TIMES[::3]  # as where edges that are to be predicted are edges of the graph
+        data.edge_time[::3] = TIMES[::3]  # as if edges to predict were edges of the graph
     given: dict[str, Any] = {"batch_size": 8, "seed": 0, "edge_label_index": data.edge_index[:, :16], **options}
     plain, without = (
         LinkNeighborLoader(data, [12, 2], **given),
@@ -149,7 +149,7 @@ def test_with_types_the_reverse_type_does_not_tell_of_a_removed_edge() -> None:
     data[back].edge_index = data[kind].edge_index.flip(0)
     options: dict[str, Any] = {"subgraph_type": "bidirectional", "edge_label_index": (kind, torch.tensor([[0], [0]]))}
     for given, is_left in ((False, True), (True, False), (back, False)):
-        # The other type has edges only as the reverse of those that were sampled.
+        # The other type has only edges that reverse the sampled ones.
         (batch,) = LinkNeighborLoader(data, {kind: [-1], back: [0]}, exclude_seed_edges=given, **options)
         assert batch["user"].n_id.tolist() == [0, 1]
         left = [[0, 0]] * is_left + [[1, 0]]
@@ -200,7 +200,7 @@ def test_stores_and_other_samplers_make_no_difference() -> None:
 
 
 class HidesStages:
-    """A sampler that a loader only calls."""
+    """A sampler whose stages a loader can't see."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
