@@ -1,6 +1,6 @@
-"""Files in: from the formats that people have to tensors, graphs and data sets. Nothing below this room imports it.
+"""Import of common file formats as tensors, graphs and data sets. No lower package imports this one.
 
-What it makes is laid out on disk by `graphfeed.storage`. Objects of other libraries are for `graphfeed.interop`.
+`graphfeed.storage` defines the results' layout on disk. Objects of other libraries belong to `graphfeed.interop`.
 """
 
 from graphfeed.ingest.build.dataset_builder import build_dataset

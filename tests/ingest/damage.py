@@ -1,6 +1,6 @@
-"""A program that damages files of one kind again and again, and says what reading them led to.
+"""A program that damages files of one kind repeatedly, and reports the results of reading them.
 
-It runs as a process of its own, because a library that reads a damaged file may end the process.
+It runs in a separate process, because a library that reads a damaged file may end the process.
 
     python -m tests.ingest.damage KIND,KIND,... FIRST COUNT FOLDER
 """
@@ -35,15 +35,15 @@ NODES = {"name": [f"node {n}" for n in range(40)], "y": [n % 3 for n in range(40
 SUFFIXES = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "npz": ".npz", "ndjson": ".ndjson"}
 SUFFIXES |= {"tfrecord": ".tfrecord", "compressed tfrecord": ".tfrecord.gz"}
 KINDS = [*SUFFIXES, "spec", "metadata"]
-"""Whole data sets are made, which takes some ten milliseconds each time."""
+"""Kinds for which whole data sets are built, which takes some ten milliseconds each time."""
 CHEAP = ["read parquet", "read csv", "read ndjson", "read pt", "read metadata"]
-"""One file is read, which takes a millisecond or two."""
+"""Kinds for which one file is read, which takes a millisecond or two."""
 ENDS = ("source", "destination")
 GRAPHBOLT = Path(__file__).parents[1] / "storage" / "graph" / "files" / "graphbolt" / "typed.pt"
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Return data that was truncated, or of which bits, bytes or whole ranges are other ones."""
+    """Return data that was truncated, or in which bits, bytes or whole ranges were changed."""
     changed = bytearray(data)
     place, size = chance.randrange(len(data)), chance.randrange(1, 40)
     way = chance.randrange(6)
@@ -52,7 +52,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
     if way == 1:
         changed[place : place + size] = chance.randbytes(chance.randrange(40))
     elif way == 2:
-        # What readers take for lengths that go on, or for none.
+        # Bytes that readers interpret as continued or as zero lengths.
         changed[place : place + size] = chance.choice([b"\xff", b"\x80", b"\x00"]) * size
     else:
         for _ in range(chance.choice([1, 1, 2, 8])):
@@ -70,7 +70,7 @@ def spec_of(folder: Path, suffix: str) -> Spec:
 
 
 def contents(dataset: Any) -> list[Any]:
-    """Return all of a data set as plain values; nothing of one with other types and names."""
+    """Return all of a data set as plain values; for other types and names, an empty list."""
     graph, tasks = dataset.graph, dataset.tasks
     items: Any = tasks[0].train_set if tasks else None
     names = ("edge", "n:r:n", "x") in dataset.feature.keys() and isinstance(items, gf.HeteroItemSet)  # noqa: SIM118
@@ -81,7 +81,7 @@ def contents(dataset: Any) -> list[Any]:
 
 
 def graph_of(path: Path) -> list[Any]:
-    """Return a graph that GraphBolt wrote as plain values, checked."""
+    """Return a graph that GraphBolt wrote as plain values, after checking it."""
     graph = gf.load_graph(path)
     return [graph.csc_indptr.tolist(), graph.indices.tolist()]
 
@@ -95,7 +95,7 @@ def graph_in(folder: Path) -> list[Any]:
 
 
 def write_one(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
-    """Write a file that is cheap to read, and return it with what reads it."""
+    """Write a file that is fast to read, and return it with a function that reads it."""
     suffix = kind.removeprefix("read ")
     path = folder / f"edges.{suffix}"
     if suffix == "metadata":
@@ -114,12 +114,12 @@ def write_one(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
         pq.write_table(pa.table(EDGES), path, write_page_checksum=True)
     else:
         write(path, EDGES)
-    engine = new_engine()  # for all of them, as a start takes longer than what is read
+    engine = new_engine()  # for all reads, as a start takes longer than a read
     return [path], lambda: rows_of(TableSource(path, str(path)), list(EDGES), None, engine)
 
 
 def write_all(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
-    """Write the files of a data set, and return those to damage with what makes or opens the data set."""
+    """Write the files of a data set, and return those to damage with a function that builds or opens the data set."""
     spec = spec_of(folder, SUFFIXES.get(kind, ".npz"))
     build_dataset(spec, folder / "out")
     (folder / "spec.yaml").write_text(spec.to_yaml())
@@ -138,14 +138,14 @@ def write_all(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
 
 
 def attack(kind: str, first: int, count: int, folder: Path, tell: Callable[[str], Any] = str) -> Counter[str]:
-    """Damage files, and count what came of it: errors, contents that are as before, and other ones.
+    """Damage files, and count the results: errors, unchanged contents, and changed contents.
 
     Args:
         kind: One of `KINDS` or of `CHEAP`.
-        first: The number of the first damage, which depends on its number alone.
+        first: The number of the first damage, which depends only on its number.
         count: How often to damage.
         folder: Where to write.
-        tell: Is told of each number before, for what ends the process.
+        tell: Called with each number before its damage, to identify one that ends the process.
     """
     targets, read = (write_one if kind in CHEAP else write_all)(kind, folder)
     return damage_and_read(kind, range(first, first + count), targets, read, tell)
@@ -154,7 +154,7 @@ def attack(kind: str, first: int, count: int, folder: Path, tell: Callable[[str]
 def damage_and_read(
     kind: str, numbers: range, targets: list[Path], read: Callable[[], Any], tell: Callable[[str], Any]
 ) -> Counter[str]:
-    """Damage files by each number, and count what came of it."""
+    """Damage files by each number, and count the results."""
     whole = read()
     found: Counter[str] = Counter()
     given = {target: target.read_bytes() for target in targets}
@@ -169,7 +169,7 @@ def damage_and_read(
         tell(f"{kind} {number}\n")
         try:
             found["same" if read() == whole else "other"] += 1
-        # Of a damaged specification or metadata, whatever they now name may be missing.
+        # A damaged specification or damaged metadata may name files that don't exist.
         except (ValueError, TypeError, OSError, KeyError, IndexError) as error:
             allowed = kind.endswith(("spec", "metadata")) or isinstance(error, (ValueError, TypeError))
             found["error" if allowed and len(str(error)) > 10 else f"poor error: {error!r}"] += 1
@@ -179,21 +179,21 @@ def damage_and_read(
 
 @contextlib.contextmanager
 def in_memory(folder: Path) -> Iterator[Path]:
-    """Yield a folder in memory, if the system has one: where disks are slow, writing takes longer than reading."""
+    """Yield a folder in memory, if the system has one, because writing to slow disks takes longer than reading."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else folder) as place:
         yield Path(place)
 
 
 def tell_now(text: str) -> None:
-    """Say what comes next, also if it ends the process."""
+    """Print the next number, so that it is known if the process ends."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    mock.patch("os.fsync").start()  # the disk is not what is attacked
+    mock.patch("os.fsync").start()  # disks are not tested
     with contextlib.suppress(BrokenPipeError):
         for one in sys.argv[1].split(","):
             with in_memory(Path(sys.argv[4])) as place:

@@ -1,4 +1,4 @@
-"""Exports of small graphs as TFRecords, in several files, and what says how to read them."""
+"""Exports of small graphs as TFRecords, in several files, and the metadata for reading them."""
 
 import gc
 from pathlib import Path
@@ -16,9 +16,9 @@ SPEC = {
 
 
 def shared_files() -> list[str]:
-    """Return the open files without a name that tensors of graphs lie in, also those of other tests before."""
+    """Return the open unnamed files of tensors of graphs, including those of earlier tests."""
     gc.collect()
-    # Path.resolve and not os.readlink: the folder's own descriptor is gone by the time it is looked at.
+    # Path.resolve instead of os.readlink, because the folder's own descriptor is closed by then.
     found = [str(file.resolve()) for file in Path("/proc/self/fd").iterdir()]
     return [name for name in found if name.startswith("/memfd:graphfeed")]
 
@@ -30,13 +30,13 @@ def nodes(count: int, first: int = 0) -> dict[str, torch.Tensor]:
 
 
 def edges(count: int) -> dict[str, torch.Tensor]:
-    """Return columns that encode the ends of edges."""
+    """Return columns that encode the endpoints of edges."""
     source = torch.arange(count)
     return {"src": source, "dst": source * 7 % 11, "n": source * 10}
 
 
 def export(folder: Path, columns: dict[str, torch.Tensor], num_files: int, **more: Any) -> SerializedTFRecordInfo:
-    """Write an entity to files, every second one compressed, and return what says how to read all its features."""
+    """Write an entity to files, every second one compressed, and return the metadata for reading all its features."""
     folder.mkdir(parents=True)
     rows = len(next(iter(columns.values())))
     for number, places in enumerate(torch.arange(rows).tensor_split(num_files)):

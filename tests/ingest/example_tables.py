@@ -28,7 +28,7 @@ LIKES: dict[str, list[Any]] = {
     "item": [7, 5, 7, 9, 5],
     "at": [1, 2, 3, 4, 5],
 }
-"""Items are not numbered from 0."""
+"""Item ids, which do not begin at 0."""
 SUFFIXES = [
     ".parquet", ".arrow", ".feather", ".csv", ".tsv", ".csv.gz", ".ndjson", ".jsonl.gz", ".npz", ".tfrecord",
     ".tfrecord.gz",
@@ -68,7 +68,7 @@ def new_engine() -> Engine:
 def rows_of(
     source: TableSource, columns: list[str], on_width: Any = None, engine: Engine | None = None
 ) -> list[dict[str, Any]]:
-    """Return some columns of a table as it is read, in the order of its rows."""
+    """Return some columns of a table, as read, in the order of the rows."""
 
     def refuse(table: TableSource, _: int, text: str) -> None:
         raise ValueError(f"{table.name} can't be read as {table.suffix}: {text}")
@@ -83,7 +83,7 @@ def rows_of(
 
 
 def as_value(value: Any) -> Any:
-    """Return a value as a TFRecord has it."""
+    """Convert a value to its type in a TFRecord."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -102,7 +102,7 @@ def likes(folder: Path, suffix: str = ".parquet") -> Spec:
 
 
 def edges_of(dataset: Any, kind: str) -> list[tuple[Any, Any]]:
-    """Return the edges of a type by the ids that their ends had, sorted."""
+    """Return the edges of a type by the original ids of their endpoints, sorted."""
     graph = dataset.graph
     first = dict(zip(graph.node_type_to_id, graph.first_ids(), strict=False))
     source, _, destination = kind.split(":")

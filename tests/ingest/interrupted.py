@@ -1,4 +1,4 @@
-"""Builds of data sets that end in the middle, as if the process had been killed."""
+"""Builds of data sets that stop halfway, as if the process had been killed."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ class Stopped(BaseException):
 
 
 def stop_before(spec: Spec, folder: Path, step: str) -> None:
-    """Build until a step is to be noted as done, and end there."""
+    """Build until a step is about to be recorded as finished, and stop there."""
     note = Journal.note
 
     def note_or_stop(journal: Journal, name: str, key: str, **state: Any) -> None:

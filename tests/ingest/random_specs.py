@@ -1,4 +1,4 @@
-"""Data sets of random tables, and digests of what they become, which hold from release to release."""
+"""Data sets of random tables, and digests of the results, which do not change between releases."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ DENSE = (".npz", ".tfrecord", "arrays")
 
 
 class RandomTables:
-    """Makes the tables of a number."""
+    """Generates the tables for a number."""
 
     def __init__(self, number: int, folder: Path) -> None:
         self.chance, self.folder, self.number = random.Random(number), folder, number
@@ -44,7 +44,7 @@ class RandomTables:
         return [choices[kind]() for _ in range(count)]
 
     def files(self, name: str, columns: dict[str, list[Any]], suffix: str) -> list[Any]:
-        """Write columns to some tables, of which none is empty."""
+        """Write columns to several tables, none of which is empty."""
         rows = len(next(iter(columns.values())))
         cuts = sorted(self.chance.sample(range(1, rows), min(self.chance.randrange(3), rows - 1)))
         tables: list[Any] = []
@@ -128,7 +128,7 @@ class RandomTables:
 
 
 def parts_of(folder: Path, dataset: Any) -> Iterator[Any]:
-    """Yield what a data set consists of as plain values."""
+    """Yield the contents of a data set as plain values."""
     root = folder / "graphfeed"
     for path in sorted(root.rglob("*.npy")):
         array = np.load(path)
@@ -140,7 +140,7 @@ def parts_of(folder: Path, dataset: Any) -> Iterator[Any]:
 
 
 def digest(number: int, folder: Path) -> str:
-    """Make the data set of a number, and return a digest of all that it has, or the kind of error."""
+    """Build the data set for a number, and return a digest of its contents, or the kind of error."""
     tables = RandomTables(number, folder)
     spec = tables.spec()
     try:

@@ -1,4 +1,4 @@
-"""Data sets built from tables, by a description that says which tables are nodes and edges.
+"""Construction of data sets from tables, by a specification of which tables have nodes and edges.
 
-What is done is noted so that it goes on after a break. Tables are read in `graphfeed.ingest.tables`.
+A journal of the finished steps lets an interrupted build continue. `graphfeed.ingest.tables` reads the tables.
 """

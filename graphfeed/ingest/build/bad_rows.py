@@ -1,4 +1,4 @@
-"""Rows that are wrong: named in an error, or left out and counted."""
+"""Invalid rows: reported in an error, or skipped and counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ from graphfeed.ops.arguments import brief
 
 OnError: TypeAlias = Literal["raise", "skip"]
 MOST_NAMED = 5
-"""How many wrong rows an error names."""
+"""Number of invalid rows that an error lists."""
 MOST_LETTERS = 300
 
 
 @dataclass
 class Problems:
-    """What to do about rows that are wrong, and which were left out."""
+    """How to handle invalid rows, and which rows were skipped."""
 
     on_error: OnError = "raise"
     skipped: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """How many rows were left out and the first of them, by file and reason."""
+    """Number of skipped rows and the first of them, by file and reason."""
 
     def count(self, file: str, reason: str, rows: int, example: str) -> None:
         known = {"file": file, "reason": reason, "rows": 0, "first": example}
@@ -35,7 +35,7 @@ class Problems:
 
 
 def first_broken(checks: Sequence[Check]) -> str:
-    """Return the number of the first rule that a row breaks, or NULL, as SQL."""
+    """Return SQL for the index of the first rule that a row breaks, or NULL."""
     cases = " ".join(f"WHEN {check.broken} THEN {number}" for number, check in enumerate(checks))
     return f"CASE {cases} END::SMALLINT" if checks else "NULL::SMALLINT"
 
@@ -43,8 +43,8 @@ def first_broken(checks: Sequence[Check]) -> str:
 def settle(
     engine: Engine, relation: Relation, bad: str, checks: Sequence[Check], problems: Problems
 ) -> NDArray[np.int64]:
-    """Raise because of the first wrong row of all, or count the wrong rows; return their numbers in ascending order."""
-    # The table has the number `n` of each wrong row, and as `code` which of the rules it breaks.
+    """Raise an error for the first invalid row, or count the invalid rows; return their numbers in ascending order."""
+    # The table has the number `n` of each invalid row, and as `code` the index of the rule that it breaks.
     found = engine.rows(f"SELECT code, n FROM {bad} ORDER BY n LIMIT 1")
     if not found:
         return np.zeros(0, dtype=np.int64)
@@ -65,7 +65,7 @@ def settle(
 
 
 def describe(engine: Engine, relation: Relation, checks: Sequence[Check], rows: Sequence[tuple[int, int]]) -> list[str]:
-    """Return what is wrong with rows, given by their numbers and the rules that they break."""
+    """Return messages for rows, given by their numbers and the rules that they break."""
     shown = {code: checks[code].shown for _, code in rows}
     wanted = ", ".join(str(n) for n, _ in rows)
     found = engine.rows(f"SELECT n, {', '.join(shown.values())} FROM {relation.sql} WHERE n IN ({wanted})")

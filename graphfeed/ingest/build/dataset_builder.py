@@ -1,4 +1,4 @@
-"""From tables to the folder of an `OnDiskDataset`: reads nodes and edges, sorts the edges, and describes the result."""
+"""Builds the folder of an `OnDiskDataset` from tables: reads nodes and edges, sorts the edges, writes the metadata."""
 
 import json
 import os
@@ -50,7 +50,7 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 
 LEAST_MEMORY = 1 << 24
 TIMES = "node_0.npy"
-"""The file of the times of nodes."""
+"""File name of the times of nodes."""
 
 
 @checked
@@ -63,32 +63,32 @@ def build_dataset(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> OnDiskDataset:
-    """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or any stream of Arrow.
+    """Build a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or any stream of Arrow.
 
-    The folder appears when everything is on the disk. An interrupted run keeps what is done in a hidden folder beside
-    it, and the next run with the same files goes on from there. The same tables give the same bytes. Needs DuckDB and
-    pyarrow: `pip install ".[arrow]"`. `docs/ingest.md` describes specifications.
+    The folder appears when everything is on the disk. An interrupted run keeps its finished steps in a hidden folder
+    next to it, and the next run with the same files resumes from there. The same tables give the same bytes. DuckDB and
+    pyarrow are required: `pip install ".[arrow]"`. `docs/ingest.md` describes specifications.
 
     Args:
-        spec: What the tables hold, or the path of a YAML file that says so.
+        spec: The tables and the roles of their columns, or the path of a YAML file that specifies them.
         folder: The folder to write, which must be new or empty. By default the result is in memory only.
-        memory: How many bytes the engine may take beside 128 MiB, and edges while they are sorted, 16 MiB at least; by
-            default a quarter of the machine's memory. Beside it, memory holds 8 bytes per node.
-        on_error: "raise" an error at the first row that is wrong, or "skip" such rows and count them.
-        progress: Whether to show a progress bar, in a terminal.
-        executor: Who sorts edges: any executor, such as a pool of processes or a cluster's, whose workers see the
-            folder under the same path. Each takes `memory`. None for this thread. The bytes are the same.
+        memory: Limit in bytes for the engine, which takes 128 MiB more, and for sorting edges; at least 16 MiB, by
+            default a quarter of the machine's memory. In addition, 8 bytes per node are in memory.
+        on_error: "raise" an error at the first invalid row, or "skip" such rows and count them.
+        progress: Whether to show a progress bar in a terminal.
+        executor: Executor that sorts the edges, such as a pool of processes or a cluster's, whose workers must see the
+            folder under the same path. Each worker takes `memory`. None: this thread. The bytes are the same.
 
     Returns:
-        The data set; its `load()` has been called if it is in memory only.
+        The data set. If it is in memory only, its `load()` has been called.
 
     Raises:
-        concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
+        concurrent.futures.BrokenExecutor: The executor lost a worker, and the whole pool with it.
         FileExistsError: The folder is not empty, or another process is writing it.
-        MemoryError: A step needs more memory than is given.
-        OSError: The disk has less room than the result takes, or can't be written.
-        TypeError: A column has values of another type.
-        ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.
+        MemoryError: A step needs more memory than `memory` allows.
+        OSError: The disk has too little space for the result, or can't be written.
+        TypeError: A column has values of the wrong type.
+        ValueError: The specification, a file or a value is invalid; the error names the file, the row and the value.
 
     Example:
         >>> import numpy as np
@@ -115,7 +115,7 @@ def build_dataset(
 
 
 class Builder:
-    """Makes the folder of a data set, step by step."""
+    """Builds the folder of a data set, step by step."""
 
     def __init__(
         self, spec: Spec, folder: Path, memory: int, on_error: OnError, progress: bool, executor: Executor | None
@@ -135,7 +135,7 @@ class Builder:
             for type_name, table in tables.items()
         }
         self.inputs = InputFiles()
-        # Before anything is read: what schemas say holds only as long as the files stay as they are.
+        # Before anything is read: schemas are only valid as long as the files don't change.
         tables = [source.source for group in self.sources.values() for source in group]
         self.inputs.remember(path for path in tables if isinstance(path, Path))
         for (key, name), group in self.sources.items():
@@ -147,7 +147,7 @@ class Builder:
         self.loaded: dict[str | None, tuple[Relation, Problems]] = {}
 
     def build(self, in_memory: bool) -> None:
-        """Run all steps that an earlier run has not finished."""
+        """Run all steps that no earlier run has finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
             self.journal = Journal(unfinished)
             self.output = unfinished / PROCESSED
@@ -170,12 +170,12 @@ class Builder:
             topology = self.once("sort", key, sort)["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
-            OnDiskDataset(unfinished)  # which raises before the folder gets its final name if it can't be opened
+            OnDiskDataset(unfinished)  # raises if it can't be opened, before the folder gets its final name
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
-        """Return a text that changes with all that a step depends on."""
+        """Return a string that changes with every input of a step."""
         files = self.inputs.remember(source.source for source in sources if isinstance(source.source, Path))
-        # Frames are never the same twice.
+        # Frames are never considered equal to those of another run.
         frames = [os.urandom(8).hex() for source in sources if not isinstance(source.source, Path)]
         fields = {name: value for name, value in vars(table).items() if name != "files"}
         arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
@@ -186,12 +186,12 @@ class Builder:
         return self.keys[step]
 
     def once(self, step: str, key: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the result of a step, which runs unless an earlier run has finished it with the same key."""
+        """Return the result of a step. The step runs unless an earlier run has finished it with the same key."""
         known = self.journal.find(step, key)
         if known is None:
             known = run()
             self.inputs.check_unchanged()
-            # The contents of files are on the disk already, their names perhaps not.
+            # The contents of the files are on the disk already, but maybe not their names.
             sync_folder(self.output)
             sync_folder(self.scratch)
             self.journal.note(step, key, **known)
@@ -200,7 +200,7 @@ class Builder:
         return known
 
     def check_time(self, found: list[Any] | None) -> None:
-        """Raise unless all columns of times have one unit."""
+        """Raise a TypeError unless all columns of times have the same unit."""
         if found is None:
             return
         name, arrow_type, unit = found
@@ -212,10 +212,10 @@ class Builder:
         self.times.append((name, arrow_type, unit))
 
     def read_nodes(self, number: int, node_type: str | None) -> dict[str, Any]:
-        """Read the nodes of a type, unless that is done, and return their description."""
+        """Read the nodes of a type, unless an earlier run did, and return their description."""
         table, sources, step = self.nodes[node_type], self.sources["nodes", node_type], f"node_{number}"
         ends: list[tuple[str | None, str]] = []
-        # Nodes of which nothing is said are those that edges name.
+        # Nodes without any specification are those that edges name.
         if not sources and table.count is None and not table.features:
             for edge_type, edges in self.edges.items():
                 for end, column in zip(ends_of(edge_type), (edges.source, edges.destination), strict=True):
@@ -233,7 +233,7 @@ class Builder:
         return self.once(step, self.key_of(step, table, read), run)
 
     def load_edges(self, edge_type: str | None) -> tuple[Relation, Problems]:
-        """Return the rows of edges, which the ids of nodes may be taken from as well, and lines that were left out."""
+        """Return the rows of edges, which may also provide node ids, and the lines that were skipped."""
         if edge_type not in self.loaded:
             name, problems = f"rows_edge_{list(self.edges).index(edge_type)}", Problems(self.on_error)
             sources, engine = self.sources["edges", edge_type], self.places.engine
@@ -243,7 +243,7 @@ class Builder:
     def read_edges(
         self, number: int, edge_type: str | None, nodes: Mapping[str | None, dict[str, Any]]
     ) -> dict[str, Any]:
-        """Read the edges of a type, unless that is done, and return their description."""
+        """Read the edges of a type, unless an earlier run did, and return their description."""
         table, sources, step = self.edges[edge_type], self.sources["edges", edge_type], f"edge_{number}"
         order = list(self.nodes)
         ends = [(order.index(end), nodes[end]) for end in ends_of(edge_type)]
@@ -268,7 +268,7 @@ class Builder:
                 for name, value in constants.items()
                 if not isinstance(value, str)
             }
-            # Features have the rows of the tables, whichever of the edges are in the graph.
+            # Features have the rows of the tables, even of edges that are not in the graph.
             some = " WHERE in_graph" if self.edges[edge_type].training_graph else ""
             firsts, table = (first[ends[0]], first[ends[1]]), f"(SELECT rowid AS row, * FROM edges_{number}{some})"
             columns = [name for name in self.attributes if name not in constants]
@@ -278,11 +278,11 @@ class Builder:
             name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
             for number, name in enumerate(self.attributes)
         }
-        # Features stay in the order of the tables, so that a sorted edge must know its row there.
+        # Features stay in the order of the tables, so a sorted edge needs its row number there.
         if self.with_rows:
             rows = id_dtype(sum(info["count"] for info in edges.values()), True)
             attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
-        # Half of the memory is for the range that is sorted.
+        # Half of the memory is for the range being sorted.
         sorting = Sorting(self.memory // 2, self.executor)
         topology = write_edges(self.graph, parts, counts, attributes, True, sorting, self.progress)
         topology["node_attributes"] = {"time": TIMES} if self.node_time else {}
@@ -290,7 +290,7 @@ class Builder:
         return topology
 
     def write_times(self, engine: Engine, counts: Mapping[str | None, int]) -> None:
-        """Write the times of all nodes, type after type."""
+        """Write the times of all nodes, one type after another."""
         if not self.node_time:
             return
         with ArrayWriter(self.graph / TIMES, (sum(counts.values()),), np.int64) as writer:
@@ -306,7 +306,7 @@ class Builder:
                     writer.append(as_numpy(batch.column(0)))
 
     def remove_others(self, *described: Any) -> None:
-        """Remove what steps wrote that metadata don't name, such as files of a specification given up."""
+        """Remove files that the metadata don't name, such as those of an abandoned specification."""
         self.journal.keep([*self.keys, "sort"])
         arrays = ["csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])]
         named = re.findall(r'[^"/]+(?=")', json.dumps([*described, arrays], ensure_ascii=False))
@@ -354,7 +354,7 @@ class Builder:
 
 
 WITHOUT = {"weight": 1, "time": ALWAYS}
-"""What is written for types that are not given a weight or a time, if others are: they exist always."""
+"""Weight and time written for types without any if other types have some; ALWAYS means that they always exist."""
 
 
 def has_any(tables: Mapping[str | None, Any], name: str) -> bool:
@@ -362,7 +362,7 @@ def has_any(tables: Mapping[str | None, Any], name: str) -> bool:
 
 
 def refuse_numbers_that_are_columns(name: str, table: Any, sources: list[TableSource]) -> None:
-    """Raise if a weight or a time is a whole number that might as well be the name of a column."""
+    """Raise a ValueError if a weight or a time is an integer that could also be the name of a column."""
     numbers = {key: value for key in ("weight", "time") if isinstance(value := getattr(table, key, None), int)}
     for (key, value), source in product(numbers.items(), sources):
         if str(value) in source.names:

@@ -1,4 +1,4 @@
-"""From tables to edges: their ends, weights and times in a table of the engine, and features and items in arrays."""
+"""Conversion of tables to edges: endpoints, weights and times in an engine table, features and items in arrays."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import Edges
 
 MOST_NARROW = 1 << 31
-"""Below this, ids take four bytes."""
+"""Below this number of nodes, ids take four bytes."""
 
 
 def read_edges(
@@ -31,7 +31,7 @@ def read_edges(
     ends: Sequence[tuple[int, dict[str, Any]]],
     bar: ProgressBar,
 ) -> dict[str, Any]:
-    """Read the edges of a type into a table, and return their description; the types of their ends are described."""
+    """Read the edges of a type into a table, and return their description; `ends` describes their node types."""
     table, name, engine = places.spec.edge_tables[edge_type], f"edges_{number}", places.engine
     relation, problems = loaded
     rows = Rows(places, table, relation, problems, bar)
@@ -46,7 +46,7 @@ def read_edges(
         rows.parts.clear()
     columns |= rows.of_items | {"code": first_broken(rows.checks)}
     selected = ", ".join(f"{sql} AS {column}" for column, sql in columns.items())
-    # A join keeps no order.
+    # A join does not keep the order.
     found = f"SELECT n, {selected} FROM {relation.sql} {joins} {'ORDER BY n' if joins else ''}"
     engine.run(f"CREATE OR REPLACE TABLE {name} AS {found}")
     if table.time_sorted:
@@ -61,19 +61,19 @@ def read_edges(
 
 
 def read_ends(rows: Rows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]) -> tuple[dict[str, str], str]:
-    """Return the numbers of sources and destinations as SQL, and the joins that find them."""
+    """Return SQL for the node numbers of sources and destinations, and the joins that find them."""
     columns, joins = {}, []
     names = {"source": table.source, "destination": table.destination}
     for (end, name), (node, described) in zip(names.items(), ends, strict=True):
         column = rows.relation.columns[name, True]
         if not described["texts"] and is_text(column.type):
-            # If some of the texts are integers, the others are wrong rows.
+            # If some of the strings are integers, the others are invalid rows.
             ((some,),) = rows.places.engine.rows(f"SELECT bool_or({is_integer(column.sql)}) FROM {rows.relation.sql}")
             if not some:
-                raise TypeError(f"{column.table}: {name} has texts, but the ids of these nodes are integers")
+                raise TypeError(f"{column.table}: {name} has strings, but the ids of these nodes are integers")
         found, count = ids(column, described["texts"]), described["count"]
         if described["ids"] is None:
-            place, reason = found.sql, f"which is out of range: there are {count} nodes, from 0"
+            place, reason = found.sql, f"which is out of range: there are {count} nodes, numbered from 0"
             lost = f"({place} < 0 OR {place} >= {count})"
         else:
             place, reason = f"{end}_ids.rowid", "but no row of the nodes has that id"
@@ -85,7 +85,7 @@ def read_ends(rows: Rows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, 
 
 
 def read_weight(rows: Rows, table: EdgeTable) -> dict[str, str]:
-    """Return the weights as SQL, if they are a column."""
+    """Return SQL for the weights, if they are a column."""
     if not isinstance(table.weight, str):
         return {}
     column = rows.relation.columns[table.weight, False]
@@ -95,16 +95,16 @@ def read_weight(rows: Rows, table: EdgeTable) -> dict[str, str]:
     lost = f"{float32} = 0 AND {found.sql} <> 0"
     rows.checks += [
         *found.checks,
-        Check(wrong, table.weight, "but a weight must be a number from 0", column.sql),
-        Check(lost, table.weight, "which is 0 as float32, so that the edge would never be drawn; scale it", column.sql),
+        Check(wrong, table.weight, "but a weight must be a finite number of 0 or more", column.sql),
+        Check(lost, table.weight, "which is 0 in float32, so the edge would never be sampled; scale it", column.sql),
     ]
     return {"weight": float32}
 
 
 def refuse_earlier(rows: Rows, name: str, column: str) -> None:
-    """Mark rows whose times are earlier than in a row before, unless that one is wrong itself."""
+    """Mark rows whose time is earlier than that of a preceding row, unless that row is itself invalid."""
     rows.checks.append(
-        Check("false", column, "which is earlier than in a row before", rows.relation.columns[column, False].sql)
+        Check("false", column, "which is earlier than in a preceding row", rows.relation.columns[column, False].sql)
     )
     before = "max(time) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     earlier = f"SELECT n FROM (SELECT n, time, {before} AS latest FROM {name} WHERE code IS NULL) WHERE time < latest"
@@ -114,7 +114,7 @@ def refuse_earlier(rows: Rows, name: str, column: str) -> None:
 def write_edges(
     rows: Rows, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
 ) -> dict[str, Any]:
-    """Write the features and the items of edges, which are in a table, and return their description."""
+    """Write the features and the items of the edges in a table, and return their description."""
     prefix, some = name.replace("edges", "edge"), "in_graph" if table.training_graph else "true"
     ((count, in_graph),) = rows.places.engine.rows(f"SELECT count(*), count(*) FILTER ({some}) FROM {name}")
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
@@ -131,14 +131,14 @@ def write_edges(
 
 @dataclass(frozen=True)
 class TableEdges(Edges):
-    """The edges of one type in a table, in the order of their rows."""
+    """The edges of one type in a table of the engine, in the order of their rows."""
 
     engine: Engine
     table: str
     num_edges: int
     columns: Sequence[str]
     constants: Mapping[str, Any]
-    """Values of attributes that are the same for all edges."""
+    """Values of attributes that are constant for all edges."""
 
     def __len__(self) -> int:
         return self.num_edges
@@ -151,7 +151,7 @@ class TableEdges(Edges):
         )
 
     def destinations(self, _num_nodes: int) -> Iterator[NDArray[Any]]:
-        """Yield the destinations of all edges, without reading the rest."""
+        """Yield the destinations of all edges, without reading other columns."""
         parts = self.engine.stream(f"SELECT destination FROM {self.table}")
         return (self.read("destination", part) for part in parts)
 

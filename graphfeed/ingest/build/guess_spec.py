@@ -1,4 +1,4 @@
-"""Guesses a first specification from the names and the columns of tables."""
+"""Guesses an initial specification from the names and the columns of tables."""
 
 import os
 import re
@@ -13,25 +13,25 @@ from graphfeed.ingest.tables.table import CSV, EDGE_LISTS, find_sources
 from graphfeed.ops.arguments import brief, checked
 
 ENDS = ("source target", "source destination", "src dst", "src dest", "from to", "head tail", "start end", "u v", "0 1")
-"""How the columns of sources and destinations are often called, maybe with "id" behind it."""
+"""Common names of the columns of sources and destinations, possibly followed by "id"."""
 LABELS = ("label", "labels", "y", "target", "class", "category")
 SPLITS = ("split", "fold", "set", "subset", "partition")
 TIMES = ("time", "timestamp", "ts", "date", "datetime", "created", "created_at", "at", "year")
 WEIGHTS = ("weight", "weights", "w")
 MASK = r"(?:is_|in_)?(?:(train)(?:ing)?|(val)(?:id|idation)?|(test)(?:ing)?)(?:_mask|_set)?"
-"""How columns of booleans are called that say of which part a row is."""
+"""Common names of bool columns that select a part of the split."""
 
 
 class Seen:
-    """A table, its columns with their types, and the columns of sources and destinations if it seems to hold edges."""
+    """A table, its columns with their types, and the columns of sources and destinations if it seems to have edges."""
 
     def __init__(self, path: Path, stems: set[str]) -> None:
         source, *_ = find_sources([path], Path(), header=True, pairs=True)
-        # Names that are numbers are values: there is no header.
+        # If all names are numbers, they are values: there is no header.
         self.header = source.suffix in EDGE_LISTS or not all(re.fullmatch(r"[\d.+-]+", name) for name in source.names)
         source, *_ = find_sources([path], Path(), header=self.header, pairs=True)
         self.path, self.stem = path.as_posix(), stem_of(path)
-        self.types = dict.fromkeys(source.names, arrow().int64())  # such as those of lists of edges
+        self.types = dict.fromkeys(source.names, arrow().int64())  # for lists of edges, for example
         if source.suffix in CSV:
             self.types = dict(zip(source.names, csv_schema(path, CSV[source.suffix], source.head).types, strict=True))
         elif source.suffix not in EDGE_LISTS:
@@ -39,7 +39,7 @@ class Seen:
         words = {re.sub(r"_?id$", "", column.lower()): column for column in source.names}
         pairs: list[list[Any]] = [[words.get(end) for end in pair.split()] for pair in ENDS]
         pairs.append([column for column in source.names if column.lower().endswith("_id")])
-        # What has an id of its own, beside those of other tables, is a node.
+        # A table with its own id, in addition to those of other tables, has nodes.
         others = [column for word, column in words.items() if {word, f"{word}s"} & (stems - {self.stem})]
         pairs.append([] if "" in words else others)
         pairs.append(source.names[:2] if path.name.startswith("edges") else [])
@@ -47,7 +47,7 @@ class Seen:
         self.ends: list[str] = [] if path.name.startswith("nodes") else found
 
     def edge_type(self, nodes: dict[str, "Seen"], several: bool) -> str:
-        """Return the edge type that the table seems to hold; its own name if the graph seems to have no types."""
+        """Return the edge type of the table; its own name if the graph seems to have no types."""
         ends, parts = [re.sub("_id$", "", column.lower()) for column in self.ends], self.stem.split("_")
         names = {re.sub("s$", "", stem) for stem in nodes}
         if " ".join(ends) not in ENDS and (names >= set(ends) or all(end.lower().endswith("_id") for end in self.ends)):
@@ -60,7 +60,7 @@ class Seen:
         return f"{only}:{self.stem}:{only}"
 
     def arguments(self, taken: Sequence[str | None], remarks: list[str]) -> dict[str, Any]:
-        """Return what the other columns seem to be, as arguments of a table."""
+        """Return the guessed roles of the other columns, as arguments of a table."""
         found: dict[str, Any] = {"files": self.path, "header": self.header}
         masks, features, ignored = {}, [], []
         for column, arrow_type in self.types.items():
@@ -74,7 +74,7 @@ class Seen:
                 found["label"] = column
             elif "split" not in found and key in SPLITS:
                 found["split"] = Split(column, "0", "1", "2") if number else Split(column)
-                remarks.append(f"{self.path}: {column!r} is taken for the split, {found['split']}; check that")
+                remarks.append(f"{self.path}: {column!r} is used as the split, {found['split']}; check that")
             elif "time" not in found and (temporal or (key in TIMES and arrow().types.is_integer(arrow_type))):
                 found["time"] = column
             elif self.ends and key in WEIGHTS and number:
@@ -84,7 +84,7 @@ class Seen:
             else:
                 ignored.append(column)
         if ignored:
-            remarks.append(f"{self.path}: {', '.join(ignored)} are left out, for they hold no numbers")
+            remarks.append(f"{self.path}: {', '.join(ignored)} left out, because features must be numbers")
         found |= {"split": Split(**masks)} if masks else {}
         return found | ({"features": {"feat": tuple(features)}} if features else {})
 
@@ -93,15 +93,15 @@ class Seen:
 def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]]:
     """Guess a specification from the names and columns of tables.
 
-    Tables with columns of sources and destinations, such as `src` and `dst`, or with two columns named as other tables,
-    hold edges, and other tables nodes. Types come from columns such as `user_id` and `item_id`, or from the names of
-    the files, such as `nodes_user.parquet` and `edges_user_likes_item.parquet`. Look at the result before you use it.
+    Tables with columns of sources and destinations, such as `src` and `dst`, or with two columns named after other
+    tables, have edges; other tables have nodes. Types come from columns such as `user_id` and `item_id`, or from file
+    names such as `nodes_user.parquet` and `edges_user_likes_item.parquet`. Check the result before you use it.
 
     Returns:
-        The specification, and remarks about what was left out or may be wrong.
+        The specification, and remarks about columns that were left out and about doubtful guesses.
 
     Raises:
-        ValueError: A file is damaged or of no known format, or none has edges.
+        ValueError: A file is damaged or has an unknown format, or no file has edges.
     """
     if not all(isinstance(file, (str, os.PathLike)) for file in files):
         raise TypeError(f"files must be a list of paths, but is {brief(files)}")
@@ -109,7 +109,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
     with_ends, others = [table for table in seen if table.ends], {table.stem: table for table in seen if not table.ends}
     if not with_ends:
         raise ValueError(
-            f"none of the {len(seen)} files seems to hold edges, with columns such as source and destination"
+            f"none of the {len(seen)} files has two id columns, such as source and destination, or user_id and item_id"
         )
     remarks: list[str] = []
     edges, nodes, texts = {}, {}, dict[str, bool]()
@@ -134,10 +134,10 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
 
 def guess_yaml(files: Sequence[str | os.PathLike[str]]) -> str:
     spec, remarks = guess_spec(files)
-    comments = ["A guess from the names and columns of the tables: look at it before you use it.", *remarks]
+    comments = ["A guess from the names and columns of the tables: check it before you use it.", *remarks]
     return "".join(f"# {comment}\n" for comment in comments) + spec.to_yaml()
 
 
 def stem_of(path: Path) -> str:
-    """Return the name of a file, without "nodes" or "edges"."""
+    """Return the name of a file without extensions and without "nodes" or "edges"."""
     return re.sub(r"^(nodes|edges)_|_(nodes|edges)$", "", path.name.partition(".")[0])

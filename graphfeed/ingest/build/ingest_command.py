@@ -1,4 +1,4 @@
-"""Makes a data set of tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, by a specification in YAML."""
+"""Builds a data set from tables (Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord files) as specified in a YAML file."""
 
 import argparse
 import sys
@@ -18,29 +18,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths", type=Path, nargs="+", metavar="PATH", help="the specification and the folder to write; or some tables"
     )
     parser.add_argument(
-        "--guess", action="store_true", help="print a first specification for the tables, by their names and columns"
+        "--guess", action="store_true", help="print a first specification for the tables, from their names and columns"
     )
     parser.add_argument(
         "--memory",
         metavar="BYTES",
-        help="what tables and edges may take, such as 4G (default: a quarter of the memory, for all)",
+        help="memory limit for reading tables and sorting edges, such as 4G (default: a quarter of the memory in all)",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=1,
-        help="how many processes sort edges; each takes what --memory says (default: %(default)s)",
+        help="number of processes that sort edges; each may take --memory (default: %(default)s)",
     )
     parser.add_argument(
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="stop at the first row that is wrong, or leave such rows out and report them (default: %(default)s)",
+        help="stop at the first invalid row, or skip invalid rows and report them (default: %(default)s)",
     )
 
 
 def run(options: Any) -> None:
-    """Make a data set, or print a specification."""
+    """Build a data set, or print a specification."""
     if options.guess:
         sys.stdout.write(guess_yaml(options.paths))
         return
@@ -55,5 +55,5 @@ def run(options: Any) -> None:
         dataset = build_dataset(spec, folder, memory=memory, on_error=options.on_error, executor=executor)
     skipped = dataset.yaml_data["skipped"]
     lines = [f"{entry['rows']:,} rows of {entry['file']} left out; the first: {entry['first']}" for entry in skipped]
-    lines.append(f"wrote {folder}; `graphfeed inspect {folder}` tells what is in it")
+    lines.append(f"wrote {folder}; see `graphfeed inspect {folder}` for a summary")
     sys.stdout.write("\n".join([*lines, ""]))

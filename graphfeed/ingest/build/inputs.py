@@ -1,4 +1,4 @@
-"""What is read of an entry: columns of its tables, and arrays that its features name."""
+"""Inputs of an entry: columns of its tables, and arrays that its features name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,11 +20,11 @@ from graphfeed.storage.memory import map_npy
 def load_rows(
     engine: Engine, name: str, table: NodeTable | EdgeTable, sources: Sequence[TableSource], problems: Problems
 ) -> Relation:
-    """Return the columns of an entry that are read."""
+    """Load the columns of an entry that are needed."""
     columns: dict[Key, str] = {(column, False): role for column, role in roles_of(table).items()}
     may_skip = True
     if isinstance(table, NodeTable):
-        # Where edges name nodes by row, no line may be left out.
+        # If edges name nodes by row, no line may be skipped.
         may_skip = table.id is not None
         named = [table.id, table.names]
     else:
@@ -34,7 +34,7 @@ def load_rows(
     if isinstance(table.time, str):
         columns.setdefault((table.time, False), "integer")
     columns |= {(column, True): "id" for column in named if column is not None}
-    columns = columns or {(sources[0].names[0], False): "any"}  # to count the rows by
+    columns = columns or {(sources[0].names[0], False): "any"}  # to count the rows
 
     def on_width(source: TableSource, count: int, text: str) -> None:
         if problems.on_error == "raise" or not may_skip:
@@ -56,7 +56,7 @@ def argument_of(table: Table, column: str) -> str:
 
 
 def roles_of(table: Table) -> dict[str, str]:
-    """Return the columns that features and items are made of, and what each is read as."""
+    """Return the columns for features, labels and splits, and the kind of values to read from each."""
     split = table.splits
     roles = {name: "number" for names in table.features.values() for name in names if not is_reference(name)}
     if split is not None and split.time is not None:
@@ -101,7 +101,7 @@ def open_reference(reference: str, folder: Path, memory: int) -> NDArray[Any]:
 def wrong_rows(
     given: Mapping[str, NDArray[Any]], missing: float | None, narrowed: Sequence[str]
 ) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
-    """Yield arrays with rows that are wrong, in bounded memory: they have NaN, or numbers that float32 can't hold."""
+    """Yield arrays with their invalid rows, which have NaN or numbers out of float32's range, in bounded memory."""
     rules = {NAN_REASON: [] if missing is not None else list(given), NARROW_REASON: narrowed}
     for reason, name in ((reason, name) for reason, names in rules.items() for name in names):
         array = given[name]
@@ -119,10 +119,10 @@ def wrong_rows(
 
 
 def is_narrowed(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which floats become infinite as float32, and which integers become others."""
+    """Return which floats become infinite in float32, and which integers become inexact."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     if values.dtype.kind == "f":
         return np.asarray(np.isinf(narrow) & ~np.isinf(values))
-    wide = values.astype(np.float64)  # which holds all integers that float32 holds
+    wide = values.astype(np.float64)  # exact for all integers that float32 can represent
     return np.asarray((narrow != wide) | (np.abs(wide) >= 1 << 53))

@@ -1,4 +1,4 @@
-"""What an unfinished run knows: which steps are done, so that the next run goes on, and how its files were."""
+"""Finished steps of an interrupted run, with which the next run continues, and the state of the input files."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from graphfeed.storage.datasets import SCRATCH, write_text
 
 JOURNAL = f"{SCRATCH}/journal.json"
 VERSION = 8
-"""Of what a step writes: a journal of another version is not used."""
+"""Version of the steps' results: a journal of another version is ignored."""
 
 
 def digest(value: Any) -> str:
@@ -25,7 +25,7 @@ class InputFiles:
         self.known: dict[Path, tuple[int, int]] = {}
 
     def remember(self, paths: Iterable[Path]) -> list[tuple[str, int, int]]:
-        """Return the name, the size and the time of each file, as they are now."""
+        """Return the name, the current size and the current time of each file; raise if they have changed."""
         states = []
         for path in paths:
             try:
@@ -36,7 +36,7 @@ class InputFiles:
                     raise
                 now = None
             if now is None or self.known.setdefault(path, now) != now:
-                raise ValueError(f"{path} changed while it was read; run again when nothing writes it")
+                raise ValueError(f"{path} changed while it was read; run again when nothing writes to it")
             states.append((str(path), *now))
         return states
 
@@ -45,32 +45,32 @@ class InputFiles:
 
 
 class Journal:
-    """The finished steps of a data set, kept on disk."""
+    """The finished steps of a data set, stored on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL
         self.path.parent.mkdir(exist_ok=True)
         self.steps: dict[str, Any] = {}
-        with suppress(OSError, ValueError, TypeError, KeyError):  # none was written, or not as a whole
+        with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or it is incomplete
             known = json.loads(self.path.read_text(encoding="utf-8"))
             self.steps = dict(known["steps"]) if known["version"] == VERSION else {}
 
     def find(self, step: str, key: str) -> dict[str, Any] | None:
-        """Return what was noted of a step, if it was done with the same files and options; otherwise forget it."""
+        """Return the result of a step if it was done with the same files and options; otherwise forget it."""
         known = self.steps.get(step)
         if known is not None and known["key"] == key:
             return dict(known)
-        if known is not None:  # on disk too, because the files of the step are about to be replaced
+        if known is not None:  # also on disk, because the files of the step are about to be replaced
             self.keep(self.steps.keys() - {step})
         return None
 
     def note(self, step: str, key: str, **state: Any) -> None:
-        # What the step wrote must be on the disk by now.
+        # The results of the step must be on the disk by now.
         self.steps[step] = {"key": key, **state}
         self.keep(self.steps)
 
     def keep(self, steps: Iterable[str]) -> None:
-        """Forget all other steps, on disk too. An interruption leaves the journal as it was, or as it is to be."""
+        """Forget all other steps, also on disk. The journal is replaced atomically."""
         kept = set(steps)
         self.steps = {step: known for step, known in self.steps.items() if step in kept}
         part = self.path.with_suffix(".part")

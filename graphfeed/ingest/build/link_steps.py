@@ -1,4 +1,4 @@
-"""Pairs of nodes that are no edges, drawn once, beside the edges that links are predicted of."""
+"""Fixed negatives for link prediction: pairs of nodes that are not edges, drawn once per data set."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -13,20 +13,20 @@ from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
 from graphfeed.ops import Key
 
 MOST_DRAWS = 200
-"""How often a destination is drawn before a source counts as one that has edges to all nodes."""
+"""Number of draws of a destination after which a source counts as connected to all nodes."""
 
 
 def write_links(
     rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
 ) -> None:
-    """Write the edges of a part, each followed by `ratio` pairs with its source that are no edges of the type."""
-    # A pair is a function of the part, of its place and of how often it was drawn: not of threads and memory.
+    """Write the edges of a part, each followed by `ratio` pairs of its source that are not edges of the type."""
+    # A pair depends on the part, its position and the number of its draw, but not on threads or memory.
     engine, size, place = rows.places.engine, ratio + 1, 0
     key: Any = Key(crc32(f"{table} {part}".encode()), 0, 0)
     repeated = {**timestamp, **({"seed_edge_ids": "rowid"} if rows.places.spec.has_edge_features else {})}
 
     def draw(places: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-        bits: NDArray[np.uint64] = key.at(number, places.astype(np.uint64))  # of each place by itself
+        bits: NDArray[np.uint64] = key.at(number, places.astype(np.uint64))  # independent for each position
         return (bits % np.uint64(destinations)).astype(np.int64)
 
     kinds = ", ".join(f"c{number} BIGINT" for number in range(3 + len(repeated)))

@@ -1,4 +1,4 @@
-"""From tables to nodes: their ids, features, labels, splits and times."""
+"""Conversion of tables to nodes: their ids, features, labels, splits and times."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from graphfeed.storage.memory import check_nodes_fit
 def read_nodes(
     places: Places, number: int, node_type: str | None, sources: Sequence[TableSource], bar: ProgressBar
 ) -> dict[str, Any]:
-    """Write what is known of the nodes of a type, and return its description."""
+    """Write the nodes of a type, and return their description."""
     table, prefix, engine = places.spec.node_tables[node_type], f"node_{number}", places.engine
     problems = Problems(places.on_error)
     relation = (
@@ -44,7 +44,7 @@ def read_nodes(
     if len(dropped) and table.id is None:
         source, row = relation.place(int(dropped[0]))
         raise ValueError(
-            f"{source.name}, row {row} can't be left out, because edges name these nodes by row; correct it, or name a "
+            f"{source.name}, row {row} can't be skipped, because edges name these nodes by row; correct it, or name a "
             "column of ids"
         )
     kept = relation.sql
@@ -63,17 +63,17 @@ def read_nodes(
 
 
 def refuse_doubles(places: Places, relation: Relation, column: Column, sql: str) -> Check:
-    """Return the rule that no earlier row has an id."""
+    """Return the rule that no earlier row has the same id."""
     named = f"SELECT {sql} AS id, n FROM {relation.sql}"
     several = f"SELECT id, min(n) AS first FROM ({named}) WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
     places.engine.run(
         f"CREATE OR REPLACE TEMP TABLE doubles AS SELECT n FROM ({named}) JOIN ({several}) USING (id) WHERE n <> first"
     )
-    return Check("n IN (FROM doubles)", column.name, "which an earlier row has already", column.sql)
+    return Check("n IN (FROM doubles)", column.name, "which an earlier row already has", column.sql)
 
 
 def write_nodes(rows: Rows, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
-    """Write the features and the items of nodes that are kept, and return their description."""
+    """Write the features and the items of the nodes that are kept, and return their description."""
     time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows - len(dropped)
     columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
@@ -85,7 +85,7 @@ def write_nodes(rows: Rows, prefix: str, kept: str, dropped: NDArray[np.int64]) 
 def collect_nodes(
     places: Places, number: int, ends: Sequence[tuple[Relation, Column]], bar: ProgressBar
 ) -> dict[str, Any]:
-    """Number the ids that columns of edges name, in ascending order, and return a description of these nodes."""
+    """Number the ids in columns of edges in ascending order, and return a description of these nodes."""
     texts = any(are_texts(places, relation, column) for relation, column in ends)
     parts = [f"SELECT DISTINCT {ids(column, texts).sql} AS id FROM {relation.sql}" for relation, column in ends]
     every = f"SELECT DISTINCT id FROM ({' UNION ALL '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
@@ -98,7 +98,7 @@ def collect_nodes(
 
 
 def are_texts(places: Places, relation: Relation, column: Column) -> bool:
-    """Return whether ids are read as strings: those of strings, and of unsigned integers beyond int64."""
+    """Return whether ids are read as strings, because they are strings or unsigned integers beyond int64."""
     if not arrow().types.is_uint64(column.type):
         return is_text(column.type)
     ((found,),) = places.engine.rows(f"SELECT bool_or({column.sql} > {(1 << 63) - 1}) FROM {relation.sql}")
@@ -106,7 +106,7 @@ def are_texts(places: Places, relation: Relation, column: Column) -> bool:
 
 
 def write_ids(places: Places, number: int, name: str) -> dict[str, Any]:
-    """Write the ids of a type, unless they are 0, 1, 2, ..., and return the files and whether they are texts."""
+    """Write the ids of a type, unless they are 0, 1, 2, ...; return the files and whether the ids are strings."""
     engine, table = places.engine, f"ids_{number}"
     ((kind,),) = engine.rows(f"SELECT data_type FROM duckdb_columns() WHERE table_name = '{table}'")
     texts = kind == "VARCHAR"
@@ -133,14 +133,14 @@ def write_ids(places: Places, number: int, name: str) -> dict[str, Any]:
 
 
 def rows_of_arrays(table: NodeTable, given: Mapping[str, NDArray[Any]]) -> Relation:
-    """Return rows without values for nodes without files, of which only arrays say something."""
+    """Return a relation without columns for nodes that have arrays or a count, but no files."""
     lengths = {name: len(array) for name, array in given.items()}
     counts = {*lengths.values(), *([] if table.count is None else [table.count])}
     if len(counts) > 1:
         raise ValueError(f"the arrays of the nodes have {lengths} rows, and count is {table.count}")
     if roles_of(table):
         name = next(iter(roles_of(table)))
-        raise ValueError(f"features: there is no column {brief(name)}, for the nodes have no files; name an array")
+        raise ValueError(f"features: there is no column {brief(name)}, because the nodes have no files; name an array")
     count = counts.pop()
     check_nodes_fit("count", count)
     sql = f"(SELECT range AS n FROM range({count}))"

@@ -1,4 +1,4 @@
-"""The rows of an entry: what is read of them, which are wrong, and the arrays that are written of the others."""
+"""The rows of an entry: columns to read, invalid rows, and the arrays to write."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,28 +34,28 @@ from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import ArrayWriter
 
 BAD = "bad_rows"
-"""The table of wrong rows, each with the rule that it breaks."""
+"""Table of the invalid rows, each with the rule that it breaks."""
 MOST_CLASSES = 10_000
-"""How many different texts a label may have."""
+"""Maximum number of distinct strings of a label."""
 MOST_LETTERS = 1 << 18
-"""How many characters they may have in total: `metadata.yaml` lists them and its size is limited."""
+"""Maximum number of characters of these strings: `metadata.yaml` lists them, and its size is limited."""
 SPLIT_VALUES = 20
-"""How many values of a split's column an error may list."""
+"""Maximum number of values of a split's column that an error lists."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """What all entries are read with."""
+    """The context for reading an entry."""
 
     engine: Engine
     spec: Spec
     output: Path
-    """The folder of the arrays."""
+    """Folder of the arrays."""
     on_error: OnError
 
 
 class Arrays(ExitStack):
-    """Arrays in the files of a folder, of as many rows as come, completed if no error leaves `with`."""
+    """Array files in a folder that grow by rows, and are completed if `with` ends without an error."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Arrays(ExitStack):
         return f"{self.prefix}{name}.npy"
 
     def append(self, name: str, values: NDArray[Any]) -> None:
-        """Write the next rows of an array, in the byte order of the machine."""
+        """Write the next rows of an array, in native byte order."""
         if name not in self.writers:
             dtype = values.dtype.newbyteorder("=")
             writer = ArrayWriter(self.folder / self.file(name), (None, *values.shape[1:]), dtype)
@@ -84,22 +84,22 @@ class Rows:
     problems: Problems
     bar: ProgressBar
     given: dict[str, NDArray[Any]] = field(init=False)
-    """The arrays that features name."""
+    """Arrays that the features name."""
     narrowed: list[str] = field(default_factory=list)
-    """The arrays that become float32 because the feature has floats too."""
+    """Names of arrays to convert to float32 because the feature also has floats."""
     features: list[list[Values | str]] = field(default_factory=list)
-    """What each feature consists of: columns, and names of arrays."""
+    """Components of each feature: columns, and names of arrays."""
     label: Values | None = None
     classes: list[str] = field(default_factory=list)
     labelled: str = "true"
-    """Whether a row has a label, as SQL."""
+    """SQL for whether a row has a label."""
     parts: dict[str, str] = field(default_factory=dict)
-    """Whether a row is of a part of the split, as SQL."""
+    """SQL for whether a row belongs to each part of the split."""
     checks: list[Check] = field(default_factory=list)
-    """The rules about features, labels and splits, and then about what else is read."""
+    """Rules for features, labels and splits, followed by rules for the other columns."""
     time: Values | None = None
     time_type: list[Any] | None = None
-    """Of a column of times: the name of the entry, the type and the unit."""
+    """Name of the entry, type and unit of a column of times."""
 
     def __post_init__(self) -> None:
         table, relation = self.table, self.relation
@@ -119,7 +119,7 @@ class Rows:
         for reference, array in self.given.items():
             if len(array) != relation.num_rows:
                 raise ValueError(
-                    f"{reference} has {len(array)} rows, but its table has {relation.num_rows}; give one for each"
+                    f"{reference} has {len(array)} rows, but its table has {relation.num_rows}; give one row for each"
                 )
         split = table.splits
         if split is not None and split.time is not None:
@@ -139,7 +139,7 @@ class Rows:
             self.read_label(relation.columns[table.label, False])
 
     def read_feature(self, name: str) -> Values:
-        """Return a feature's column, whose vectors are as long as the first one."""
+        """Return the column of a feature; vectors must have the length of the first one."""
         column, relation, table = self.relation.columns[name, False], self.relation, self.table
         length = None
         if is_list(column.type):
@@ -149,21 +149,21 @@ class Rows:
             length = next((size for size in sizes if size is not None), found[0][0] if found else None)
             if length is None and table.missing is not None and relation.num_rows:
                 raise ValueError(
-                    f"{column.table}: no row has a vector in {name}, so their length isn't known; save vectors of a "
+                    f"{column.table}: no row has a vector in {name}, so their length is unknown; save vectors of a "
                     "fixed size"
                 )
         hint = f"; {MISSING_HINT}" if self.places.on_error == "raise" else ""
         return feature(column, table.missing, length, hint)
 
     def check_split(self, column: Column) -> None:
-        """Raise if a value that the split names is never there."""
+        """Raise a ValueError if a value named by the split does not occur."""
         engine, relation, split = self.places.engine, self.relation, self.table.splits
         if not relation.num_rows or split is None:
             return
         some = ", ".join(f"bool_or({condition})" for condition in self.parts.values())
         found = dict(zip(self.parts, engine.rows(f"SELECT {some} FROM {relation.sql}")[0], strict=True))
         for part, value in split.parts.items():
-            # The names of the parts are what a split has by default; not all of them need be there.
+            # A split has the names of the parts by default, not all of which need to occur.
             if not found[part] and (part != value or not any(found.values())):
                 values = engine.rows(
                     f"SELECT {column.sql}::VARCHAR, min(n) AS first FROM {relation.sql} GROUP BY ALL ORDER BY first "
@@ -175,7 +175,7 @@ class Rows:
                 )
 
     def read_label(self, column: Column) -> None:
-        """Find out how labels are written, and which rows have one."""
+        """Find the format of the labels, and the rows that have one."""
         types, engine, relation = arrow().types, self.places.engine, self.relation
         dtype: np.dtype[Any] = np.dtype(np.int64)
         if is_text(column.type):
@@ -183,8 +183,8 @@ class Rows:
             names = engine.rows(f"{texts} ORDER BY name LIMIT {MOST_CLASSES + 1}")
             if len(names) > MOST_CLASSES or sum(len(name) for (name,) in names) > MOST_LETTERS:
                 raise ValueError(
-                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different texts, or more "
-                    f"than {MOST_LETTERS} characters in these; save numbers in their place"
+                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different strings, or more "
+                    f"than {MOST_LETTERS} characters in these; save numbers instead"
                 )
             self.classes = [name for (name,) in names]
             engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")
@@ -199,7 +199,7 @@ class Rows:
             sql = f"coalesce(({found.sql})::BIGINT, -1)"
             if not whole:
                 value = f"coalesce({found.sql}::DOUBLE, 'nan')"
-                # Data frames make floats of integers of which some are missing.
+                # Data frames convert integers to floats if some are missing.
                 integer = f"(isnan({value}) OR ({value} >= 0 AND {value} < 9e18 AND {value} = trunc({value})))"
                 query = f"SELECT bool_or(isnan({value})) AND bool_and({integer}) FROM {relation.sql}"
                 whole = engine.rows(query)[0][0]
@@ -225,7 +225,7 @@ class Rows:
             self.checks += self.time.checks
 
     def find_bad(self, known: str | None = None) -> NDArray[np.int64]:
-        """Find the rows that break a rule, and return their numbers; `known` is a table that has them already."""
+        """Find the rows that break a rule, and return their numbers; `known` is a table that already has the codes."""
         engine, sql = self.places.engine, self.relation.sql
         source = known or f"(SELECT n, {first_broken(self.checks)} AS code FROM {sql})"
         engine.run(f"CREATE OR REPLACE TABLE {BAD} AS SELECT n, code FROM {source} WHERE code IS NOT NULL")
@@ -248,13 +248,13 @@ class Rows:
             for _, first, count in self.relation.by_table(self.places.engine, kept):
                 source, row = self.relation.place(first)
                 missing = f"{self.table.label} is missing"
-                reason = f"{missing}, so they are no items of {part}"
+                reason = f"{missing}, so they are not items of {part}"
                 self.problems.count(source.name, reason, count, f"row {row}: {missing}")
 
     def batches(
         self, source: str, columns: Sequence[str], count: int, dropped: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[Iterator[Any], int, slice | NDArray[np.int64]]]:
-        """Yield columns of some rows that are kept, how many these are, and their places among all rows."""
+        """Yield columns of the rows that are kept, the number of these rows, and their positions among all rows."""
         self.bar.total, first = self.bar.total + count, 0
         for batch in self.places.engine.stream(f"SELECT {', '.join(['n', *columns])} FROM {source}"):
             places: slice | NDArray[np.int64] = slice(first, first + len(batch))
@@ -267,7 +267,7 @@ class Rows:
 
     def write_features(self, arrays: Arrays, dropped: NDArray[np.int64]) -> dict[str, str]:
         """Write the features, and return the file of each."""
-        for number, parts in enumerate(self.features):  # so that they have their width even without rows
+        for number, parts in enumerate(self.features):  # so that they have a width even without rows
             empty = [self.given[part][:0] if isinstance(part, str) else part.empty for part in parts]
             arrays.append(f"feature_{number}", joined(empty))
         sql = [part.sql for parts in self.features for part in parts if isinstance(part, Values)]
@@ -285,15 +285,15 @@ class Rows:
 
     @property
     def of_items(self) -> dict[str, str]:
-        """What items are made of beside their seeds, as SQL by name: labels, and whether rows are of parts."""
+        """SQL by name for the members of items other than seeds: labels, and whether rows belong to each part."""
         label = {} if self.label is None else {"labels": self.label.sql}
         return label | {part: f"({own}) AND ({self.labelled})" for part, own in self.parts.items()}
 
     def write_items(
         self, arrays: Arrays, source: str, count: int, columns: Mapping[str, str], ends: Sequence[str] = ()
     ) -> dict[str, Any]:
-        """Write the items of each part, and return their files, with what is known of classes."""
-        # Beside what is `of_items`, columns may have timestamps. Without ends, the rows are nodes.
+        """Write the items of each part, and return their files and the classes of the labels."""
+        # In addition to `of_items`, columns may have timestamps. Without ends, the rows are nodes.
         largest, first = -1, 0
         passes = self.batches(source, [*ends, *columns.values()], count) if self.parts else ()
         for found, rows, _ in passes:
@@ -306,7 +306,7 @@ class Rows:
                 items["labels"] = as_array(own["labels"], self.label)
                 if items["labels"].dtype.kind == "i":
                     largest = max(largest, int(items["labels"].max(initial=-1)))
-            # If edges of some type have features, items of all types have the ids: they share their names.
+            # If edges of some type have features, items of all types have the ids, because they share member names.
             if ends and self.places.spec.has_edge_features:
                 items["seed_edge_ids"] = np.arange(first, first + rows)
             for part in self.parts:
@@ -328,7 +328,7 @@ class Rows:
 
 
 def as_array(values: Any, wanted: Values) -> NDArray[Any]:
-    """Return a column of numbers, or of vectors, without NULL as an array of the dtype that is asked for."""
+    """Return a column of numbers or vectors without NULL as an array of the wanted dtype."""
     array = as_numpy(values if wanted.length is None else values.flatten())
     return (array if wanted.length is None else array.reshape(len(values), wanted.length)).astype(wanted.dtype)
 
@@ -340,7 +340,7 @@ def without_nan(values: NDArray[Any], missing: float | None) -> NDArray[Any]:
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return columns and vectors beside each other; always with two dimensions or more, as features have."""
+    """Concatenate columns and vectors; the result has at least two dimensions, like all features."""
     wide = [part[:, None] if part.ndim == 1 else part for part in parts]
     if len(wide) == 1:
         return wide[0]

@@ -16,9 +16,9 @@ def check_constant(name: str, value: Any) -> None:
     if not is_real(value):
         raise TypeError(f"{name} must be the name of a column or a number, but is {brief(value)}")
     if name == "weight" and not (0 <= value <= MOST_FLOAT32 and (value == 0 or np.float32(value) > 0)):
-        raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {value}")
+        raise ValueError(f"weight must be a number of 0 or more that float32 can represent, but is {value}")
     if name == "time" and (not -(1 << 63) <= value < 1 << 63 or value % 1):
-        raise ValueError(f"time must be a whole number that int64 can hold, but is {value}")
+        raise ValueError(f"time must be an integer that int64 can represent, but is {value}")
 
 
 def as_flag(name: str, value: Any) -> bool:
@@ -40,7 +40,7 @@ def is_column(value: Any) -> bool:
 
 
 def is_row(value: Any) -> bool:
-    # A dict with single values; one of whole columns is a table.
+    # A row is a dict of single values; a dict of columns is a table.
     return isinstance(value, Mapping) and any(
         isinstance(part, str) or not hasattr(part, "__len__") for part in value.values()
     )

@@ -1,4 +1,4 @@
-"""What a data set is made of: which columns of which tables are ids, features, labels, times and splits."""
+"""Specification of a data set: which columns of which tables are ids, features, labels, times and splits."""
 
 import dataclasses
 import os
@@ -34,9 +34,9 @@ Files: TypeAlias = Any
 class Split:
     """Which rows are for training, validation and testing.
 
-    With a `column`, the others are values of it. With a `time`, a column of whole numbers, dates or times, the rows
-    before `train_until` are for training, those before `validation_until` for validation, and all others for testing.
-    Otherwise `train`, `validation` and `test` are the names of columns of booleans.
+    With a `column`, the parts are values of it. With a `time`, a column of integers, dates or times, the rows before
+    `train_until` are for training, those before `validation_until` for validation, and all others for testing.
+    Otherwise `train`, `validation` and `test` are names of bool columns.
     """
 
     column: str | None = None
@@ -62,42 +62,42 @@ class Split:
                 object.__setattr__(self, name, str(value).lower() if isinstance(value, bool) else str(value))
         if not any(self.parts.values()):
             if self.column is None:
-                raise ValueError("split must name a column, or columns of booleans for train, validation and test")
+                raise ValueError("split must name a column, or bool columns for train, validation and test")
             for part in PARTS:
                 object.__setattr__(self, part, part)
         named = list(self.parts.values())
         if len(set(named)) < len(named):
-            raise ValueError(f"split must name another column or value for each part, but names {named}")
+            raise ValueError(f"split must name a different column or value for each part, but names {named}")
 
     def check_time(self) -> None:
-        """Raise unless this is a split by time, with both bounds."""
+        """Raise unless this is a split by time with two bounds."""
         if self.column is not None or self.parts or not is_column(self.time):
-            raise ValueError("a split by time has the name of a column as its time, two bounds, and nothing else")
+            raise ValueError("a split by time needs the name of a column as its time, two bounds, and nothing else")
         object.__setattr__(self, "time", str(self.time))
         for name in ("train_until", "validation_until"):
             value = getattr(self, name)
             if not is_whole(value) and not isinstance(value, (str, date)):
-                raise TypeError(f"{name} must be a whole number, a date or a time, but is {brief(value)}")
+                raise TypeError(f"{name} must be an integer, a date or a time, but is {brief(value)}")
             object.__setattr__(self, name, str(value) if isinstance(value, date) else value)
 
     @property
     def parts(self) -> dict[str, str]:
-        """The values, or the columns, of the parts that are given."""
+        """Values or columns of the parts that are given."""
         return {part: value for part in PARTS if (value := getattr(self, part)) is not None}
 
 
 @dataclass(frozen=True)
 class Table:
-    """What node tables and edge tables have in common.
+    """Base class of node tables and edge tables.
 
     Args:
         files: A path, a pattern such as `*.csv` or `**/*.csv`, a data frame or an Arrow table, or a list of these,
-            which are read one after the other. Or a list of dicts, each a row.
+            which are read one after another. Or a list of dicts, one per row.
         features: By name, a column or a list of columns, or an array: `file.npy`, or `file.npz#name`.
-        label: The column of the labels.
+        label: Column of the labels.
         split: Which rows are for training, validation and testing. Without it, all rows with a label are for training.
-        missing: What takes the place of features that are NaN or missing. By default they are an error.
-        header: Whether the first row of CSV files has the names of the columns. Without it, these are 0, 1, 2, ...
+        missing: Value that replaces missing features and NaN. By default they are an error.
+        header: Whether the first row of CSV files has the names of the columns. Otherwise these are 0, 1, 2, ...
     """
 
     files: Files = None
@@ -124,10 +124,10 @@ class Table:
         if self.missing is not None and not is_real(self.missing):
             raise TypeError(f"missing must be a number, but is {brief(self.missing)}")
         if self.missing is not None and MOST_FLOAT32 < abs(self.missing) < float("inf"):
-            raise ValueError(f"missing must be a number that float32 can hold, but is {brief(self.missing)}")
+            raise ValueError(f"missing must be a number that float32 can represent, but is {brief(self.missing)}")
 
     def check_columns(self, *names: str) -> None:
-        """Raise unless these fields are names of columns or None, and make texts of numbers of columns."""
+        """Raise unless these fields are names of columns or None; convert numbers of columns to strings."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not is_column(value):
@@ -135,13 +135,13 @@ class Table:
             object.__setattr__(self, name, None if value is None else str(value))
 
     def check_flags(self, *names: str) -> None:
-        """Raise unless these fields are True or False, also NumPy's."""
+        """Raise unless these fields are bools, including NumPy's."""
         for name in names:
             object.__setattr__(self, name, as_flag(name, getattr(self, name)))
 
     @property
     def splits(self) -> Split | None:
-        """The split; never a name alone."""
+        """The split as a `Split`, never as a name."""
         assert not isinstance(self.split, str)
         return self.split
 
@@ -151,10 +151,10 @@ class NodeTable(Table):
     """The nodes of a type.
 
     Args:
-        id: The column of the ids by which edges name the nodes. Without it, edges name them by row, from 0, and `names`
-            is the column of what results are mapped back to.
-        count: The number of nodes, where there are no files.
-        time: The column of the times, or one number for all nodes.
+        id: Column of the ids by which edges name the nodes. Without it, edges name them by row, starting at 0, and
+            `names` is the column with the names of the nodes in results.
+        count: Number of nodes, if there are no files.
+        time: Column of the times, or one number for all nodes.
     """
 
     id: str | None = None
@@ -166,14 +166,14 @@ class NodeTable(Table):
         super().__post_init__()
         self.check_columns("id", "names")
         if self.count is not None and (not is_whole(self.count) or self.count < 0):
-            raise ValueError(f"count must be a whole number from 0, but is {brief(self.count)}")
+            raise ValueError(f"count must be an integer of 0 or more, but is {brief(self.count)}")
         if self.count is not None and self.files:
-            raise ValueError("count is for nodes without files; leave it out, for the rows of the files are counted")
+            raise ValueError("count is for nodes without files; leave it out, because the rows in files are counted")
         named = [self.id, self.names, self.label, self.split, self.time if isinstance(self.time, str) else None]
         if not self.files and any(column is not None for column in named):
             raise ValueError("id, names, label, time and split are columns, but there are no files; give files")
         if self.id is not None and self.names is not None:
-            raise ValueError("names are for nodes that edges name by row; leave it out, for the ids are kept as well")
+            raise ValueError("names are for nodes that edges name by row; leave it out, because ids are kept as well")
         check_constant("time", self.time)
 
 
@@ -182,16 +182,16 @@ class EdgeTable(Table):
     """The edges of a type.
 
     Args:
-        source: The column of the ids of the sources; `destination` has those of the destinations.
-        weight: The column of the weights, or one number for all edges; `time` has their times in the same way.
-        time_sorted: Whether to make sure that times never go back from row to row. The in-edges of each node are then
-            in the order of time, and temporal sampling needs no index.
-        task: "link" makes items of all edges: for training, or as the split says. Without it, edges are items if there
-            is a split or a label.
-        negatives: How many pairs that are no edges of the type follow each edge that is for validation or testing, with
-            destinations that are drawn once, for the data set. Items then have labels, 1 and 0, and indexes.
-        training_graph: Whether the graph has only the edges that the split says are for training. With neither a task
-            nor a label, the other edges are left out of the graph and there are no items.
+        source, destination: Columns of the ids of the sources and destinations.
+        weight, time: Columns of the weights and times, or one number for all edges.
+        time_sorted: Whether to check that times never decrease from row to row. The in-edges of each node are then
+            sorted by time, and temporal sampling needs no index.
+        task: "link" makes items of all edges: for training, or as specified by the split. By default, edges are items
+            if there is a split or a label.
+        negatives: Number of pairs that are not edges of the type after each edge for validation or testing. Their
+            destinations are drawn once, for the data set. Items then have labels, 1 and 0, and indexes.
+        training_graph: Whether the graph has only the edges that the split assigns to training. With neither a task nor
+            a label, the other edges are left out and there are no items.
     """
 
     source: str = "source"
@@ -215,13 +215,13 @@ class EdgeTable(Table):
         check_constant("weight", self.weight)
         check_constant("time", self.time)
         if self.time_sorted and not isinstance(self.time, str):
-            raise ValueError("time_sorted is about a column, but time names none")
+            raise ValueError("time_sorted needs a column of times, but time names none")
         if self.task is not None and str(self.task) != "link":
-            raise ValueError(f"task must be 'link', but is {brief(self.task)}; a label makes a task of classes")
+            raise ValueError(f"task must be 'link', but is {brief(self.task)}; for classification, give a label only")
         if self.task is not None and self.label is not None:
-            raise ValueError("task is 'link', which edges with a label have no need of; leave one of them out")
+            raise ValueError("task is 'link', but edges with a label have a task already; leave one of them out")
         if not is_whole(self.negatives) or not 0 <= self.negatives < 1 << 31:
-            raise ValueError(f"negatives must be a whole number from 0, but is {brief(self.negatives)}")
+            raise ValueError(f"negatives must be an integer of 0 or more, but is {brief(self.negatives)}")
         known = self.splits is not None and (self.splits.time is not None or "train" in self.splits.parts)
         if self.negatives and (self.task is None or not known):
             raise ValueError("negatives need task: link, and a split with a part for training")
@@ -230,23 +230,23 @@ class EdgeTable(Table):
 
     @property
     def has_items(self) -> bool:
-        """Whether the parts of a split are items, rather than only edges that are left out of the graph."""
+        """Whether the parts of a split are items, rather than only edges to leave out of the graph."""
         return not self.training_graph or self.task is not None or self.label is not None
 
 
 @checked
 @dataclass(frozen=True)
 class Spec:
-    """What a data set is made of.
+    """The tables of a data set.
 
     Args:
-        edges: The edges, by type "source:relation:destination". A single entry whose name has no colon makes a graph
+        edges: Edge tables by type "source:relation:destination". A single entry whose name has no colon makes a graph
             without types.
-        nodes: The nodes, by type. The nodes of a type that is left out are those that its edges name.
-        folder: Where paths begin; by default the working folder.
+        nodes: Node tables by type. Without a table, the nodes of a type are those that its edges name.
+        folder: Folder that relative paths start from; by default the working folder.
 
     Raises:
-        ValueError: Types that don't fit together.
+        ValueError: Types do not match each other.
 
     Example:
         >>> edges = EdgeTable("likes.parquet", source="user", destination="item", time="at")
@@ -287,7 +287,7 @@ class Spec:
 
     @property
     def has_edge_features(self) -> bool:
-        """Whether edges of some type have features, which are found by the ids of the edges."""
+        """Whether edges of some type have features, which are looked up by the ids of the edges."""
         return any(table.features for table in self.edges.values())
 
     @property
@@ -297,7 +297,7 @@ class Spec:
 
     @property
     def node_tables(self) -> dict[str | None, NodeTable]:
-        """All node types, in alphabetical order; the only one of a graph without types is None."""
+        """All node types in alphabetical order; without types, the single table under None."""
         if not self.typed:
             return {None: next(iter(self.nodes.values()), NodeTable())}
         names = set(self.nodes).union(*map(ends_of, self.edges))
@@ -305,13 +305,13 @@ class Spec:
 
     @property
     def edge_tables(self) -> dict[str | None, EdgeTable]:
-        """All edge types, in alphabetical order; the only one of a graph without types is None."""
+        """All edge types in alphabetical order; without types, the single table under None."""
         if not self.typed:
             return {None: next(iter(self.edges.values()))}
         return {edge_type: self.edges[edge_type] for edge_type in sorted(self.edges)}
 
     def to_yaml(self) -> str:
-        """Return the specification as YAML, without what is as by default. Frames can't be written."""
+        """Return the specification as YAML, without default values. Frames can't be written."""
         data: dict[str, Any] = {"name": self.name} if self.name else {}
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             if tables:
@@ -321,10 +321,10 @@ class Spec:
     @classmethod
     @checked
     def from_mapping(cls, data: Any, file: str = "the specification", folder: Path = Path()) -> Self:
-        """Make a specification of what a YAML file holds.
+        """Build a specification from the contents of a YAML file.
 
         Raises:
-            ValueError: A key that is unknown or wrong; the error names it.
+            ValueError: A key is unknown or has an invalid value; the error names it.
         """
         top = Section(data, file=file)
         name = top.get("name", str, "")
@@ -349,7 +349,7 @@ def check_tables(name: str, tables: Mapping[Any, Any], kind: type[Table]) -> Non
 
 
 def as_entry(table: Table) -> dict[str, Any]:
-    """Return what a table has other than by default, as plain values."""
+    """Return the settings of a table that differ from the defaults, as plain values."""
     entry: dict[str, Any] = {}
     for setting in dataclasses.fields(table):
         value = getattr(table, setting.name)
@@ -367,7 +367,7 @@ def as_entry(table: Table) -> dict[str, Any]:
 
 
 def read_entry(section: Section, cls: type) -> Any:
-    """Make a table, or the split of one, of what a section has."""
+    """Build a table, or the split of one, from a section."""
     section.read |= {setting.name for setting in dataclasses.fields(cls)}
     refuse_rest(section)
     values = {name: value for name, value in section.values.items() if value is not None}
@@ -386,15 +386,15 @@ def read_entry(section: Section, cls: type) -> Any:
 def refuse_rest(section: Section) -> None:
     for key in section.rest():
         known = ", ".join(sorted(section.read))
-        raise ValueError(f"{section.file}: {section.name(str(key))} is not known; the keys are {known}")
+        raise ValueError(f"{section.file}: {section.name(str(key))} is unknown; the keys are {known}")
 
 
 @checked
 def read_spec(path: str | os.PathLike[str]) -> Spec:
-    """Read a specification from a YAML file, in whose folder its paths begin.
+    """Read a specification from a YAML file. Paths in it are relative to the file's folder.
 
     Raises:
-        ValueError: It is not YAML, or a key is unknown or wrong; the error names it.
+        ValueError: The file is not YAML, or a key is unknown or has an invalid value; the error names the key.
     """
     file = Path(local_path("path", path))
     return Spec.from_mapping(load_yaml(file), str(file), file.resolve().parent)

@@ -1,4 +1,4 @@
-"""The tasks that `metadata.yaml` lists: their names, their sets of items and how many classes there are."""
+"""The tasks in `metadata.yaml`: their names, their sets of items and their numbers of classes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True)
 def describe_tasks(
     described: Mapping[str | None, dict[str, Any]], domain: str, folder: Path, in_memory: bool
 ) -> list[dict[str, Any]]:
-    """Return the entries of all tasks of a domain: types share a task if their items have members of the same names."""
+    """Return the entries of all tasks of a domain. Types whose items have the same members share a task."""
     groups: dict[tuple[str, ...], dict[str | None, dict[str, Any]]] = {}
     for type_name, info in described.items():
         if parts := list(info["items"].values()):
-            # Negatives add members to the parts for validation and testing alone, which come last.
+            # Negatives add members only to the parts for validation and testing, which come last.
             groups.setdefault((task_name(domain, parts[0], folder), *parts[-1]), {})[type_name] = info
     names = [name for name, *_ in groups]
     return [
@@ -28,7 +28,7 @@ def describe_tasks(
 
 
 def task_name(domain: str, files: Mapping[str, str], folder: Path) -> str:
-    """Return the name of the task that items with these files belong to."""
+    """Return the name of the task for items with these files."""
     if "labels" not in files:
         return "link_prediction" if domain == "edge" else "node_classification"
     return f"{domain}_{'regression' if map_npy(folder / files['labels']).dtype.kind == 'f' else 'classification'}"
@@ -58,8 +58,8 @@ def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_
 
 
 def narrow_seeds(folder: Path, *described: Mapping[str | None, dict[str, Any]]) -> None:
-    """Give seeds the dtype of the graph's ids, which its number of nodes decides: not known before all are read."""
-    dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)  # those of nodes are described first
+    """Convert seeds to the dtype of the graph's ids, which is unknown before all nodes have been counted."""
+    dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)  # nodes are described first
     for info in (info for by_type in described for info in by_type.values()):
         for files in info["items"].values():
             path = folder / files["seeds"]

@@ -1,4 +1,4 @@
-"""What the values of a column are to be, as SQL, and which rows are wrong."""
+"""SQL for the values of a column, and rules for invalid rows."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,10 +14,10 @@ from graphfeed.ingest.tables.relation import Column
 from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type
 from graphfeed.ops.arguments import brief
 
-MISSING_HINT = "the key `missing:` of the table gives a number to take its place"
+MISSING_HINT = "the key `missing:` of the table gives a number to replace it"
 NAN_REASON = f"which has NaN; {MISSING_HINT}"
 ROUNDED_REASON = "which float64 may have rounded; save the labels as integers, without NaN"
-NARROW_REASON = "which float32 can't hold; scale it, or save integers as a feature without floats"
+NARROW_REASON = "which float32 can't represent; scale it, or save integers as a feature without floats"
 
 
 @dataclass(frozen=True)
@@ -25,32 +25,32 @@ class Check:
     """A rule that rows may break."""
 
     broken: str
-    """Whether a row breaks it, as SQL."""
+    """SQL for whether a row breaks the rule."""
     column: str
     reason: str
     shown: str
-    """What is said to be wrong, as SQL."""
+    """SQL for the value that the message shows."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """A column as it is asked for."""
+    """The values of a column as SQL, and their rules."""
 
     sql: str
     checks: list[Check] = field(default_factory=list)
     length: int | None = None
-    """Of the vectors of a column that has some."""
+    """Length of the vectors; None for numbers."""
     dtype: Any = None
-    """Of the array that is written."""
+    """Dtype of the array to write."""
 
     @property
     def empty(self) -> NDArray[Any]:
-        """The array of no rows."""
+        """An array without rows."""
         return np.empty((0,) if self.length is None else (0, self.length), dtype=self.dtype)
 
 
 def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
-    """Return a column of numbers; what is missing is NULL, and wrong unless it is optional."""
+    """Return a column of numbers. Missing values are NULL, and invalid unless `optional`."""
     pa, sql, arrow_type = arrow(), column.sql, column.type
     checks = []
     missing = f"{sql} IS NULL"
@@ -67,7 +67,7 @@ def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = 
         checks.append(Check(wrong, column.name, f"but must be {what}", column.sql))
     elif pa.types.is_uint64(arrow_type) and whole:
         large = f"{sql} > {(1 << 63) - 1}"
-        checks.append(Check(large, column.name, "which is more than int64 can hold", sql))
+        checks.append(Check(large, column.name, "which is more than int64 can represent", sql))
         sql = f"TRY_CAST({sql} AS BIGINT)"
     if not optional:
         checks.append(Check(missing, column.name, f"but must be {what}{hint}", "'missing'"))
@@ -75,14 +75,14 @@ def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = 
 
 
 def ids(column: Column, texts: bool) -> Values:
-    """Return a column of ids: integers or texts."""
+    """Return a column of ids: strings if `texts`, otherwise integers."""
     pa, sql, arrow_type = arrow(), column.sql, column.type
     if texts:
         if not column.raw and not (is_id(arrow_type) or pa.types.is_null(arrow_type)):
-            raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but the ids of these nodes are texts")
+            raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but the ids of these nodes are strings")
         return Values(f"{sql}::VARCHAR", [Check(f"{sql} IS NULL", column.name, "but must be an id", "'missing'")])
     if column.raw or is_text(arrow_type):
-        reason = "but an integer id has no zero or + before it, as 7 has none"
+        reason = "but an integer id must be written without leading zeros and +, such as 7"
         padded = f"regexp_full_match({sql}, '0.+|\\+.*|-0.*')"
         wrong = f"NOT {is_missing(sql)} AND NOT coalesce({is_integer(sql)}, false)"
         return Values(
@@ -94,20 +94,20 @@ def ids(column: Column, texts: bool) -> Values:
             ],
         )
     if pa.types.is_temporal(arrow_type) or pa.types.is_boolean(arrow_type):
-        raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but an id is an integer or a text")
+        raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but an id must be an integer or a string")
     found = numbers(column, "an integer id", whole=True)
     return Values(f"{found.sql}::BIGINT", found.checks)
 
 
 def feature(column: Column, missing: float | None, length: int | None, hint: str) -> Values:
-    """Return a column of numbers or of vectors, which all have one length; `missing` is in the place of NULL or NaN."""
+    """Return a column of numbers, or of vectors of the same length; `missing` replaces NULL and NaN."""
     name, arrow_type, types = column.name, column.type, arrow().types
     if types.is_temporal(arrow_type):
         raise TypeError(f"{column.table}: {name} has {arrow_type}, but a feature has numbers; save days, for example")
     inner = item_type(arrow_type)
     may = may_fill(inner, missing)
     if missing is not None and not may:
-        hint = f"; {missing}, which `missing:` gives, is none of {inner}"
+        hint = f"; {missing}, as given by `missing:`, is not a valid {inner}"
     if not is_list(arrow_type):
         found = numbers(column, "a number", optional=may, hint=hint)
         nan = Check(f"isnan({found.sql}::DOUBLE)", name, NAN_REASON, column.sql)
@@ -121,7 +121,7 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
     checks = []
     if missing is None:
         checks.append(Check(f"{sql} IS NULL", name, f"but must be a vector; {MISSING_HINT}", "'missing'"))
-    checks.append(Check(f"len({sql}) <> {size}", name, f"which has another length than {size}, as the first one", sql))
+    checks.append(Check(f"len({sql}) <> {size}", name, f"but vectors must have length {size}, as the first one", sql))
     if not may:
         lacking = f"coalesce(list_count({sql}) < len({sql}), true)"
         reason = f"which has a missing number{hint or f'; {MISSING_HINT}'}"
@@ -137,14 +137,14 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
 
 
 def beyond_float32(column: Column, values: Values, joined: bool = False) -> list[Check]:
-    """Return the rules that float32 can hold numbers, and hold integers exactly if the feature has floats too."""
+    """Return rules for numbers that float32 can represent; integers exactly if the feature also has floats."""
     value = "e" if values.length is not None else f"({values.sql})"
     number = f"{value}::DOUBLE"
-    # A text such as 1e400 is read as an infinite number, but is not written as one, nor as nan.
+    # A string such as 1e400 is parsed as infinity, but does not contain the "n" of "inf" or "nan".
     finite = f"NOT contains(lower({column.sql}), 'n')" if column.raw else f"isfinite({number})"
     wrong = [f"abs({number}) > {literal(MOST_FLOAT32)} AND {finite}"]
     if joined or column.mixed or column.raw:
-        # Floats beyond 2^53 may have been integers that float64 has rounded already.
+        # Floats beyond 2^53 may be integers that float64 has already rounded.
         rounded = f"{value}::FLOAT::HUGEINT <> {value}::HUGEINT OR abs({number}) >= {1 << 53}"
         whole = is_integer(column.sql) if column.raw and not joined else f"{value} = trunc({value})"
         wrong.append(f"CASE WHEN abs({number}) BETWEEN {1 << 24} AND 2e19 THEN {whole} AND ({rounded}) END")
@@ -154,7 +154,7 @@ def beyond_float32(column: Column, values: Values, joined: bool = False) -> list
 
 
 def may_fill(arrow_type: Any, missing: float | None) -> bool:
-    """Tell whether a number can take the place of what is missing: a fraction is none of integers."""
+    """Return whether a number can replace missing values of a type; a fraction can't replace integers."""
     types = arrow().types
     if missing is None or types.is_boolean(arrow_type):
         return missing in (0, 1)
@@ -165,7 +165,7 @@ def may_fill(arrow_type: Any, missing: float | None) -> bool:
 
 
 def fill(sql: str, arrow_type: Any, missing: float | None) -> str:
-    """Return numbers, with one that is given in the place of NULL and NaN."""
+    """Return SQL for numbers, with `missing` instead of NULL and NaN."""
     types = arrow().types
     kind = "DOUBLE" if types.is_null(arrow_type) else sql_type(arrow_type)
     if missing is None or not may_fill(arrow_type, missing):
@@ -179,7 +179,7 @@ def fill(sql: str, arrow_type: Any, missing: float | None) -> str:
 
 
 def dtype_of(arrow_type: Any) -> np.dtype[Any]:
-    """Return the dtype that numbers are written with."""
+    """Return the dtype to write numbers with."""
     types = arrow().types
     if types.is_null(arrow_type) or types.is_float64(arrow_type):
         return np.dtype(np.float32)
@@ -188,7 +188,7 @@ def dtype_of(arrow_type: Any) -> np.dtype[Any]:
 
 
 def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
-    """Return for each part of a split whether a row belongs to it, by columns of booleans."""
+    """Return SQL for whether a row belongs to each part of a split, from bool columns."""
     parts: dict[str, str] = {}
     checks = []
     for part, column in columns.items():
@@ -198,14 +198,14 @@ def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
         checks += [*found.checks, Check(neither, column.name, "but a mask must be 0 or 1", column.sql)]
         if parts:
             other = f"({one}) AND ({' OR '.join(parts.values())})"
-            reason = f"but the row is for another part than {part} already"
+            reason = f"but the row already belongs to another part than {part}"
             checks.append(Check(other, column.name, reason, column.sql))
         parts[part] = f"({one})"
     return parts, checks
 
 
 def parts_of_time(column: Column, split: Split) -> tuple[dict[str, str], list[Check]]:
-    """Return for each part of a split by time whether a row belongs to it."""
+    """Return SQL for whether a row belongs to each part of a split by time."""
     found = numbers(column, "a time", whole=True)
     bounds = []
     for name in ("train_until", "validation_until"):
@@ -225,7 +225,7 @@ def parts_of_time(column: Column, split: Split) -> tuple[dict[str, str], list[Ch
 
 
 def as_time(text: str, unit: str) -> int:
-    """Return the first number of a unit since 1970 that is not before a date or a time."""
+    """Convert a date or a time to a number of units since 1970, rounded up."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
@@ -234,7 +234,7 @@ def as_time(text: str, unit: str) -> int:
 
 
 def is_value(column: Column, wanted: str) -> str:
-    """Tell whether a value is the one that a split names; 1, 1.0 and true are the same among numbers and booleans."""
+    """Return SQL for whether a value is the split's; 1, 1.0 and true are equal for numbers and bools."""
     same = f"{column.sql}::VARCHAR = {literal(wanted)}"
     if is_number(column.type):
         number: Any = {"true": 1.0, "false": 0.0}.get(wanted.lower())

@@ -1,4 +1,4 @@
 """GiGL's classes.
 
-They read graphs that GiGL has serialized, with the signatures that its programs use, by `graphfeed.ingest.tfrecord`.
+They read graphs that GiGL has serialized, with the signatures of GiGL, by means of `graphfeed.ingest.tfrecord`.
 """

@@ -1,4 +1,4 @@
-"""A graph as tensors, as it was read from TFRecords, under GiGL's name."""
+"""The tensors of a graph read from TFRecords, under GiGL's name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ NODE_TYPE = "default_homogeneous_node_type"
 """GiGL's name for the nodes of a graph of one type."""
 EDGE_TYPE = (NODE_TYPE, "to", NODE_TYPE)
 POSITIVE, NEGATIVE = "gigl_positive", "gigl_negative"
-"""What the types of edges that were labels end with."""
+"""Endings of the edge types that were labels."""
 
 T = TypeVar("T")
 Nodes = torch.Tensor | dict[str, torch.Tensor]
@@ -22,7 +22,7 @@ Edges = torch.Tensor | dict[EdgeType, torch.Tensor]
 
 @dataclass
 class LoadedGraphTensors:
-    """GiGL 0.2.0's tensors of a graph, with its order of fields; dicts by type if there are several of nodes or edges.
+    """GiGL 0.2.0's tensors of a graph, with its order of fields; dicts by type if there are several types.
 
     Example:
         >>> one, edges = torch.arange(2), torch.tensor([[0], [1]])
@@ -45,14 +45,14 @@ class LoadedGraphTensors:
     edge_weights: Edges | None = None
     """(edges,): the feature that `weight_edge_feat_name` names."""
     node_quantized_features: Nodes | None = None
-    """uint8, (nodes, bytes): packed features, as they are in the files."""
+    """uint8, (nodes, bytes): packed features, unchanged from the files."""
     edge_quantized_features: Edges | None = None
 
     def treat_labels_as_edges(self, edge_dir: Literal["in", "out"]) -> None:
-        """Turn the labels into edges of types of their own, in place: `relation_gigl_positive` and `..._negative`.
+        """Turn the labels into edges of separate types, in place: `relation_gigl_positive` and `..._negative`.
 
-        All tensors are dicts by type afterwards. An edge leads from the anchor to its target; with `edge_dir="in"`,
-        where sampling goes from a node to what leads to it, it leads to the anchor.
+        All tensors are dicts by type afterwards. An edge leads from the anchor to its target. With `edge_dir="in"`,
+        where sampling follows edges backwards, it leads to the anchor.
 
         Raises:
             ValueError: There are no positive labels, or `edge_dir` is neither "in" nor "out".

@@ -1,4 +1,4 @@
-"""Where the TFRecords of a graph lie and what is in them, under GiGL's names and with its fields."""
+"""Paths and contents of the TFRecords of a graph, under GiGL's names and with its fields."""
 
 import os
 import re
@@ -18,7 +18,7 @@ EdgeType = tuple[str, str, str]
 @checked
 @dataclass(frozen=True)
 class SerializedTFRecordInfo:
-    """The files of one entity, nodes or edges of one type: GiGL 0.2.0's fields in its order, and `feature_dtype`.
+    """The files of one entity, the nodes or edges of a type: GiGL 0.2.0's fields in its order, and `feature_dtype`.
 
     Example:
         >>> SerializedTFRecordInfo("nodes/", ["f"], {}, 1, "node_id").is_node_entity
@@ -30,22 +30,22 @@ class SerializedTFRecordInfo:
     feature_keys: Sequence[str]
     """Features to read, in the order of the columns."""
     feature_spec: Mapping[str, Any]
-    """A `FixedLenFeature`, or TensorFlow's, by name. Ids that are not in it are one int64 each."""
+    """A `FixedLenFeature`, or TensorFlow's, by name. Ids without a spec are one int64 each."""
     feature_dim: int
-    """Columns of all features together."""
+    """Number of columns of all features together."""
     entity_key: str | tuple[str, str]
     """The feature with a node's id, or those with an edge's source and destination."""
     packed_feature_key: str | None = None
-    """The feature with quantized features, packed into bytes, which are read as they are."""
+    """The feature with quantized features packed into bytes, which are read unchanged."""
     packed_feature_dim: int = 0
-    """The bytes of these of each record."""
+    """Number of these bytes per record."""
     label_keys: Sequence[str] = ()
-    """Features of nodes that are labels."""
+    """Features of nodes to read as labels."""
     tfrecord_uri_pattern: str = r".*-of-.*\.tfrecord(\.gz)?$"
-    """What the paths of the files match, from the folder on."""
+    """Regular expression for the paths of the files, relative to the folder."""
     feature_dtype: torch.dtype | None = None
-    """Of the features. The default is float32 as long as it holds all integers exactly; those that it doesn't are
-    refused. A dtype that is given is used in any case; int64 keeps integers as they are."""
+    """Dtype of the features. By default float32, and integers that it can't represent exactly are an error. A given
+    dtype is always used; int64 keeps integers unchanged."""
 
     @property
     def is_node_entity(self) -> bool:
@@ -56,8 +56,8 @@ class SerializedTFRecordInfo:
         """Return the files, in natural order: `part-2` before `part-10`.
 
         Raises:
-            FileNotFoundError: The folder is not there, or no file matches.
-            ValueError: The prefix is an address of a remote storage.
+            FileNotFoundError: The folder does not exist, or no file matches.
+            ValueError: The prefix is a URL of a remote storage.
         """
         prefix = local_path("tfrecord_uri_prefix", getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
         folder = prefix if os.path.isdir(prefix) else os.path.dirname(prefix) or "."
@@ -78,7 +78,7 @@ class SerializedTFRecordInfo:
 @checked
 @dataclass(frozen=True)
 class SerializedGraphMetadata:
-    """The files of a graph: of one type of nodes and edges, or by type."""
+    """The files of a graph, with one type of nodes and edges or by type."""
 
     node_entity_info: SerializedTFRecordInfo | Mapping[str, SerializedTFRecordInfo]
     edge_entity_info: SerializedTFRecordInfo | Mapping[EdgeType, SerializedTFRecordInfo]
@@ -90,7 +90,7 @@ class SerializedGraphMetadata:
 @checked
 @dataclass(frozen=True)
 class TFDatasetOptions:
-    """How TensorFlow would read the files: has no effect, as rows come in the order of files and records anyway."""
+    """TensorFlow's options for reading the files. No effect: rows are always in the order of files and records."""
 
     batch_size: int = 10000
     file_buffer_size: int = 100 * 1024 * 1024
@@ -102,7 +102,7 @@ class TFDatasetOptions:
 
 
 def share_of(files: list[Path], rank: int, world_size: int) -> list[Path]:
-    """Return the files of a rank: neighbours in the list, one more for the first ranks if they don't divide evenly.
+    """Return the files of a rank, contiguous in the list; the first ranks get one more if they don't divide evenly.
 
     Example:
         >>> [len(share_of([Path("a")] * 5, rank, 3)) for rank in range(3)]

@@ -1,4 +1,4 @@
-"""Entities that threads read into memory without a name, which other processes can map."""
+"""Entities that threads read into unnamed shared memory, which other processes can map."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ Tensors = dict[Any, dict[str, torch.Tensor]]
 
 
 class SharedFile:
-    """Memory without a name, or a file that has lost its name, which processes map. It is gone with its last user."""
+    """Unnamed memory, or an unlinked file, which processes map. It is freed with its last user."""
 
     def __init__(self, folder: Path | None) -> None:
         if folder is None and hasattr(os, "memfd_create"):
@@ -39,22 +39,22 @@ class SharedFile:
         count = torch.Size(shape).numel()
         if count == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        # Torch takes this file for one that was sent, so that the tensor is in shared memory in its sense, too.
+        # Torch treats this file as one received from a process, so it considers the tensor shared, too.
         storage = rebuild_storage_fd(torch.UntypedStorage, self, count * dtype.itemsize)  # type: ignore[no-untyped-call]
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
 
     def detach(self) -> int:
-        return os.dup(self.descriptor)  # its taker closes it
+        return os.dup(self.descriptor)  # the caller closes it
 
 
 @dataclass
 class Entity:
-    """What one thread reads: all types of an entity, one after the other."""
+    """All types of an entity, which one thread reads one after another."""
 
     name: str
     infos: Mapping[Any, SerializedTFRecordInfo]
     weights: Mapping[Any, str] = field(default_factory=dict)
-    """The feature of each type that is its weights."""
+    """For each type, the feature with its weights."""
 
     def read(self, loader: TFRecordDataLoader, folder: Path | None, stopped: Event) -> Tensors:
         found: Tensors = {}
@@ -69,7 +69,7 @@ class Entity:
 def read_entities(
     entities: Sequence[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool
 ) -> dict[str, Tensors]:
-    """Read entities, and return the tensors of each by its name; they lie in memory without a folder."""
+    """Read entities, and return the tensors of each by its name; they are in memory if there is no folder."""
     stopped = Event()
     with ThreadPoolExecutor(max(len(entities), 1) if at_once else 1) as threads:
         reading: dict[Future[Tensors], str] = {}
@@ -80,7 +80,7 @@ def read_entities(
                 if one.exception():
                     break
         finally:
-            # What failed, or Ctrl-C, ends the others within a batch.
+            # After a failure or Ctrl-C, this ends the other threads within a batch.
             stopped.set()
             threads.shutdown(cancel_futures=True)
     for one, name in reading.items():

@@ -1,4 +1,4 @@
-"""Reads the TFRecords of one entity, under GiGL's name."""
+"""Reading of the TFRecords of one entity, under GiGL's name."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ from graphfeed.ingest.tfrecord.tfrecord_reader import Batch, read_batches
 from graphfeed.ops.arguments import brief, check_count, checked
 
 EXACT_INTEGERS = 1 << 24
-"""Up to here, float32 holds every integer."""
+"""Largest integer up to which float32 represents all integers."""
 DEFAULT_OPTIONS = TFDatasetOptions()
 
 
 class TFRecordDataLoader:
-    """Reads a rank's share of the files of an entity, which are sorted by path and divided into runs of neighbours.
+    """Reads a rank's share of the files of an entity, which are sorted by path and divided into contiguous runs.
 
-    The first ranks get one more if the files don't divide evenly.
+    The first ranks get one more file if they don't divide evenly.
 
     Args:
-        rank: The default is that of the process group, or of the launcher (RANK), or 0.
-        world_size: The same with the number of ranks (WORLD_SIZE), or 1.
+        rank: By default the rank in the process group, or that of the launcher (RANK), or 0.
+        world_size: Number of ranks; by default of the process group, or of the launcher (WORLD_SIZE), or 1.
 
     Example:
         >>> import tempfile
@@ -57,18 +57,18 @@ class TFRecordDataLoader:
     def load_as_torch_tensors(
         self, serialized_tf_record_info: SerializedTFRecordInfo, tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the ids and the features of this rank's share, in the order of files and records whatever the options.
+        """Return the ids and the features of this rank's share, always in the order of files and records.
 
-        Labels and packed features are read by `load_torch_tensors_from_tf_record`. GiGL 0.2.0 returns them here, too.
+        Use `load_torch_tensors_from_tf_record` for labels and packed features, which GiGL 0.2.0 also returns here.
 
         Returns:
-            The ids: int64, (nodes,) or (2, edges); and the features: float32 unless the info says otherwise, (rows,
-            columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
+            The ids: int64, (nodes,) or (2, edges); and the features: `feature_dtype` or float32, (rows, columns), in
+            the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
 
         Raises:
-            FileNotFoundError: The folder is not there.
-            ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
-                an integer that float32 can't hold, unless the info has a `feature_dtype`.
+            FileNotFoundError: The folder does not exist.
+            ValueError: Errors of `read_tfrecords`; an id is not one int64; the dimension is not `feature_dim`; or
+                float32 can't represent an integer, and there is no `feature_dtype`.
         """
         del tf_dataset_options  # they are TensorFlow's
         tensors = self.load(serialized_tf_record_info, {})
@@ -85,12 +85,12 @@ class TFRecordDataLoader:
         weight: str | None = None,
         stopped: Event | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Return "ids", and "features", "labels" and "packed" if there are any.
+        """Return "ids", and "features", "labels", "weights" and "packed" if there are any.
 
         Args:
-            descriptors: The files that tensors lie in, for those that have one.
-            weight: The feature that becomes "weights", and is none of the features then.
-            stopped: Ends the call with a CancelledError.
+            descriptors: Descriptors of the files for tensors that are stored in one.
+            weight: The feature to return as "weights", which is left out of the features.
+            stopped: Once set, ends the call with a CancelledError.
         """
         files = self.files_of(info)
         keys, schema = entity_keys(info), schema_of(info)
@@ -125,7 +125,7 @@ class TFRecordDataLoader:
             if packed is not None and bytes_key is not None:
                 if batch[bytes_key].shape[1:] != packed.shape:
                     raise ValueError(
-                        f"packed_feature_dim must be the bytes of {bytes_key!r}, {batch[bytes_key].shape[-1]}, not "
+                        f"packed_feature_dim must be the size of {bytes_key!r}, {batch[bytes_key].shape[-1]}, not "
                         f"{info.packed_feature_dim}"
                     )
                 packed.append([batch[bytes_key]])
@@ -138,13 +138,13 @@ class TFRecordDataLoader:
 
 
 def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
-    """Return the names of a node's id, or of an edge's two."""
+    """Return the name of a node's id, or the two names of an edge's ids."""
     given: Any = info.entity_key
     if isinstance(given, str):
         return [given]
     if not isinstance(given, Sequence) or not all(isinstance(key, str) for key in given):
         raise TypeError(
-            f"entity_key must be the name of a node's id, or those of an edge's ends, but is {brief(given)}"
+            f"entity_key must be the name of a node's id, or those of an edge's endpoints, but is {brief(given)}"
         )
     if len(given) not in (1, 2):
         raise ValueError(f"entity_key must be one name or two, but is {brief(given)}")
@@ -152,7 +152,7 @@ def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
 
 
 def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
-    """Return what to read of each record."""
+    """Return the schema of the records."""
     keys = entity_keys(info)
     one_id = FixedLenFeature([], torch.int64)
     wanted = dict.fromkeys([*keys, *info.feature_keys, *info.label_keys])
@@ -164,7 +164,7 @@ def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
         specs[packed] = info.feature_spec.get(packed, FixedLenFeature([], "string"))
     schema = ExampleSchema(specs)
     if packed is not None and (schema.given[packed].kind, schema.given[packed].shape) != ("bytes", ()):
-        raise ValueError(f"feature_spec[{packed!r}] must be one text, because packed_feature_key names it as bytes")
+        raise ValueError(f"feature_spec[{packed!r}] must be one string, because packed_feature_key names it as bytes")
     for key in keys:
         column = schema.given[key]
         if column.kind != "int64" or column.count != 1:
@@ -174,7 +174,7 @@ def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
             )
     columns = sum(schema.given[key].count for key in info.feature_keys)
     if columns != info.feature_dim:
-        raise ValueError(f"feature_dim must be that of the features of feature_keys, {columns}, not {info.feature_dim}")
+        raise ValueError(f"feature_dim must be the total of feature_keys, {columns}, not {info.feature_dim}")
     return schema
 
 
@@ -190,7 +190,7 @@ def row_bytes(info: SerializedTFRecordInfo) -> int:
 
 
 def join(batch: Batch, names: Sequence[str], dtype: torch.dtype, is_checked: bool) -> torch.Tensor:
-    """Return features side by side in one dtype."""
+    """Concatenate features as columns of one dtype."""
     parts = []
     for name in names:
         values = batch[name].unsqueeze(-1).flatten(1)

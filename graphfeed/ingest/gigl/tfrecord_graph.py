@@ -1,4 +1,4 @@
-"""Reads the TFRecords of a whole graph into shared memory, under GiGL's name."""
+"""Reading of the TFRecords of a whole graph into shared memory, under GiGL's name."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from graphfeed.ops.records import scan_records
 from graphfeed.storage.memory import available_memory, ranks_of_machine
 
 SAMPLE_RECORDS = 4096
-"""How many records of a file say how long all of them are on average."""
+"""Number of records of a file from which the mean record size is estimated."""
 GIB = 1 << 30
 
 
@@ -40,26 +40,26 @@ def load_torch_tensors_from_tf_record(
 ) -> LoadedGraphTensors:
     """Read the share of a rank of a graph's TFRecords into shared memory.
 
-    A thread reads each entity: edges, nodes, positive and negative labels. It writes to where the tensors lie in the
-    end, so this takes the memory of the tensors and no more. Nothing has a name in `/dev/shm`, whose size doesn't
-    matter, and nothing stays behind.
+    Each entity (edges, nodes, positive and negative labels) has a thread, which writes directly to the memory of its
+    tensors, so no more memory is needed. It has no name in `/dev/shm`, so the size of `/dev/shm` does not matter and
+    nothing is left there.
 
-    The arguments are those of GiGL 0.2.0, with `spill_folder` behind them. Where GiGL behaves differently: rows have
-    one order, whatever the options say. No process is started. An error names its entity and stops the
-    others. Memory is checked before anything is read. Integers that float32 would round are refused, unless
-    `feature_dtype` says otherwise. There is no barrier at the end.
+    The arguments are those of GiGL 0.2.0, followed by `spill_folder`. Differences to GiGL: The order of the rows does
+    not depend on the options. No process is started. An error names its entity and stops the other threads. Memory is
+    checked before anything is read. Integers that float32 would round are an error unless there is a `feature_dtype`.
+    There is no barrier at the end.
 
     Args:
-        tf_record_dataloader: Has the rank whose files are read, and the number of ranks; errors say `rank`.
-        serialized_graph_metadata: Where the files are. A dict by type gives tensors by type.
-        should_load_tensors_in_parallel: Whether all threads run at the same time, or one after the other.
-        weight_edge_feat_name: The feature of edges that is their weights and no feature then; or a dict by edge type.
-        spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them.
+        tf_record_dataloader: Its rank and number of ranks determine the files to read; errors mention `rank`.
+        serialized_graph_metadata: The files. A dict by type gives tensors by type.
+        should_load_tensors_in_parallel: Whether the threads run at the same time, or one after another.
+        weight_edge_feat_name: The edge feature to return as weights instead of a feature; or a dict by edge type.
+        spill_folder: Folder for the tensors, in mapped files without a name, if they don't fit into memory.
 
     Raises:
-        MemoryError: The tensors are larger than the free memory, without a folder to spill to, or than its disk.
-        ValueError: A key without a spec, an id that is not one int64, weights that are no feature of one number, or a
-            file that can't be read.
+        MemoryError: The tensors are larger than the free memory and there is no folder, or larger than its disk space.
+        ValueError: A key has no spec, an id is not one int64, weights are not a feature of one number, or a file can't
+            be read.
 
     Example:
         >>> nodes = SerializedTFRecordInfo("export/nodes/", [], {}, 0, entity_key="id")
@@ -70,7 +70,7 @@ def load_torch_tensors_from_tf_record(
         tensor([[0, 1],
                 [1, 2]])
     """
-    del node_tf_dataset_options, edge_tf_dataset_options  # they are TensorFlow's
+    del node_tf_dataset_options, edge_tf_dataset_options  # options of TensorFlow
     given = infos_by_entity(serialized_graph_metadata)
     by_type = {name: infos_by_type(info) for name, info in given.items()}
     weights = {"edge": weights_by_type(weight_edge_feat_name, by_type["edge"])}
@@ -85,8 +85,8 @@ def load_torch_tensors_from_tf_record(
 
 
 def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
-    """Return what there is to read, by entity."""
-    # Read in this order: the largest first, which takes the least memory.
+    """Return the infos to read, by entity."""
+    # In this order the largest come first, which takes the least memory.
     given = {
         "edge": metadata.edge_entity_info,
         "node": metadata.node_entity_info,
@@ -100,7 +100,7 @@ def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
 
 
 def weights_by_type(given: str | Mapping[EdgeType, str] | None, infos: Mapping[Any, Any]) -> dict[Any, str]:
-    """Return the feature that is the weights of each edge type."""
+    """Return the feature with the weights of each edge type."""
     if given is None:
         return {}
     if isinstance(given, str) and len(infos) > 1:
@@ -139,30 +139,30 @@ def as_graph(loaded: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGra
 
 
 def infos_by_type(info: SerializedTFRecordInfo | Mapping[Any, SerializedTFRecordInfo | None] | None) -> dict[Any, Any]:
-    """Return the infos by type, None as the type of the only one; those that are None are left out."""
+    """Return the infos that aren't None by type; a single info is under None."""
     infos = info if isinstance(info, Mapping) else {None: info}
     return {type_name: one for type_name, one in infos.items() if one is not None}
 
 
 def pick(loaded: Tensors, field: str, is_typed: bool) -> Any:
-    """Return the tensors of a field: by type, or the only one, or None if there are none."""
+    """Return the tensors of a field: a dict by type, the only tensor, or None."""
     tensors = {type_name: fields[field] for type_name, fields in loaded.items() if field in fields}
     return (tensors if is_typed else next(iter(tensors.values()))) if tensors else None
 
 
 def estimate_bytes(loader: TFRecordDataLoader, infos: list[SerializedTFRecordInfo]) -> int:
-    """Estimate what all tensors take, from the sizes of the files and from the first records of one of them."""
+    """Estimate the size of all tensors from the sizes of the files and the first records of one of them."""
     return int(1.05 * sum(row_bytes(info) * rows_of(loader.files_of(info)) for info in infos))
 
 
 def rows_of(files: list[Path]) -> float:
-    # Records take other sizes in compressed files, so that these are estimated apart.
+    # Compressed records have other sizes, so compressed files are estimated separately.
     compressed = [path for path in files if path.suffix.lower() == ".gz"]
     return estimate_rows(compressed) + estimate_rows([path for path in files if path.suffix.lower() != ".gz"])
 
 
 def estimate_rows(files: list[Path]) -> float:
-    """Estimate how many records files have that are all compressed, or all plain."""
+    """Estimate the number of records in files that are either all compressed or all plain."""
     sizes = [path.stat().st_size for path in files]
     starts, lengths = torch.empty(2, SAMPLE_RECORDS, dtype=torch.int64, device="cpu")
     for path, size in zip(files, sizes, strict=True):
@@ -172,18 +172,18 @@ def estimate_rows(files: list[Path]) -> float:
             with RecordStream(path) as stream:
                 stream.fill()
                 scanned = scan_records(stream.data, starts, lengths, 0, verify=True)
-                # The buffer of a compressed file came from as many bytes as were read of it.
+                # The compressed bytes read so far gave the bytes in the buffer.
                 factor = stream.raw.tell() / max(stream.end, 1)
         except ValueError:
-            continue  # The thread that reads it says what is wrong.
+            continue  # the thread that reads it reports the error
         if scanned.records:
             return sum(sizes) / (scanned.stop * factor / scanned.records)
     return 0.0
 
 
 def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder to which tensors are spilled, None if memory is large enough."""
-    # Memory may be infinite; the other ranks of this machine get their share of it.
+    """Return the folder to spill tensors to, or None if memory is large enough."""
+    # Memory may be infinite; the ranks of this machine share it.
     free = int(min(available_memory(), 1 << 62)) // ranks_of_machine()
     if needed <= free:
         return None

@@ -1,4 +1,4 @@
-"""The Arrow types of columns: which ones a table has, and which one holds the values of two."""
+"""Arrow types of columns: conversion to plain types, and the common type of two."""
 
 from typing import Any
 from uuid import UUID
@@ -12,9 +12,9 @@ def arrow(module: str = "") -> Any:
 
 
 def plain_type(arrow_type: Any) -> Any:
-    """Return the type that the values of a column are read as: that of texts, of numbers, or of lists of these."""
+    """Return the type that the values of a column are read as: a string, a number, or a list of these."""
     pa = arrow()
-    if pa.types.is_dictionary(arrow_type):  # each value once, as categories do
+    if pa.types.is_dictionary(arrow_type):  # such as categories
         return plain_type(arrow_type.value_type)
     if pa.types.is_decimal(arrow_type):
         return pa.int64() if arrow_type.scale <= 0 else pa.float64()
@@ -22,7 +22,7 @@ def plain_type(arrow_type: Any) -> Any:
         return pa.large_string()
     if is_uuid(arrow_type):
         return pa.binary(16)
-    if pa.types.is_float16(arrow_type):  # which the engine doesn't read from frames
+    if pa.types.is_float16(arrow_type):  # which the engine can't read from frames
         return pa.float32()
     if is_list(arrow_type):
         inner = plain_type(arrow_type.value_type)
@@ -38,22 +38,22 @@ def as_plain(values: Any) -> Any:
         parts = getattr(values, "storage", values).to_pylist()
         return pa.array([None if part is None else str(UUID(bytes=part)) for part in parts], pa.large_string())
     if pa.types.is_dictionary(values.type):
-        # Polars' categories are views of texts, which pyarrow can't take values from.
+        # Polars' categories are string views, from which pyarrow can't take values.
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(wanted)).dictionary_decode()
     return values if values.type == wanted else values.cast(wanted)
 
 
 def as_integers(values: Any) -> Any:
-    """Return dates and times as the integers that they are in Arrow, and other values as they are."""
+    """Convert dates and times to the integers that represent them in Arrow; other values are returned unchanged."""
     pa = arrow()
     if not pa.types.is_temporal(values.type):
         return values
-    # Arrow casts them to integers of their own width alone.
+    # Arrow only casts them to integers of the same width.
     return values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
 
 
 def wider_type(one: Any, other: Any) -> Any:
-    """Return a type that holds the values of both, or None if no type does. Dates and times need the same unit."""
+    """Return a type for the values of both, or None if there is none. Dates and times need the same unit."""
     pa = arrow()
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):
         return one if unit_of(one) == unit_of(other) else None
@@ -67,11 +67,11 @@ def wider_type(one: Any, other: Any) -> Any:
 
 
 def unit_of(arrow_type: Any) -> str | None:
-    """Return the unit of the integers that dates or times become, or None for numbers."""
+    """Return the unit of the integers for dates or times, or None for numbers."""
     types = arrow().types
     if not types.is_temporal(arrow_type):
         return None
-    # Times with a zone count from 1970 in UTC. Those without one count from 1970 somewhere, so the two don't mix.
+    # Times with a zone count from 1970 in UTC, those without one from 1970 in an unknown zone, so the two don't mix.
     if types.is_timestamp(arrow_type):
         return arrow_type.unit if arrow_type.tz is None else f"{arrow_type.unit} in UTC"
     if types.is_date(arrow_type):
@@ -80,12 +80,12 @@ def unit_of(arrow_type: Any) -> str | None:
 
 
 def item_type(arrow_type: Any) -> Any:
-    """Return the type of the values of lists, and other types unchanged."""
+    """Return the type of the values of lists; other types are returned unchanged."""
     return arrow_type.value_type if is_list(arrow_type) else arrow_type
 
 
 def is_uuid(arrow_type: Any) -> bool:
-    """Return whether values have 16 bytes, which are read as UUIDs in the form of strings."""
+    """Return whether values have 16 bytes. They are read as UUIDs and converted to strings."""
     pa = arrow()
     return bool(arrow_type == pa.binary(16) or getattr(arrow_type, "extension_name", None) == "arrow.uuid")
 

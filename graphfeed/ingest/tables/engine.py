@@ -1,4 +1,4 @@
-"""The engine that reads, numbers and checks tables: DuckDB, in a file beside the data set that is made."""
+"""The engine that reads, numbers and checks tables: DuckDB, with a file next to the data set being built."""
 
 import errno
 import os
@@ -17,11 +17,11 @@ from graphfeed.loader.executors import available_cores
 from graphfeed.ops.process import in_one_step, result_of
 
 BESIDE = 1 << 27
-"""What the engine takes beside the memory that is given for edges."""
+"""Memory that the engine uses in addition to the given limit."""
 THREAD_BYTES = 1 << 26
-"""What each thread of the engine should have."""
+"""Minimum memory per thread of the engine."""
 BATCH_ROWS = 1 << 17
-"""How many rows leave the engine at a time."""
+"""Number of rows in a batch from the engine."""
 
 
 class Engine:
@@ -30,18 +30,18 @@ class Engine:
     def __init__(self, file: Path, memory: int, read_only: bool = False) -> None:
         self.file, self.memory, self.read_only = file, memory, read_only
         self.streams: list[ExitStack] = []
-        """What streams have open: an error keeps their generators, and these would keep the file."""
+        """Open streams. After an error, their generators stay alive and would keep the file open."""
         settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
         settings["temp_directory"] = str(file.with_suffix(".spilled"))
         settings["threads"] = max(min(available_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
         with translated():
             self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
-            # Its bar would stand between a program's lines. In notebooks without widgets it has none, and says so here.
+            # DuckDB's bar would interrupt a program's output. Without widgets, a notebook has none: an error here.
             with suppress(duckdb().Error):
                 self.connection.execute("SET enable_progress_bar_print = false")
 
     def __reduce__(self) -> Any:
-        return Engine, (self.file, self.memory, self.read_only)  # a worker has a connection of its own
+        return Engine, (self.file, self.memory, self.read_only)  # each worker opens its own connection
 
     def __enter__(self) -> "Engine":
         return self
@@ -57,8 +57,8 @@ class Engine:
         return list(self.wait_for(lambda: self.connection.execute(sql).fetchall()))
 
     def wait_for(self, call: Callable[[], Any]) -> Any:
-        """Return what a call of the engine returns, and end it at Ctrl-C."""
-        # In this thread, DuckDB looks for signals once in a while: joins of 20 million edges went on for 25 seconds.
+        """Return the result of a call of the engine, and interrupt it at Ctrl-C."""
+        # In this thread, DuckDB rarely checks for signals: joins of 20 million edges continued for 25 seconds.
         with translated(), ThreadPoolExecutor(1) as thread:
             try:
                 return result_of(in_one_step(thread.submit, call))
@@ -67,7 +67,7 @@ class Engine:
                 raise
 
     def stream(self, sql: str) -> Generator[Any, None, None]:
-        """Yield batches of Arrow with the rows of a query; other queries may run meanwhile."""
+        """Yield Arrow batches with the rows of a query; other queries may run at the same time."""
         opened = ExitStack()
         self.streams.append(opened)
         with opened, translated():
@@ -75,7 +75,7 @@ class Engine:
             yield from opened.enter_context(cursor.sql(sql).to_arrow_reader(BATCH_ROWS))
 
     def insert(self, name: str, file: int, columns: list[Any]) -> None:
-        """Append columns of Arrow to a table that begins with the number of a file."""
+        """Append Arrow columns to a table whose first column is the index of a file."""
         names = numbered(len(columns))
         with translated():
             self.connection.register("batch", arrow().table(columns, names.split(", ")))
@@ -85,7 +85,7 @@ class Engine:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise errors of DuckDB as those of Python."""
+    """Translate DuckDB's errors to Python's."""
     library = duckdb()
     try:
         yield
@@ -94,7 +94,7 @@ def translated() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     except library.OutOfMemoryException as error:
-        raise MemoryError(f"the tables need more memory than they may take; give more: {first_line(error)}") from error
+        raise MemoryError(f"the tables need more than the memory limit; raise it: {first_line(error)}") from error
     except library.IOException as error:
         text = first_line(error)
         if "No space left" in text or "Could not write" in text or "write to file" in text:
@@ -104,13 +104,13 @@ def translated() -> Iterator[None]:
     except library.Error as error:
         raise ValueError(first_line(error)) from error
     except OSError as error:
-        if error.errno is None:  # of a file that can't be read, by way of Arrow
+        if error.errno is None:  # from Arrow, for a file that can't be read
             raise ValueError(first_line(error)) from error
         raise
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
-    """Return a column of Arrow without NULL, which would make floats of integers."""
+    """Return an Arrow column as an array; it must not have NULL, which would turn integers into floats."""
     array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array
 

@@ -32,7 +32,7 @@ Key: TypeAlias = tuple[str, bool]
 """A column, and whether it is read as ids."""
 
 OnWidth = Callable[[TableSource, int, str], None]
-"""Is called with a table, how many lines have another number of values than the first, and the first of them."""
+"""Called with a table, the number of lines with too few or too many values, and a description of the first one."""
 
 
 @dataclass(frozen=True)
@@ -42,38 +42,38 @@ class Column:
     name: str
     sql: str
     type: Any
-    """Arrow's."""
+    """Arrow type."""
     raw: bool
-    """Whether it is read as texts, which are to be parsed."""
+    """Whether it is read as strings that have to be parsed."""
     table: str
-    """The first table, for errors."""
+    """The first table, for error messages."""
     mixed: bool = False
-    """Whether some tables have integers, but the type is of floats."""
+    """Whether the type is a float type, but some tables have integers."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Rows with a number `n` that rises with them, and the columns of an entry."""
+    """Rows with an increasing number `n`, and the columns of an entry."""
 
     sql: str
     sources: Sequence[TableSource]
     columns: Mapping[Key, Column]
     firsts: Sequence[tuple[int, int]]
-    """The number that the first row of each table has, or would have, and which table that is, in ascending order."""
+    """The number of the first row of each table, even if it has no rows, and the table's index, in ascending order."""
     count: Callable[[], int]
 
     @cached_property
     def num_rows(self) -> int:
-        """How many rows there are; to ask thousands of files takes a quarter of reading them."""
+        """Number of rows. Counting takes a quarter of the time of reading for thousands of files."""
         return self.count()
 
     def place(self, n: int) -> tuple[TableSource, int]:
-        """Return the table of a row, and the row's number in it."""
+        """Return the table of a row, and the row's position in it."""
         first, file = self.firsts[bisect_right(self.firsts, n, key=itemgetter(0)) - 1]
         return self.sources[file], n - first
 
     def by_table(self, engine: Engine, rows: str) -> list[tuple[int, int, int]]:
-        """Return the codes of some rows, with the first row of each in a table, and how many there are."""
+        """Return the code, the first row and the count of rows, grouped by table and code."""
         firsts = ", ".join(str(first) for first, _ in self.firsts)
         places = f"SELECT code, n, list_last(list_filter([{firsts}], lambda first: first <= n)) AS first FROM {rows}"
         return engine.rows(f"SELECT code, min(n), count(*) FROM ({places}) GROUP BY first, code ORDER BY 2")
@@ -82,8 +82,8 @@ class Relation:
 def load(
     engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth
 ) -> Relation:
-    """Return the relation of some tables, in the engine's own file unless they are of Parquet with the same columns."""
-    # Columns are read as what their roles say: "id", "number", "integer" or "any".
+    """Return the relation of some tables. They are copied to the engine's file, except Parquet with equal columns."""
+    # The role of a column defines how it is read: "id", "number", "integer" or "any".
     for source in sources:
         source.connection = engine.connection
     share_schemas(engine, sources)
@@ -108,10 +108,10 @@ def load(
         files = paths([source.source for source in sources])
         query = f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({files})"
     else:
-        # What is beside texts becomes texts.
+        # If any table has strings only, all values are read as strings.
         types = {} if raw else common_types(sources, roles)
         kinds = [f"{number} {sql_type(types.get(column, arrow().string()))}" for column, number in numbers.items()]
-        # It is read twice and dropped: to compress texts takes longer than to read them.
+        # The table is read twice and dropped, and compressing strings takes longer than reading them.
         engine.run("SET force_compression = 'uncompressed'")
         engine.run(f"CREATE OR REPLACE TABLE {name} ({', '.join(['file INTEGER', *kinds])})")
         for group in groups(sources):
@@ -138,7 +138,7 @@ def load(
 
 
 def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict[Key, Any]:
-    """Return the Arrow type that each column has over all tables: the widest, if numbers have several."""
+    """Return the Arrow type of each column over all tables: the widest if there are several number types."""
     types: dict[Key, tuple[Any, TableSource]] = {}
     columns = list(columns)
     for source in sources:
@@ -160,7 +160,7 @@ def common_types(sources: Sequence[TableSource], columns: Iterable[Key]) -> dict
 
 
 class NoColumn(ValueError):
-    """A table does not have a column that is to be read."""
+    """A table lacks a column that has to be read."""
 
     def __init__(self, text: str, column: str) -> None:
         super().__init__(text)
@@ -168,7 +168,7 @@ class NoColumn(ValueError):
 
 
 def mixed_columns(types: Mapping[Key, Any], sources: Iterable[TableSource]) -> set[Key]:
-    """Return the columns that have floats, with integers in some tables."""
+    """Return the columns of floats that have integers in some tables."""
     kinds = {column: [item_type(source.type_of(*column)) for source in sources] for column in types}
     is_integer, is_floating = arrow().types.is_integer, arrow().types.is_floating
     return {
@@ -177,17 +177,17 @@ def mixed_columns(types: Mapping[Key, Any], sources: Iterable[TableSource]) -> s
 
 
 def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
-    """Raise unless a table has some columns, of types that can be read."""
+    """Raise unless a table has the given columns, with types that can be read."""
     for name, _ in columns:
         if name not in source.names:
             raise NoColumn(f"{source.name} has no column {brief(name)}; it has {brief(source.names)}", name)
         if source.suffix not in TEXTS and sql_type(source.type_of(name)) == "BLOB":
             kind = "several kinds" if source.suffix in NDJSON else source.type_of(name)
-            raise TypeError(f"{source.name}: {name} has values of {kind}; save numbers, texts, or vectors of numbers")
+            raise TypeError(f"{source.name}: {name} has values of {kind}; save numbers, strings, or vectors of numbers")
 
 
 def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
-    """Give files of Parquet with the same columns one schema, that of the first."""
+    """Share the schema of the first of several Parquet files with the same columns."""
     names = [source.source for source in sources if source.suffix in PARQUET]
     files = {str(source.source): source for source in sources}
     if not names:
@@ -204,7 +204,7 @@ def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
 
 
 def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
-    """Yield tables that one statement reads: files of CSV in a row with the same columns and as many lines of names."""
+    """Yield tables that one statement can read: successive CSV files with the same columns and header lines."""
 
     def key(source: TableSource) -> Any:
         return (source.suffix, source.source.suffix, source.head, *source.names) if source.suffix in CSV else id(source)
@@ -213,7 +213,7 @@ def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
 
 
 def place(sources: Sequence[TableSource], column: Key, number: str = "file_index") -> str:
-    """Return a column of some tables with the same ones as SQL, or what the folder of each says; `number` is which."""
+    """Return SQL for a column of tables with the same columns, or for its value from the folder's name."""
     name, known = column[0], sources[0].columns
     if name in known:
         return f"c{known.index(name)}"
@@ -225,7 +225,7 @@ def scan(sources: Sequence[TableSource]) -> str:
 
 
 def insert(engine: Engine, name: str, source: TableSource, file: int, columns: list[Key]) -> None:
-    """Append a table whose columns have types."""
+    """Append a table with typed columns."""
     if source.suffix in (*PARQUET, *NDJSON):
         read = scan([source]) if source.suffix in PARQUET else json_lines(source.source, len(source.columns))
         values = [plain(place([source], column, "0"), source.type_of(*column)) for column in columns]
@@ -249,7 +249,7 @@ def insert_csv(
         try:
             engine.run(f"INSERT INTO {name} SELECT {values} FROM {lines}")
         except ValueError as error:
-            for own in group if "state machine" in str(error) else ():  # an error without the file and the line
+            for own in group if "state machine" in str(error) else ():  # an error that lacks the file and the line
                 recount_rows(own.source, delimiter, len(names) == 1)
             raise
     rejected = engine.rows(
@@ -266,20 +266,20 @@ def insert_csv(
                 _, _, line, text, message = other
                 raise ValueError(f"line {line}: {brief(text)}: {message}")
         _, _, line, text, _ = found[0]
-        text = text.strip("\r\n")  # the engine counts empty lines before a row as a part of it
+        text = text.strip("\r\n")  # the engine includes empty lines before a row in the row
         counts[first + number] = counts.get(first + number, 0) + len(found)
         wrong = f"row {line - 1 - head} has {len(own.split(text))} values instead of {len(names)}: {brief(text)}"
         on_width(own, len(found), wrong)
     for number, own in enumerate(group, first):
         with naming([own]):
-            before = head if len(names) == 1 else int(head > 0)  # empty lines are rows if there is one column only
+            before = head if len(names) == 1 else int(head > 0)  # empty lines are rows only if there is one column
             check_rows(own.source, counts.get(number, 0) + before, delimiter, len(names) == 1)
 
 
 def insert_edge_list(
     engine: Engine, name: str, source: TableSource, file: int, columns: list[Key], on_width: OnWidth
 ) -> None:
-    """Append a list of edges, with blanks or tabs in any number between two values."""
+    """Append a list of edges, whose values are separated by blanks or tabs."""
     lines = text_lines([source.source], 1, "\x01", quoted=False)
     marks = " OR ".join(f"starts_with(line, {literal(mark)})" for mark in COMMENTS)
     trimmed = f"SELECT trim(c0, '\r\n') <> '' AS has_text, trim(c0, ' \t\r\n') AS line FROM {lines}"
@@ -300,17 +300,17 @@ def insert_edge_list(
 
 
 def find_types(engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str]) -> None:
-    """Note the types of the columns of texts, as all of their values show them."""
+    """Set the types of the columns of strings, from all of their values."""
     found = []
     for number, role in enumerate(roles.values()):
         bits = types_of(f"c{number}", role == "id")
-        # One text among numbers is a wrong row, which is named, unless texts may be there; and so is a fraction.
+        # A string or a fraction among numbers makes the row invalid rather than the column a string, except for "any".
         some = f"bit_and(nullif({bits}, 0))" if role in ("number", "integer") else "NULL"
         whole = f"bit_and(nullif({bits} & ~2, 0))" if role == "integer" else "NULL"
         found.append(f"coalesce({whole}, {some}, bit_and({bits}))")
     known = {file: own for file, *own in engine.rows(f"SELECT file, {', '.join(found)} FROM {name} GROUP BY file")}
     nothing = [-1] * len(roles)
-    # One id that is a text makes texts of those in all tables.
+    # A single id that is a string makes the ids of all tables strings.
     every = [reduce(and_, bits) for bits in zip(nothing, *known.values(), strict=True)]
     for file, source in enumerate(sources):
         for column, own, of_all in zip(roles.items(), known.get(file, nothing), every, strict=True):

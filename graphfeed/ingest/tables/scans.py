@@ -1,4 +1,4 @@
-"""What DuckDB reads, as SQL: Parquet, texts and NDJSON. Names of columns don't get there: columns have numbers."""
+"""SQL for reading Parquet, text files and NDJSON by DuckDB. It has numbers instead of the names of columns."""
 
 import gzip
 import re
@@ -11,19 +11,19 @@ from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, is_uuid
 from graphfeed.ops.process import import_optional, install_hint
 
 MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
-"""What texts say for a number that is missing."""
+"""Strings that stand for a missing number."""
 FILE_ROWS = 40
 """A row of a Parquet file has the number `file << FILE_ROWS | row`."""
 LINE_BYTES = 1 << 22
-"""How long a line of text may be: in a longer one, a quote may have no end."""
+"""Maximum length of a line of text; a longer one may have an unclosed quote."""
 SAFE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Nothing is loaded that doesn't come with DuckDB."""
+"""Settings that prevent DuckDB from loading extensions that don't come with it."""
 DATE, CLOCK = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(:\d\d)?"
 INTEGER = (
     "CASE WHEN TRY_CAST({0} AS BIGINT)::VARCHAR = {0} THEN TRY_CAST({0} AS BIGINT) "
     r"WHEN regexp_full_match({0}, '[+-]?\d+') THEN TRY_CAST(ltrim({0}, '+') AS BIGINT) END"
 )
-"""A text as an integer, as SQL; 007 and +7 are some, and 1e3 is none."""
+"""SQL that converts a string to an integer: 007 and +7 are integers, 1e3 is not."""
 STAMP, ZONE = rf"{DATE}[ T]{CLOCK}", r"(Z|[+-]\d\d(:?\d\d)?)"
 
 
@@ -32,7 +32,7 @@ def duckdb() -> Any:
 
 
 def literal(value: Any) -> str:
-    """Return a text, a number or a list of these as SQL."""
+    """Return a string, a number or a list of these as SQL."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -41,7 +41,7 @@ def literal(value: Any) -> str:
 
 
 def paths(files: Sequence[Path]) -> str:
-    # What stands for several files in a pattern stands for itself in brackets.
+    # Brackets escape the special characters of patterns.
     return literal([re.sub(r"([*?\[])", r"[\1]", str(path)) for path in files])
 
 
@@ -54,7 +54,7 @@ def open_text(file: Path, mode: str, **options: Any) -> Any:
 
 
 def compression(file: Path) -> str:
-    # A name with a ? hides its suffix from the engine, as if it were that of an address.
+    # A name with a ? hides its suffix from the engine, as if it were a URL.
     return f"compression='{'gzip' if is_gzip(file) else 'none'}'"
 
 
@@ -67,7 +67,7 @@ def parquet(files: Sequence[Path], columns: int) -> str:
 
 
 def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 0, quoted: bool = True) -> str:
-    """Return the SQL that reads the lines of files as rows, without the first `skip` lines of each."""
+    """Return SQL that reads the lines of files as rows, without the first `skip` lines of each."""
     names = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(columns))
     quote = "'\"'" if quoted else "''"
     return (
@@ -79,7 +79,7 @@ def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 
 
 
 def csv_schema(file: Path, delimiter: str, skip: int) -> Any:
-    """Return the columns of a file of texts, with the types that its first rows seem to have."""
+    """Return the columns of a CSV file, with types guessed from its first rows."""
     settings = f"delim={literal(delimiter)}, header=false, skip={skip}, hive_partitioning=false, {compression(file)}"
     lines = f"read_csv({paths([file])}, {settings})"
     with duckdb().connect(config=SAFE) as connection:
@@ -95,7 +95,7 @@ def json_lines(file: Path, columns: int = 0) -> str:
 
 
 def json_schema(file: Path, known: Any) -> Any:
-    """Return the columns that some line has, with the types of all lines, by a known connection or a new one."""
+    """Return the columns that occur in any line, with types from all lines. None as `known` opens a new connection."""
     with open_text(file, "rb") as lines:
         if not any(map(bytes.strip, lines)):
             raise ValueError("it has no lines")
@@ -111,14 +111,14 @@ def json_type(kind: str) -> Any:
     if kind == "DATE" or kind.startswith("TIMESTAMP"):
         return pa.timestamp("s")
     names = {"BOOLEAN": pa.bool_(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "UBIGINT": pa.uint64()}
-    names["HUGEINT"] = pa.int64()  # of numbers that may be below zero, or large
+    names["HUGEINT"] = pa.int64()  # DuckDB's type for numbers that may be negative or large
     names |= dict.fromkeys(("VARCHAR", "TIME", "UUID"), pa.string()) | {'"NULL"': pa.null()}
-    # Values of several kinds, which no type holds, are JSON.
+    # Values of several kinds have the type JSON.
     return names.get(kind, pa.binary())
 
 
 def sql_type(arrow_type: Any) -> str:
-    """Return the type of a column of plain values; dates and times are integers."""
+    """Return the SQL type of a column of plain values; dates and times are integers."""
     types = arrow().types
     if is_list(arrow_type):
         return f"{sql_type(arrow_type.value_type)}[]"
@@ -133,7 +133,7 @@ def sql_type(arrow_type: Any) -> str:
 
 
 def plain(column: str, arrow_type: Any) -> str:
-    """Return what makes plain values of a column of Parquet or NDJSON, whose type in Arrow is given."""
+    """Return SQL that converts a column of Parquet or NDJSON, with the given Arrow type, to plain values."""
     types = arrow().types
     if types.is_null(arrow_type):
         return "NULL::VARCHAR"
@@ -150,11 +150,11 @@ def plain(column: str, arrow_type: Any) -> str:
 
 
 def text_types() -> list[tuple[Any, str, str, int]]:
-    """Return types of texts, each with their look, what makes values of them, and which of the types hold these."""
+    """Return types of strings, each with a pattern, SQL that parses it, and bits of the types that can represent it."""
     pa = arrow()
     return [
         (pa.int64(), "", INTEGER, 0b11),
-        # Without a look at the text first, a cast that fails is no exception, which takes some 10 us.
+        # Without a pattern: a failed TRY_CAST raises no exception internally, which would take some 10 us.
         (pa.float64(), "", "TRY_CAST({} AS DOUBLE)", 0b10),
         (pa.bool_(), "true|True|TRUE|false|False|FALSE", "{}::BOOLEAN", 0b100),
         (pa.date32(), DATE, plain("{}::DATE", pa.date32()), 0b1_1110_1000),
@@ -171,22 +171,22 @@ def is_missing(column: str) -> str:
 
 
 def is_integer(column: str) -> str:
-    """Tell of a text whether it is written as integers are: not as 007, +7 or 1e3."""
+    """Return SQL for whether a string has the canonical form of an integer: not 007, +7 or 1e3."""
     return f"(TRY_CAST({column} AS BIGINT)::VARCHAR = {column})"
 
 
 def types_of(column: str, is_id: bool) -> str:
-    """Return which of `text_types` hold a text, as bits: none if it is another text, and all if it is missing."""
+    """Return SQL for the bits of `text_types` that can represent a string: 0 if none can, -1 if it is missing."""
     nothing, integer = is_missing(column), f"WHEN {is_integer(column)} THEN 3"
     if is_id:
         return f"CASE WHEN {nothing} THEN -1 {integer} ELSE 0 END"
     cases = [f"WHEN {nothing} AND coalesce(lower({column}) <> 'nan', true) THEN -1", integer]
-    cases.append(f"WHEN NOT contains('0123456789+-.tTfFnNiI', {column}[1]) THEN 0")  # of most texts, this says enough
+    cases.append(f"WHEN NOT contains('0123456789+-.tTfFnNiI', {column}[1]) THEN 0")  # decides most strings
     found: dict[bool, list[str]] = {True: [], False: []}
     for arrow_type, looks, value, bits in text_types():
         case = f"WHEN {looks_like(column, looks)}TRY({value.format(column)}) IS NOT NULL THEN {bits}"
         found[arrow().types.is_temporal(arrow_type)].append(case)
-    # A look at letters that no number has saves texts half of the patterns.
+    # Testing for characters that numbers don't have saves half of the patterns for strings.
     cases.append(f"WHEN contains({column}, ':') OR {column}[5] = '-' AND {column}[8] = '-' THEN")
     return f"CASE {' '.join(cases)} CASE {' '.join(found[True])} ELSE 0 END {' '.join(found[False])} ELSE 0 END"
 
@@ -196,17 +196,17 @@ def looks_like(column: str, looks: str) -> str:
 
 
 def type_of_texts(bits: int | None) -> Any:
-    """Return the narrowest of `text_types` that all texts have, by bits that are None without texts."""
+    """Return the narrowest of `text_types` for all strings, from their common bits, which are None without strings."""
     if bits in (None, -1):
         return arrow().null()
     return next((kind for place, (kind, *_) in enumerate(text_types()) if (bits or 0) >> place & 1), arrow().string())
 
 
 def parse(column: str, arrow_type: Any) -> str:
-    """Return what makes values of a column's texts, and NULL of those that are of another type."""
+    """Return SQL that parses the strings of a column; strings of another type become NULL."""
     for known, looks, value, _ in text_types():
         if known == arrow_type:
-            if arrow().types.is_timestamp(known):  # dates and whole seconds may stand among them
+            if arrow().types.is_timestamp(known):  # the column may also have dates and whole seconds
                 looks = rf"{DATE}([ T]{CLOCK}(\.\d+)?{ZONE}?)?"
             return f"CASE WHEN {looks_like(column, looks)}true THEN TRY({value.format(column)}) END"
     return column

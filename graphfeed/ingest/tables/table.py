@@ -1,4 +1,4 @@
-"""Tables in files and in memory: which columns they have, and those that DuckDB doesn't read as batches of Arrow."""
+"""Tables in files and in memory: their columns, and batches of Arrow from those that DuckDB can't read itself."""
 
 import csv
 import glob
@@ -26,25 +26,25 @@ PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
 EDGE_LISTS = (".txt", ".edges", ".edgelist")
 CSV = {".csv": ",", ".tsv": "\t"}
-"""What is between two values."""
+"""Separator of the values, by suffix."""
 NDJSON = (".ndjson", ".jsonl")
 NUMPY = (".npy", ".npz")
 TFRECORD = (".tfrecord", ".tfrecords")
 TEXTS = (*CSV, *EDGE_LISTS)
-"""Formats without types: all values are texts."""
+"""Formats without types: all values are strings."""
 SUFFIXES = (*PARQUET, *ARROW, *TEXTS, *NDJSON, *NUMPY, *TFRECORD)
 COMPRESSED = (*TEXTS, *NDJSON, *TFRECORD)
-"""What may have `.gz` behind it."""
+"""Formats that may be followed by `.gz`."""
 SHARD = re.compile(r"(\.tfrecords?)-\d+-of-\d+")
-"""What the names of a TFRecord file's shards have behind the suffix."""
+"""Ending of the names of a TFRecord file's shards."""
 COMMENTS = ("#", "%")
-"""What lines begin with that say something about the edges, as files of SNAP and of KONECT have them."""
+"""First characters of comment lines, as in the files of SNAP and KONECT."""
 PANDAS_INDEX = "__index_level_0__"
-"""What pandas adds to the columns of a frame."""
+"""Column that pandas adds to a frame."""
 LEAST_ARCHIVE = 1 << 24
-"""How many bytes an archive of arrays may have in any case."""
+"""Size in bytes that is always allowed for an archive of arrays."""
 MOST_ROWS = 1 << 17
-"""How many rows of a table in memory go into the engine at a time."""
+"""Number of rows of a table in memory to insert into the engine at a time."""
 
 Batches: TypeAlias = Iterator[Any]
 
@@ -57,16 +57,16 @@ class TableSource:
     ) -> None:
         self.source, self.name, self.header, self.pairs = source, name, header, pairs
         self.keys, self.key_types = dict(keys or {}), dict[str, Any]()
-        """What folders say of all rows, as `year=2024` does, and the types of these columns."""
-        # The source is a path or a frame. With pairs, an array of shape (2, N) has one row per column, as edge lists.
+        """Values of all rows from the names of folders, such as `year=2024`, and the types of these columns."""
+        # The source is a path or a frame. With pairs, an array of shape (2, N), such as an edge list, has N rows.
         self.found: dict[tuple[str, bool], Any] = {}
-        """The types of columns of texts, as their values show them."""
+        """Types of columns of strings, inferred from their values."""
         self.memory: int | None = None
-        """How many bytes an archive of arrays may have when it is decompressed."""
+        """Maximum size in bytes of a decompressed archive of arrays."""
         self.connection: Any = None
-        """To the engine, once there is one: a new one for each file would take longer than a small file."""
+        """Connection to the engine, once there is one; opening one per file would take longer than a small file."""
         self.stream: Any = None
-        """What the frame gives, once: a cursor of a database gives its rows a single time."""
+        """Stream of the frame, to be read once: a cursor of a database yields its rows a single time."""
 
     @cached_property
     def suffix(self) -> str:
@@ -74,13 +74,13 @@ class TableSource:
 
     def is_empty(self) -> bool:
         if self.suffix not in TFRECORD:
-            return False  # others say which columns they have
+            return False  # other formats have columns even without rows
         with naming([self], Exception):
             return not has_records(self.source)
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns, and behind them the keys of folders."""
+        """The columns, followed by the keys of folders."""
         return [*self.columns, *(key for key in self.keys if key not in self.columns)]
 
     @cached_property
@@ -98,7 +98,7 @@ class TableSource:
         return self.suffix in EDGE_LISTS or not self.header
 
     def type_of(self, column: str, is_id: bool = False) -> Any:
-        """Return the Arrow type of a column's values; of texts that are read as ids, it may be another one."""
+        """Return the Arrow type of a column's values; strings may have another type if they are read as ids."""
         if self.suffix in TEXTS:
             return self.found[column, is_id]
         return self.schema.field(column).type if column in self.columns else self.key_types[column]
@@ -108,7 +108,7 @@ class TableSource:
 
     @cached_property
     def schema(self) -> Any:
-        """The Arrow schema of a table whose format has types, those that `plain_type` gives."""
+        """Arrow schema of a table in a format with types, converted by `plain_type`."""
         with naming([self], Exception):
             schema = self._read_schema()
             schema = arrow().schema([column.with_type(plain_type(column.type)) for column in schema])
@@ -128,7 +128,7 @@ class TableSource:
         return arrow().schema([self.stream.schema.field(name) for name in names])
 
     def _open(self) -> Any:
-        """Return a stream of the batches of a file of Arrow or NumPy, or of a frame."""
+        """Return a stream of batches from an Arrow or NumPy file, or from a frame."""
         if self.suffix in ARROW:
             return open_ipc(self.source)
         return as_stream(self._arrays() if self.suffix in NUMPY else self.source)
@@ -145,14 +145,14 @@ class TableSource:
 
     @property
     def head(self) -> int:
-        """How many lines stand before the first row: that of the names, and empty ones before it."""
+        """Number of lines before the first row: the names of the columns, and empty lines before them."""
         return 0 if self.is_unnamed else self.first_line[0] + 1
 
     def batches(self, columns: Sequence[str]) -> Batches:
-        """Yield some columns of a table that the engine doesn't read, in plain types and in the order of the rows."""
+        """Yield columns of a table that the engine can't read itself, in plain types and in the order of the rows."""
         with naming([self], Exception):
             for batch in self._batches([name for name in columns if name in self.columns]):
-                batch.validate(full=True)  # so that what is damaged is an error, rather than read from anywhere
+                batch.validate(full=True)  # so that damaged data raise an error instead of a read out of bounds
                 found = dict(zip(batch.schema.names, map(as_plain, batch.columns), strict=True))
                 for key in set(columns) - found.keys():
                     found[key] = arrow().array([self.keys[key]] * len(batch)).cast(self.key_types[key])
@@ -179,7 +179,7 @@ class TableSource:
         )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the columns of NumPy files; a `.npy` file is mapped."""
+        """Return the columns of a NumPy file; a `.npy` file is mapped."""
         if self.suffix == ".npy":
             array = map_npy(self.source)
             if self.pairs and array.ndim == 2 and len(array) == 2:
@@ -191,14 +191,14 @@ class TableSource:
         arrays = read_archive(self.source, self.memory)
         lengths = {name: len(array) if array.ndim else None for name, array in arrays.items()}
         if not arrays or len(set(lengths.values())) > 1 or None in lengths.values():
-            raise ValueError(f"its arrays must have one row count, but have {brief(lengths)}")
+            raise ValueError(f"its arrays must have the same number of rows, but have {brief(lengths)}")
         return arrays
 
 
 @contextmanager
 def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) -> Iterator[None]:
-    """Raise what goes wrong with a damaged file as an error that names it, or the first of several."""
-    # Libraries that read such files raise almost anything; the engine's errors are ValueErrors, or not about a file.
+    """Translate errors from a damaged file to a ValueError that names it, or the first of several files."""
+    # Libraries that read such files raise almost anything; the engine raises ValueErrors, or errors about no file.
     try:
         yield
     except (FileNotFoundError, ImportError, MemoryError):
@@ -207,7 +207,7 @@ def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) 
         text = str(error).strip()
         source = next((own for own in sources if own.name in text), sources[0])
         if isinstance(error, TypeError) and not source.suffix:
-            raise  # it is no table
+            raise  # it is not a table
         text = text.removeprefix(f"{source.name}: ") or type(error).__name__
         raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
 
@@ -220,15 +220,15 @@ def refuse_doubles(table: str, names: list[str]) -> list[str]:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix of a path that says its format."""
+    """Return the suffix of a path that determines its format."""
     suffixes = Path(SHARD.sub(r"\1", path.name.lower())).suffixes
     if suffixes and suffixes[-1] == ".gz" and suffixes[-2:-1] and suffixes[-2] in COMPRESSED:
         return suffixes[-2]
     if suffixes and suffixes[-1] in SUFFIXES:
         return suffixes[-1]
     raise ValueError(
-        f"{path} has no suffix of a known format; known are {', '.join(SUFFIXES)}, and .gz behind those of texts and "
-        "TFRecords"
+        f"{path} has no suffix of a known format; known are {', '.join(SUFFIXES)}, and .gz after those of text and "
+        "TFRecord files"
     )
 
 
@@ -244,7 +244,7 @@ def as_stream(frame: Any) -> Any:
         frame = pa.table({str(name): [row.get(name) for row in frame] for name in names})
     elif not hasattr(frame, "__arrow_c_stream__"):
         try:
-            frame = pa.table(frame)  # of a batch, or of a frame of older releases of pandas
+            frame = pa.table(frame)  # a batch, or a frame of an older pandas
         except (TypeError, ValueError) as error:
             text = "files: a table must be a path, a data frame, an Arrow table or a dict of arrays, but is"
             raise TypeError(f"{text} {brief(frame)}") from error
@@ -252,13 +252,13 @@ def as_stream(frame: Any) -> Any:
 
 
 def open_ipc(path: Path) -> Any:
-    """Return a stream of an Arrow file: of the format for random access, or of the one for streams."""
+    """Return a stream of an Arrow file, in the random access format or in the streaming format."""
     pa, ipc = arrow(), arrow("ipc")
     file = pa.memory_map(str(path))
     try:
         reader = ipc.open_file(file)
     except pa.ArrowInvalid:
-        # These bytes begin a file for random access, which is damaged then.
+        # A file that begins with these bytes has the random access format, so it is damaged.
         if bytes(file.read_at(6, 0)) == b"ARROW1":
             raise
         file.seek(0)
@@ -268,7 +268,7 @@ def open_ipc(path: Path) -> Any:
 
 
 def slices(arrays: Mapping[str, NDArray[Any]]) -> Batches:
-    """Yield batches of arrays; at least one if there are no rows."""
+    """Yield batches of arrays, at least one even without rows."""
     for start in range(0, max(1, *map(len, arrays.values())), MOST_ROWS) if arrays else [0]:
         part = {name: as_arrow(np.asarray(array[start : start + MOST_ROWS])) for name, array in arrays.items()}
         yield arrow().record_batch(part or {"": []})
@@ -280,7 +280,7 @@ def as_arrow(array: NDArray[Any]) -> Any:
         return pa.array(array.astype(object), pa.large_string(), from_pandas=True)
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if native.ndim == 1:
-        # NumPy makes floats of a list without values.
+        # NumPy converts an empty list to floats.
         return pa.array(native) if len(native) or native.dtype != np.float64 else pa.nulls(0)
     if native.ndim != 2 or native.shape[1] == 0:
         raise ValueError(f"an array of shape {array.shape} can't be a column; its rows must be numbers or vectors")
@@ -293,8 +293,8 @@ def as_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> Any:
 
 
 def read_archive(path: Path, memory: int | None, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return arrays of a `.npz` file, by default all, unless they take more memory than is given."""
-    # Opened here, because NumPy leaves the file of a damaged archive open.
+    """Return arrays of a `.npz` file, by default all, or raise a MemoryError if they exceed the memory limit."""
+    # Open the file here, because NumPy leaves the file of a damaged archive open.
     with open(path, "rb", opener=regular_file) as opened, np.load(opened, allow_pickle=False) as file:
         names = file.files if names is None else names
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
@@ -310,7 +310,7 @@ def read_archive(path: Path, memory: int | None, names: Sequence[str] | None = N
 def find_sources(
     files: Sequence[Any], folder: Path, *, header: bool, pairs: bool, memory: int | None = None
 ) -> list[TableSource]:
-    """Return the tables of an entry; the files of a pattern or of a folder are in the order of `natural_order`."""
+    """Return the tables of an entry; the files of a pattern or of a folder are in natural order."""
     sources, folder = [], folder.absolute()
     for number, part in enumerate(files):
         if not isinstance(part, (str, os.PathLike)):
@@ -325,20 +325,20 @@ def find_sources(
         kind = key_type([source.keys[key] for source in sources if key in source.keys])
         for source in sources:
             source.key_types[key] = kind
-    # A TFRecord file without records doesn't even say which columns it has. Shards without records are common.
+    # A TFRecord file without records has no columns either. Shards without records are common.
     return [source for source in sources if not source.is_empty()] or sources
 
 
 def find_files(text: str, folder: Path) -> list[str]:
-    """Return the files that a path or a pattern stands for; a folder stands for the Parquet files in it."""
+    """Return the files for a path or a pattern; a folder stands for the Parquet files in it."""
     found = [text]
     if glob.has_magic(text) and not (folder / text).exists():
         found = glob.glob(text, root_dir=folder, recursive=True)
     paths = {path for path in found if (folder / path).is_file()}
     for path in found:
-        # A pattern such as `**` finds other folders as well, which only lead to files.
+        # A pattern such as `**` also matches folders on the way to files; these are skipped.
         if (folder / path).is_dir() and (path == text or path.lower().endswith(PARQUET)):
-            # Names that begin with _ are notes of Spark and others, or files that are not finished.
+            # Names that begin with _ are metadata of Spark and others, or unfinished files.
             inside = glob.glob("**", root_dir=folder / path, recursive=True)
             inside = [one for one in inside if one.lower().endswith(PARQUET) and not re.search(r"(^|[/\\])_", one)]
             paths |= {file for one in inside if (folder / (file := os.path.join(path, one))).is_file()}
@@ -347,12 +347,12 @@ def find_files(text: str, folder: Path) -> list[str]:
             f"{folder / text} is a folder without Parquet files; write a pattern, such as {text.rstrip('/')}/*.csv"
         )
     if not paths:
-        raise FileNotFoundError(f"there is no file {folder / text}; paths begin in {folder.resolve()}")
+        raise FileNotFoundError(f"there is no file {folder / text}; paths are relative to {folder.resolve()}")
     return sorted(paths, key=natural_order)
 
 
 def key_type(values: Sequence[str]) -> Any:
-    """Return the type of what folders say: whole numbers, dates or texts."""
+    """Return the type of values in the names of folders: integers, dates or strings."""
     pa = arrow()
     for pattern, arrow_type in ((r"0|-?[1-9]\d{0,17}", pa.int64()), (DATE, pa.date32())):
         if all(re.fullmatch(pattern, value) for value in values):

@@ -1,4 +1,4 @@
-"""Counts the rows of text files without the engine, for a comparison with the rows that the engine read."""
+"""Counts the rows of text files without the engine, to compare them with the rows that the engine has read."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -14,16 +14,16 @@ LINE_FEED, RETURN, QUOTE = b'\n\r"'
 
 
 def check_rows(file: Path, found: int, delimiter: str | None, empty_lines: bool) -> None:
-    """Raise unless a file has as many rows as were found. Without a delimiter, each line is a row."""
+    """Raise unless a file has `found` rows. Without a delimiter, each line is a row."""
     if found == count_rows(file, delimiter is not None, empty_lines):
         return
     rows = recount_rows(file, delimiter, empty_lines)
     if found != rows:
-        raise ValueError(f"the engine read {found} of its {rows} rows; look for long lines and quotes without an end")
+        raise ValueError(f"the engine read {found} of its {rows} rows; look for long lines and unclosed quotes")
 
 
 def count_rows(file: Path, quoted: bool, empty_lines: bool) -> int:
-    """Return the number of lines, without line ends in quotes. Quotes in the middle of values can make it wrong."""
+    """Return the number of lines, ignoring line ends in quotes. Quotes in the middle of values can make it wrong."""
     rows, inside, end, last = 0, 0, LINE_FEED, True
     with open_text(file, "rb") as opened:
         while block := opened.read(BLOCK_BYTES):
@@ -44,7 +44,7 @@ def count_rows(file: Path, quoted: bool, empty_lines: bool) -> int:
 
 
 def recount_rows(file: Path, delimiter: str | None, empty_lines: bool) -> int:
-    """Return how many rows there are. Raise if one is too long, or if rows end in several ways."""
+    """Return the exact number of rows. Raise if a row is too long, or if line ends differ."""
     rows, ending, line = 0, "", ""
 
     def lines() -> Iterator[str]:
@@ -70,7 +70,7 @@ def recount_rows(file: Path, delimiter: str | None, empty_lines: bool) -> int:
 
 
 def csv_reader(lines: Iterable[str], delimiter: str | None) -> Any:
-    """Return a reader of rows; without a delimiter, of unchanged lines."""
+    """Return a reader of rows; without a delimiter, of unsplit lines."""
     csv.field_size_limit(LINE_BYTES)
     if delimiter is None:
         return csv.reader(lines, delimiter="\x01", quoting=csv.QUOTE_NONE)

@@ -1,4 +1,4 @@
-"""TFRecord files: records are checked, parsed into columns and written here.
+"""TFRecord files: checking and parsing of records, and writing.
 
-The loops over bytes are kernels of `graphfeed.ops.records`; GiGL's own classes are in `graphfeed.ingest.gigl`.
+The loops over bytes are kernels in `graphfeed.ops.records`; GiGL's own classes are in `graphfeed.ingest.gigl`.
 """

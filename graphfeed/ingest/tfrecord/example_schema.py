@@ -1,4 +1,4 @@
-"""Which features the records of a file have: as the caller says, or as the first record shows."""
+"""The features to read from records: given by the caller, or inferred from the first record."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.records import MOST_RECORD_BYTES, PLACES, ExampleLayout
 
 KINDS = {"int64": "int64", "float32": "float", "float": "float", "string": "bytes", "bytes": "bytes", "str": "bytes"}
-"""The kind of list for the name of a dtype."""
+"""Kind of list for the name of a dtype."""
 LIST_KINDS = {1: "bytes", 2: "float", 3: "int64"}
 WIDTHS = {"int64": 8, "float": 4}
 
 
 @dataclass(frozen=True)
 class FixedLenFeature:
-    """A feature with equally many values in each record; where one is asked for, TensorFlow's own of this name will do.
+    """A feature with the same number of values in each record. TensorFlow's class of this name is accepted, too.
 
     Example:
         >>> FixedLenFeature(shape=[4], dtype=torch.float32)
@@ -30,22 +30,22 @@ class FixedLenFeature:
     """
 
     shape: Any
-    """Of the values of a record: [] for one value."""
+    """Shape of the values of a record: [] for one value."""
     dtype: Any
     """int64, float32, or "string" for bytes: a name, a torch or NumPy dtype, or TensorFlow's."""
     default_value: Any = None
-    """For records without the feature, which are refused otherwise."""
+    """Value for records without the feature; None makes them an error."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A feature as it is read."""
+    """A feature to read."""
 
     kind: str
     shape: tuple[int, ...]
-    """Of the values of a record."""
+    """Shape of the values of a record."""
     width: int | None
-    """Bytes of a value; None for bytes of which no record has been seen."""
+    """Bytes per value; None for bytes before the first record was seen."""
     default: torch.Tensor | None = field(default=None, compare=False)
 
     @property
@@ -54,20 +54,20 @@ class Column:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        # The bytes of a value, or where a text begins and its size.
+        # Bytes have their length as last dimension; for the places of strings, it is offset and size.
         last = {"bytes": (self.width or 0,), PLACES: (2,)}.get(self.kind, ())
         return (*self.shape, *last)
 
 
 class ExampleSchema:
-    """The features to read. What the caller leaves open is taken from the first record."""
+    """The features to read. Anything that the caller leaves open is inferred from the first record."""
 
     def __init__(self, features: Iterable[str] | Mapping[str, Any] | None) -> None:
         if isinstance(features, (str, bytes)) or not isinstance(features, (Iterable, NoneType)):
             raise TypeError(f"features must be a list of names, or a dict of specs, but is {brief(features)}")
-        self.names = None if features is None else list(features)  # None: all of the first record
+        self.names = None if features is None else list(features)  # None: all features of the first record
         if not all(isinstance(name, str) for name in self.names or []):
-            raise TypeError(f"features must have names that are text, but has {brief(self.names)}")
+            raise TypeError(f"features must have names that are strings, but has {brief(self.names)}")
         specs = features if isinstance(features, Mapping) else {}
         self.given = {name: read_spec(name, spec) for name, spec in specs.items()}
         self.columns: dict[str, Column] | None = None
@@ -88,13 +88,13 @@ class ExampleSchema:
         return {name: column.default for name, column in (self.columns or {}).items() if column.default is not None}
 
     def settle(self, record: bytes) -> None:
-        """Take what is left open from a record."""
+        """Infer everything that is left open from a record."""
         found = describe_example(record, self.names)
         names = list(found) if self.names is None else self.names
         self.columns = {name: settle_column(name, self.given.get(name), found.get(name)) for name in names}
 
     def add_texts(self, names: Iterable[str]) -> None:
-        """Read features of one text each as well, of which only the places are kept."""
+        """Add features of one string each, of which only the places are read."""
         assert self.columns is not None
         self.columns |= dict.fromkeys(names, Column(PLACES, (), 16))
 
@@ -102,14 +102,14 @@ class ExampleSchema:
         unknown = [name for name in self.names or [] if name not in self.given]
         if unknown:
             raise ValueError(
-                f"the files hold no records, so nothing says what {unknown[0]!r} is; give features as a dict of "
+                f"the files have no records, so the type of {unknown[0]!r} is unknown; give features as a dict of "
                 "FixedLenFeature"
             )
         self.columns = dict(self.given)
 
 
 def read_spec(name: str, spec: Any) -> Column:
-    """Return the column that a spec asks for."""
+    """Return the column for a spec."""
     shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
     if shape is None or dtype is None:
         raise TypeError(
@@ -121,7 +121,7 @@ def read_spec(name: str, spec: Any) -> Column:
         raise ValueError(f"features[{name!r}].dtype must be int64, float32 or 'string', but is {brief(dtype)}")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if not all(isinstance(size, int) and size >= 0 for size in sizes):
-        raise ValueError(f"features[{name!r}].shape must be a list of whole numbers, but is {brief(shape)}")
+        raise ValueError(f"features[{name!r}].shape must be a list of integers, but is {brief(shape)}")
     if max(*sizes, prod(sizes), 0) > MOST_RECORD_BYTES:
         raise ValueError(
             f"features[{name!r}].shape must be that of the values of a record, which has at most {MOST_RECORD_BYTES} "
@@ -136,7 +136,7 @@ def read_spec(name: str, spec: Any) -> Column:
 
 
 def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> torch.Tensor:
-    """Return the values of a default, as many as a row has."""
+    """Return the default values of one row."""
     if kind == "bytes":
         text = value.encode() if isinstance(value, str) else value
         if not isinstance(text, bytes):
@@ -152,12 +152,12 @@ def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> 
     if given.numel() != 1 and given.shape != shape:
         raise ValueError(wrong)
     if kind == "int64" and given.numel() and (given.is_floating_point() or given.is_complex()):
-        raise ValueError(f"features[{name!r}].default_value must be an integer, as dtype says, but is {brief(value)}")
+        raise ValueError(f"features[{name!r}].default_value must be an integer for dtype int64, but is {brief(value)}")
     return values
 
 
 def settle_column(name: str, given: Column | None, found: "tuple[str, int, int] | None") -> Column:
-    """Return a column, with what a spec leaves open from the first record."""
+    """Return a column, with anything that its spec leaves open from the first record."""
     if found is None:
         if given is None or (given.width is None and given.default is None):
             raise ValueError(f"feature {name!r} is missing")
@@ -167,19 +167,19 @@ def settle_column(name: str, given: Column | None, found: "tuple[str, int, int] 
         return Column(kind, () if count == 1 else (count,), width)
     if given.width is None and given.kind == kind:
         return Column(kind, given.shape, width)
-    return given  # The kernel holds each record against it, this one too.
+    return given  # the kernel compares each record with it, including this one
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a valid message."""
 
 
 def describe_example(record: bytes, names: Container[str] | None = None) -> dict[str, tuple[str, int, int]]:
-    """Return the features of a `tf.train.Example`: the kind of list, the number of values, and the bytes of each."""
+    """Return the features of a `tf.train.Example`: the kind of list, the number of values, and the bytes per value."""
     found: dict[str, tuple[str, int, int]] = {}
     for name, kinds, values in features_of(record, names):
         if name in found:
-            raise ValueError(f"feature {name!r} is there twice")
+            raise ValueError(f"feature {name!r} occurs twice")
         if len(kinds) != 1:
             raise ValueError(
                 f"feature {name!r} has {'several lists' if kinds else 'no list'}, so its dtype is unknown; give "
@@ -191,21 +191,21 @@ def describe_example(record: bytes, names: Container[str] | None = None) -> dict
 
 
 def features_of(record: bytes, names: Container[str] | None = None) -> Iterator[tuple[str, set[str], list[bytes]]]:
-    """Yield the features of a `tf.train.Example`: the name, the kinds of the lists, and the contents of values."""
+    """Yield the features of a `tf.train.Example`: the name, the kinds of the lists, and the contents of the values."""
     for entry in parts(record, 1):
         for pair in parts(entry, 1):
-            # Of a field that is there several times, the last one counts.
+            # If a field occurs several times, the last one counts.
             name = b"".join(list(parts(pair, 1))[-1:]).decode(errors="surrogateescape")
             if names is None or name in names:
                 feature = b"".join(list(parts(pair, 2))[-1:])
                 lists = [(number, content) for number, content in fields(feature) if number in LIST_KINDS]
-                # Numbers may be packed: one content then has several.
+                # Numbers may be packed, with several in one content.
                 values = [value for _, content in lists for value in parts(content, 1)]
                 yield name, {LIST_KINDS[number] for number, _ in lists}, values
 
 
 def count_features(data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many features the `tf.train.Example` of each record has, or -1 of those with other fields."""
+    """Return the number of features in the `tf.train.Example` of each record, or -1 for records with other fields."""
     counts = np.zeros_like(at)
     usual, at = skip_head(data, at, ends, whole=True)
     while (unread := usual & (at < ends)).any():
@@ -218,7 +218,7 @@ def count_features(data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray
 def skip_head(
     data: NDArray[np.uint8], at: NDArray[np.int64], ends: NDArray[np.int64], whole: bool
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return whether a message is the first field at some places, and where it begins (`whole`) or ends."""
+    """Return whether a message has field 1 at the given positions, and where it begins (`whole`) or ends."""
     last = len(data) - 1
     usual, size, more = data[np.minimum(at, last)] == 1 << 3 | 2, np.zeros_like(at), np.ones_like(at, dtype=bool)
     for place in range(5):
@@ -231,19 +231,19 @@ def skip_head(
 
 
 def describe_list(name: str, kind: str, values: list[bytes]) -> tuple[int, int]:
-    """Return how many values a list has, and how many bytes each."""
+    """Return the number of values in a list, and the bytes per value."""
     if kind == "bytes":
         widths = {len(value) for value in values}
         if len(widths) > 1:
             raise ValueError(
-                f"feature {name!r} has strings of {min(widths)} to {max(widths)} bytes, which fit no tensor; give "
+                f"feature {name!r} has strings of {min(widths)} to {max(widths)} bytes, which don't fit a tensor; give "
                 "features that leave it out"
             )
         return len(values), widths.pop() if widths else 0
     content = b"".join(values)
     if kind == "float":
         return len(content) // 4, 4
-    # Of the bytes of an integer, the last one alone has no bit that says that more follow.
+    # Only the last byte of an integer lacks the continuation bit.
     return int(np.count_nonzero(np.frombuffer(content, dtype=np.uint8) < 0x80)), 8
 
 
@@ -256,8 +256,8 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(message):
         tag, at = varint(message, at)
-        # Numbers of 8 and of 4 bytes have their type's size, integers end by themselves, and all else has its size
-        # before it.
+        # Fixed-width numbers have 8 or 4 bytes, a varint ends by itself, and the length of any other content precedes
+        # it.
         size = {1: 8, 5: 4}.get(tag & 7)
         start = at
         if tag & 7 == 0:
@@ -266,16 +266,16 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
         elif tag & 7 == 2:
             size, start = varint(message, at)
         if size is None or tag < 8 or size > len(message) - start:
-            raise MalformedError("the content is no tf.train.Example")
+            raise MalformedError("the content is not a tf.train.Example")
         at = start + size
         yield tag >> 3, message[start:at]
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    # Seven bits a byte, the lowest first. The eighth says that more follow; 64 bits take ten bytes at most.
+    # Seven bits per byte, lowest first. The eighth is the continuation bit; 64 bits take at most ten bytes.
     value = 0
     for place, byte in enumerate(message[at : at + 10]):
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return value, at + place + 1
-    raise MalformedError("the content is no tf.train.Example")
+    raise MalformedError("the content is not a tf.train.Example")

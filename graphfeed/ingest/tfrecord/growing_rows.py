@@ -1,4 +1,4 @@
-"""Rows whose number is not known beforehand: memory that grows in place, so that no second copy is made."""
+"""Rows of unknown number: memory that grows in place, without a second copy."""
 
 import ctypes
 import mmap
@@ -12,24 +12,24 @@ from numpy.typing import NDArray
 from graphfeed.ops.memory import as_bytes
 
 FIRST_BYTES = 1 << 20
-"""What the first mapping takes. Memory is taken only where it is written to."""
+"""Size of the first mapping. Memory is allocated only where it is written."""
 GROWTH = 1.25
-"""How much longer each mapping is than the one before. Two lanes leave an eighth of it unused at most."""
+"""Growth factor of the mapping. With two lanes, at most an eighth of it is unused."""
 
 
 class GrowingRows:
-    """Appends rows, and returns them as one tensor in the end."""
+    """Collects appended rows in one tensor."""
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, lanes: int = 1, descriptor: int | None = None) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
-        # Two lanes are for pairs of which all first parts come before all second ones, as in an `edge_index`.
+        # Two lanes are for pairs stored as in an `edge_index`, all first parts before all second ones.
         self.lanes = lanes
-        self.descriptor = descriptor  # of a file, which grows; None for memory of this process
+        self.descriptor = descriptor  # of a file that grows; None for memory of this process
         self.row_bytes = int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize
         self.rows = 0
         self.room = 0
-        """How many rows a lane has room for."""
+        """Capacity of a lane in rows."""
         self.memory: mmap.mmap | None = None
 
     @property
@@ -37,12 +37,12 @@ class GrowingRows:
         return self.lanes * self.rows * self.row_bytes
 
     def append(self, parts: Sequence[torch.Tensor]) -> None:
-        """Append rows, equally many to each lane; they are converted to the dtype."""
+        """Append the same number of rows to each lane, converted to the dtype."""
         count = len(parts[0])
         if self.row_bytes and self.rows + count > self.room:
             self._grow(self.rows + count)
         if self.row_bytes and count:
-            # By NumPy: torch's threads wait for one another at each copy, which took 4 times as long on a busy machine.
+            # By NumPy: torch's threads synchronize at each copy, which took 4 times as long on a busy machine.
             view = self._view()
             for lane, part in enumerate(parts):
                 start = (lane * self.room + self.rows) * self.row_bytes
@@ -51,7 +51,7 @@ class GrowingRows:
         self.rows += count
 
     def finish(self) -> torch.Tensor:
-        """Return all rows: shape (rows, ...), or (lanes, rows, ...). Nothing can be appended after that."""
+        """Return all rows, shape (rows, ...) or (lanes, rows, ...). No rows can be appended afterwards."""
         shape = (self.rows, *self.shape) if self.lanes == 1 else (self.lanes, self.rows, *self.shape)
         if self.nbytes == 0:
             return torch.empty(shape, dtype=self.dtype, device="cpu")
@@ -72,7 +72,7 @@ class GrowingRows:
     def _move_lanes(self, room: int) -> None:
         up = room > self.room
         address = self._view().ctypes.data
-        # Upwards, the last lane goes first, so that none is written over before it has moved.
+        # Upwards, the last lane moves first, so that no lane is overwritten before it has moved.
         for lane in reversed(range(1, self.lanes)) if up else range(1, self.lanes):
             size = self.row_bytes
             self._reserve(lane * room * size, self.rows)
@@ -80,12 +80,12 @@ class GrowingRows:
         self.room = room
 
     def _reserve(self, start: int, rows: int) -> None:
-        # A full disk is an error here; at a write to the mapping it would end the process.
+        # A full disk raises an error here; a write to the mapping would end the process.
         if self.descriptor is not None and rows and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self.descriptor, start, rows * self.row_bytes)
 
     def _resize(self, size: int) -> None:
-        """Map so many bytes, and what was written to them before."""
+        """Map `size` bytes, keeping the contents."""
         if self.descriptor is not None:
             os.truncate(self.descriptor, size)
             self.memory = mmap.mmap(self.descriptor, size)
@@ -94,7 +94,7 @@ class GrowingRows:
         else:
             try:
                 self.memory.resize(size)
-            except SystemError:  # This system can't move mappings.
+            except SystemError:  # this system can't move mappings
                 before, self.memory = self.memory, map_anonymous(size)
                 kept = min(len(before), size)
                 self.memory[:kept] = memoryview(before)[:kept]

@@ -1,4 +1,4 @@
-"""The bytes of a TFRecord file, plain or compressed by gzip, a part at a time."""
+"""Buffered reading of the bytes of a TFRecord file, plain or compressed by gzip."""
 
 import gzip
 import os
@@ -14,16 +14,16 @@ from graphfeed.ops.process import regular_file
 from graphfeed.ops.records import scan_records
 
 PART_BYTES = 1 << 20
-"""How much is read at once: what the next step still finds in the cache."""
+"""Bytes to read at once, few enough to be in the cache for the next step."""
 MAGIC = b"\x1f\x8b"
 HEAD_BYTES = 12
 
 
 def is_compressed(file: IO[bytes], path: Path) -> bool:
-    """Return whether a file is compressed, by its first bytes and its name; leaves the file at its beginning."""
+    """Return whether a file is compressed, by its first bytes and its name. The position is reset to the start."""
     head = file.read(HEAD_BYTES)
     file.seek(0)
-    # A plain file may begin like one of gzip's, if the first record is that long.
+    # A plain file may begin with gzip's magic bytes, if its first record has that length.
     if head.startswith(MAGIC) and not is_head(head):
         return True
     if path.suffix.lower() == ".gz" and not is_head(head):
@@ -43,7 +43,7 @@ def is_head(data: bytes) -> bool:
 
 
 class RecordStream:
-    """Reads a file into a buffer, whose unread rest moves to the front before the next part is read."""
+    """Reads a file into a buffer, whose unread rest moves to the front before more is read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -57,12 +57,12 @@ class RecordStream:
         self.file: IO[bytes] = gzip.GzipFile(fileobj=raw) if self.compressed else raw  # type: ignore[assignment]
         self.buffer = np.empty(PART_BYTES, dtype=np.uint8)
         self.begin = 0
-        """Where the unread bytes begin in the buffer."""
+        """Start of the unread bytes in the buffer."""
         self.end = 0
         self.offset = 0
-        """Where the buffer begins in the file, or in what it decompresses to."""
+        """Offset of the buffer in the decompressed file."""
         self.record = 0
-        """How many records were read; the user counts."""
+        """Number of records read so far; the caller counts them."""
 
     def __enter__(self) -> "RecordStream":
         return self
@@ -78,10 +78,10 @@ class RecordStream:
         return torch.from_numpy(self.buffer[: self.end])
 
     def fill(self) -> bool:
-        """Read more; return whether there was more."""
+        """Read more bytes; return whether there were any."""
         rest = self.end - self.begin
         if rest == len(self.buffer):
-            # A record is longer than the buffer, which grows only as far as the file has bytes.
+            # A record is longer than the buffer, which grows no further than the file has bytes.
             self.buffer = np.concatenate([self.buffer, np.empty_like(self.buffer)])
         elif self.begin:
             self.buffer[:rest] = self.buffer[self.begin : self.end].copy()
@@ -96,5 +96,5 @@ class RecordStream:
 
     def error(self, text: str, byte: int | None = None) -> ValueError:
         byte = self.offset + self.begin if byte is None else byte
-        of_what = " of what it decompresses to" if self.compressed else ""
+        of_what = " of the decompressed file" if self.compressed else ""
         return ValueError(f"{self.path}: record {self.record}, at byte {byte}{of_what}: {text}")

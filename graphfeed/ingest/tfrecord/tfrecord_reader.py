@@ -1,4 +1,4 @@
-"""Reads TFRecord files into tensors, without TensorFlow."""
+"""Reading of TFRecord files into tensors, without TensorFlow."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,9 +16,9 @@ from graphfeed.ops.process import local_path
 from graphfeed.ops.records import parse_examples, scan_records
 
 BATCH_ROWS = 1 << 14
-"""How many records are parsed by one call of the kernel at most."""
+"""Maximum number of records that one call of the kernel parses."""
 BATCH_BYTES = 1 << 20
-"""What their rows take at most, unless one alone takes more: what the cache still holds when they are copied."""
+"""Maximum size of their rows, except for a single larger row, so that they are in the cache when they are copied."""
 
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Batch = dict[str, torch.Tensor]
@@ -28,26 +28,26 @@ Batch = dict[str, torch.Tensor]
 def read_tfrecords(
     files: Files, features: Iterable[str] | Mapping[str, Any] | None = None, verify: bool = True
 ) -> dict[str, torch.Tensor]:
-    """Read `tf.train.Example` records into one tensor for each feature, in the order of the files and their records.
+    """Read `tf.train.Example` records into one tensor per feature, in the order of the files and their records.
 
-    Every record must have the features, with equally many values in each and the dtype of the first record. Files that
-    are compressed by gzip are recognized one by one, and may be mixed with others. The memory that this takes is that
-    of the result, and some megabytes.
+    Every record must have the features, with the number of values and the dtype of the first record. Files that are
+    compressed by gzip are recognized one by one, and may be mixed with others. This takes the memory of the result and
+    some megabytes.
 
     Args:
         files: A path, or several.
-        features: Names of the features to read, or a dict from name to `FixedLenFeature` (TensorFlow's too). The
-            default is all features of the first record; other records may not have more. A spec gives the shape and the
-            dtype, which are those of the first record otherwise; it may have a value for records without the feature.
-        verify: Hold the checksums of each record against its bytes. This takes a tenth of the time.
+        features: Names of the features to read, or a dict from name to `FixedLenFeature` (or TensorFlow's). By default,
+            all features of the first record are read, and other records must not have more. A spec gives the shape and
+            the dtype instead of the first record; it may have a value for records without the feature.
+        verify: Whether to verify the checksums of each record. This takes a tenth of the time.
 
     Returns:
-        A tensor for each feature: int64 for lists of integers, float32 for floats, uint8 for bytes. A feature with one
-        value per record gives shape (records,) and one with k values (records, k); bytes have their length as the last
-        dimension. With a `FixedLenFeature` it is `(records, *shape)`.
+        One tensor per feature: int64 for lists of integers, float32 for floats, uint8 for bytes. A feature with one
+        value per record has shape (records,), one with k values (records, k); bytes have their length as the last
+        dimension. With a `FixedLenFeature`, the shape is `(records, *shape)`.
 
     Raises:
-        ValueError: A wrong checksum, a truncated file, a record that is no Example, a feature that is missing or has
+        ValueError: A checksum is wrong, a file is truncated, a record is not an Example, or a feature is missing or has
             another dtype or number of values. The message names the file, the record, the byte, and the feature.
 
     Example:
@@ -82,10 +82,10 @@ def list_files(files: Files) -> list[str]:
 
 
 def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool = True) -> None:
-    """Read files in order, and pass on the rows of some thousand records at a time; the last batch may be empty."""
-    # Threads that read the next files meanwhile did not pay: the rows of a file then lie in fresh memory before they
-    # are copied to the others. 48 files with 20,000 records each took 1.25 times as long with two threads on two busy
-    # cores, and as long as without them where they were compressed.
+    """Read files in order, and call `keep` with the rows of some thousand records at a time; the last may be empty."""
+    # Reading the next files in other threads did not pay off, because their rows then go to fresh memory before they
+    # are copied. 48 files of 20,000 records each took 1.25 times as long with two threads on two busy cores, and the
+    # same time if they were compressed.
     for path in list_files(files):
         with RecordStream(path) as stream:
             for starts, sizes in scan_stream(stream, schema, verify):
@@ -93,10 +93,10 @@ def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], No
                     settle(schema, stream, int(starts[0]), int(sizes[0]))
                 if schema.names is None:
                     refuse_others(schema, stream, starts.numpy(), sizes.numpy())
-                keep(parse(schema, stream, starts, sizes))  # the batch is of use until this returns
+                keep(parse(schema, stream, starts, sizes))  # the batch is valid until this returns
     if schema.columns is None:
         schema.settle_without_records()
-    # Without records, there are tensors without rows.
+    # Without records, the tensors have no rows.
     empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8, device="cpu")
     keep(shaped(empty, 0, schema))
 
@@ -104,7 +104,7 @@ def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], No
 def scan_stream(
     stream: RecordStream, schema: ExampleSchema, verify: bool = True
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield where records begin in the stream's buffer, and their sizes: first of one, then of some thousand more."""
+    """Yield offsets and sizes of records in the stream's buffer: first of one record, then of some thousand each."""
     starts, sizes = torch.empty(2, 1, dtype=torch.int64, device="cpu")
     while True:
         scanned = scan_records(stream.data, starts, sizes, stream.begin, verify)
@@ -115,13 +115,13 @@ def scan_stream(
         if scanned.problem:
             raise stream.error(scanned.problem)
         if scanned.records == len(starts):
-            # The buffer may have more. At first there is room for one record, which settles the schema.
+            # The buffer may have more. The first time, one record is requested, from which the schema is inferred.
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(schema.layout.row_bytes, 1)))
             starts, sizes = torch.empty(2, rows, dtype=torch.int64, device="cpu")
         elif not stream.fill():
             break
     if stream.begin != stream.end:
-        raise stream.error(f"the file ends inside of it, after {stream.end - stream.begin} bytes")
+        raise stream.error(f"the file ends within this record, after {stream.end - stream.begin} bytes")
 
 
 def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -> None:
@@ -134,14 +134,14 @@ def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -
 def refuse_others(
     schema: ExampleSchema, stream: RecordStream, starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> None:
-    """Raise if a record has a feature that the first one lacks."""
+    """Raise a ValueError if a record has a feature that the first one lacks."""
     counts = count_features(stream.buffer, starts, starts + sizes)
     for row in np.flatnonzero(counts != len(schema.columns or {})).tolist():
         start, size = int(starts[row]), int(sizes[row])
         try:
             names = [name for name, *_ in features_of(stream.buffer[start : start + size].tobytes())]
         except ValueError:
-            return  # which the kernel names
+            return  # the kernel reports it
         other = next((name for name in names if name not in (schema.columns or {})), None)
         if other is not None:
             stream.record += row

@@ -13,17 +13,17 @@ from graphfeed.ingest.tfrecord.tfrecord_reader import parse, scan_stream, settle
 from graphfeed.ops.arguments import brief
 
 LONG = 100
-"""The mean size from which texts are copied one by one. Copying by the place of each byte takes 16 bytes per byte."""
+"""Mean size above which strings are copied one by one. Copying by byte indexes takes 16 bytes per byte."""
 
 
 def find_columns(path: Path) -> dict[str, tuple[str, int]]:
-    """Return the columns of the first record: the kind of each, "int64", "float" or "bytes", and how many values."""
+    """Return the columns of the first record, with their kind ("int64", "float" or "bytes") and number of values."""
     with RecordStream(path) as stream:
         for starts, sizes in scan_stream(stream, ExampleSchema([])):
             found = {}
             try:
                 for name, kinds, values in features_of(record_at(stream, int(starts[0]), int(sizes[0]))):
-                    # A column is a list of numbers, or one text. Other features are left out.
+                    # A column is a list of numbers, or one string. Other features are left out.
                     if kinds == {"bytes"} and len(values) == 1:
                         found[name] = ("bytes", 1)
                     elif len(kinds) == 1 and kinds != {"bytes"}:
@@ -33,7 +33,7 @@ def find_columns(path: Path) -> dict[str, tuple[str, int]]:
             except ValueError as error:
                 raise stream.error(str(error)) from error
             return found
-    raise ValueError("it has no records, so nothing says which columns it has")
+    raise ValueError("it has no records, so its columns are unknown")
 
 
 def has_records(path: Path) -> bool:
@@ -42,7 +42,7 @@ def has_records(path: Path) -> bool:
 
 
 def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the columns of some thousand records at a time, in their order; the first time those of one record."""
+    """Yield the columns of some thousand records at a time, in their order; the first time, of one record."""
     schema = ExampleSchema(numbers)
     with RecordStream(path) as stream:
         for starts, sizes in scan_stream(stream, schema):
@@ -52,15 +52,15 @@ def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> It
             found: dict[str, Any] = {
                 name: values.numpy() for name, values in parse(schema, stream, starts, sizes).items()
             }
-            # Numbers are arrays of shape (records,) or (records, values). Of texts, it is where each begins, with the
-            # end of the last one, and the bytes of all.
+            # Numbers are arrays of shape (records,) or (records, values). Strings are offsets, one more than records,
+            # and the bytes of all strings.
             yield found | {name: copy_texts(stream, name, found[name]) for name in texts}
 
 
 def copy_texts(
     stream: RecordStream, name: str, places: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return texts of the stream's buffer one behind the other: where each begins and ends, and the bytes of all."""
+    """Return strings of the stream's buffer as contiguous bytes: their offsets, and the bytes of all."""
     starts, sizes = places.T
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
     if offsets[-1] > LONG * len(starts):
@@ -75,7 +75,7 @@ def copy_texts(
 
 def are_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> bool:
     begins = offsets[:-1][np.diff(offsets) > 0]
-    # A character may not go over from one text to the next, which the bytes of all don't show.
+    # No character may span two strings, which decoding all bytes at once would not detect.
     if (values[begins] & 0xC0 == 0x80).any():
         return False
     try:
@@ -93,7 +93,7 @@ def refuse_texts(stream: RecordStream, name: str, places: NDArray[np.int64]) -> 
         except UnicodeDecodeError as error:
             stream.record += number
             raise stream.error(
-                f"feature {name!r} is no text in UTF-8: {brief(value)}", stream.offset + start
+                f"feature {name!r} is not a string in UTF-8: {brief(value)}", stream.offset + start
             ) from error
 
 

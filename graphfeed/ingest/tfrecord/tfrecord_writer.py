@@ -1,4 +1,4 @@
-"""Writes tensors as TFRecord files, without TensorFlow."""
+"""Writing of tensors as TFRecord files, without TensorFlow."""
 
 import gzip
 import os
@@ -17,7 +17,7 @@ from graphfeed.storage.memory import new_file
 
 BATCH_ROWS = 1 << 12
 HEAD_BYTES = 11
-"""What a field's tag and length take at most."""
+"""Maximum size of a field's tag and length."""
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
 
 
@@ -25,18 +25,18 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
 def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], compression: str | None = None) -> None:
     """Write the rows of tensors as `tf.train.Example` records, one per row.
 
-    The file appears under its name when it is whole. An existing one is replaced. Some 100,000 records of a few numbers
-    are written per second.
+    The file appears under its name when it is complete, and replaces an existing one. Some 100,000 records of a few
+    numbers are written per second.
 
     Args:
-        columns: A tensor or array for each feature, with equally many rows: integers of shape (rows,) or (rows, k),
-            floats of the same shapes, or bytes as uint8 of shape (rows, length) or (rows, k, length). Floats are
-            written as float32, which is all that the format has.
+        columns: A tensor or array for each feature, all with the same number of rows: integers of shape (rows,) or
+            (rows, k), floats of the same shapes, or bytes as uint8 of shape (rows, length) or (rows, k, length). Floats
+            are written as float32, the only float type of the format.
         compression: "gzip", or None.
 
     Raises:
-        TypeError: Values of another dtype. Of float64, digits would be lost: convert it with `.float()`.
-        ValueError: Columns of different lengths or with other dimensions, or a row that is too large for a record.
+        TypeError: Values have another dtype. float64 would lose digits: convert it with `.float()`.
+        ValueError: Columns differ in length or have other dimensions, or a row is too large for a record.
 
     Example:
         >>> import tempfile
@@ -50,18 +50,18 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
     if not isinstance(columns, Mapping):
         raise TypeError(f"columns must be a dict from name to values, but is {brief(columns)}")
     if not all(isinstance(name, str) for name in columns):
-        raise TypeError(f"columns must have names that are text, but has {brief(list(columns))}")
+        raise TypeError(f"columns must have names that are strings, but has {brief(list(columns))}")
     tensors = {name: as_column(name, values) for name, values in columns.items()}
     lengths = {name: len(values) for name, values in tensors.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns must have equally many rows, but have {brief(lengths)}")
+        raise ValueError(f"columns must have the same number of rows, but have {brief(lengths)}")
     rows = next(iter(lengths.values()), 0)
-    # What a row takes at most beside its values: for the record, for each feature and for each value.
+    # Maximum size of a row without its values: for the record, for each feature and for each value.
     heads = [5 * HEAD_BYTES + len(name.encode(errors="surrogateescape")) for name in tensors]
     widest = sum(heads) + sum(values.shape[1] * HEAD_BYTES + values[:1].nbytes for values in tensors.values())
     with (
         new_file(Path(path), rows * (widest + 3 * HEAD_BYTES), hidden=True) as raw,
-        # The same content makes the same file: without a name and a time.
+        # Equal contents give equal files, because no name and no time are written.
         nullcontext(raw) if compression is None else gzip.GzipFile("", "wb", 6, raw, mtime=0) as file,
     ):
         for start in range(0, rows, BATCH_ROWS):
@@ -83,7 +83,7 @@ def messages(columns: Mapping[str, torch.Tensor]) -> Iterator[bytes]:
 
 
 def lists(values: torch.Tensor) -> Iterator[bytes]:
-    """Yield the list of each row of a column: of bytes, of floats or of integers. One without values says its kind."""
+    """Yield the list of each row of a column: bytes, floats or integers. An empty list still has its kind."""
     for row in values.numpy():
         if values.dtype == torch.uint8:
             yield field(1, b"".join(field(1, one.tobytes()) for one in row))
@@ -98,7 +98,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    # Seven bits a byte, the lowest first. The eighth says that more follow.
+    # Seven bits per byte, lowest first. The eighth is the continuation bit.
     rest, found = value & (1 << 64) - 1, []
     while rest >= 0x80:
         found.append(rest & 0x7F | 0x80)
@@ -114,13 +114,13 @@ def head(size: int) -> bytes:
 
 
 def masked(content: bytes) -> bytes:
-    """Return a checksum as records have it: rotated, with a constant added."""
+    """Return a checksum in the form of the records: rotated, with a constant added."""
     checksum = crc32c(torch.frombuffer(bytearray(content), dtype=torch.uint8))
     return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def as_column(name: str, values: Any) -> torch.Tensor:
-    """Return a column as (rows, k) of int64 or float32, or (rows, k, length) of uint8."""
+    """Return a column as int64 or float32, shape (rows, k), or as uint8, shape (rows, k, length)."""
     tensor = as_tensor(f"columns[{name!r}]", values).detach().cpu()
     is_bytes = tensor.dtype == torch.uint8
     if is_bytes and tensor.dim() in (2, 3):

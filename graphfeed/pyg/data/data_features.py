@@ -206,7 +206,7 @@ def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} has one value for each node or edge, but is {brief(value)}; make it a tensor")
     if value.layout != torch.strided:
-        raise TypeError(f"{name} is sparse ({value.layout}), but mini-batches have its rows; give {name}.to_dense()")
+        raise TypeError(f"{name} is sparse ({value.layout}), but mini-batches need its rows; give {name}.to_dense()")
     if value.requires_grad:
         raise ValueError(
             f"{name} requires a gradient, which does not flow back to it through a mini-batch; detach it, or leave it "

@@ -103,4 +103,4 @@ def check_data(data: Any) -> None:
 def check_untyped(data: Any, loader: str) -> None:
     import_pyg("torch_geometric.data", loader)
     if tables_of(data).typed:
-        raise ValueError(f"data has types, but {loader} needs a Data without; give data.to_homogeneous()")
+        raise ValueError(f"data has types, but {loader} needs a Data without types; give data.to_homogeneous()")

@@ -123,4 +123,4 @@ def check_names(found: set[tuple[str, str]], typed: bool) -> None:
             raise ValueError(f"a {domain} feature is called {name!r}, which PyG needs for the graph itself; rename it")
         # A Data has the values of nodes and of edges in one namespace: one would replace the other.
         if not typed and domain == "edge" and ("node", name) in found:
-            raise ValueError(f"nodes and edges both have {name!r}, but a Data has one value of a name; rename one")
+            raise ValueError(f"nodes and edges both have {name!r}, but a Data has one value per name; rename one")

@@ -58,7 +58,7 @@ def check_sampler(sampler: Any, of_edges: bool = False) -> None:
     if not hasattr(sampler, method):
         name = "link_sampler" if of_edges else "node_sampler"
         raise TypeError(
-            f"{name} must be a sampler with {method}, as torch_geometric.sampler.BaseSampler, but is {brief(sampler)}"
+            f"{name} must be a sampler with {method}, like torch_geometric.sampler.BaseSampler, but is {brief(sampler)}"
         )
 
 

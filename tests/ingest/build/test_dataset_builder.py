@@ -1,4 +1,4 @@
-"""Tables in, a data set out: what is in it, on disk and in memory."""
+"""Building data sets from tables: their contents, on disk and in memory."""
 
 import dataclasses
 import io
@@ -81,7 +81,7 @@ def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
     assert unlabelled.yaml_data["skipped"] == [
         {
             "file": "frame 0",
-            "reason": "kind is missing, so they are no items of train",
+            "reason": "kind is missing, so they are not items of train",
             "rows": 1,
             "first": "row 1: kind is missing",
         }

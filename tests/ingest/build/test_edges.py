@@ -1,4 +1,4 @@
-"""Rows of edges that are wrong, and edges that are larger than the memory given, sorted part by part."""
+"""Invalid rows of edges, and edges that exceed the memory limit and are sorted in ranges."""
 
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -32,12 +32,12 @@ def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> 
 @pytest.mark.parametrize(
     ("lines", "options", "message"),
     [
-        ("s,d\n0,1\n0,3\n", {}, r"row 1: d is '3', which is out of range: there are 3 nodes, from 0"),
+        ("s,d\n0,1\n0,3\n", {}, r"row 1: d is '3', which is out of range: there are 3 nodes, numbered from 0"),
         ("s,d\n0,1\n-1,0\n", {}, r"row 1: s is '-1', which is out of range"),
         ("s,d\na,b\na,x\n", {}, r"row 1: d is 'x', but no row of the nodes has that id"),
         ("s,d\na,b\na,\n", {}, r"row 1: d is 'missing', but must be an id"),
         ("s,d,t\n0,1,5\n0,1,4\n", {"time": "t", "time_sorted": True}, r"row 1: t is '4', which is earlier"),
-        ("s,d,w\n0,1,5\n0,1,-4\n", {"weight": "w"}, r"row 1: w is '-4', but a weight must be a number from 0"),
+        ("s,d,w\n0,1,5\n0,1,-4\n", {"weight": "w"}, r"row 1: w is '-4', but a weight must be a finite"),
         ("s,d,w\n0,1,5\n0,1,nan\n", {"weight": "w"}, r"row 1: w is 'nan', but a weight must be"),
         ("s,d,x\n0,1,5\n0,1,nan\n", {"features": {"x": "x"}}, r"row 1: x is 'nan', which has NaN"),
     ],
@@ -57,7 +57,7 @@ def test_times_that_go_back_over_tables_are_noticed(tmp_path: Path, times: list[
     tables = [{"s": np.zeros(len(t), int), "d": np.zeros(len(t), int), "t": np.array(t, int)} for t in times]
     edges = EdgeTable(tables, source="s", destination="d", time="t", time_sorted=True)
     spec = Spec({"n:r:n": edges}, {"n": NodeTable(count=1)})
-    with pytest.raises(ValueError, match=r"frame [12], row \d: t is \d, which is earlier than in a row before"):
+    with pytest.raises(ValueError, match=r"frame [12], row \d: t is \d, which is earlier than in a preceding row"):
         build_dataset(spec)
     flat = np.concatenate(times)
     expected = flat[flat >= np.maximum.accumulate(flat)].tolist()
@@ -97,7 +97,7 @@ def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give so little memory that edges are split, read and sorted in many parts."""
+    """Limit the memory so that edges are split, read and sorted in many parts."""
     monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.LEAST_MEMORY", 1)
     monkeypatch.setattr("graphfeed.ingest.tables.engine.BATCH_ROWS", 64)
 
@@ -121,7 +121,7 @@ def test_ranges_and_executors_do_not_change_the_bytes(tmp_path: Path, small_part
 
 
 class Failing(ThreadPoolExecutor):
-    """Does seven tasks, and is broken then."""
+    """Runs seven tasks, and is broken afterwards."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -167,7 +167,7 @@ def test_a_run_that_is_interrupted_after_any_step_goes_on(tmp_path: Path, small_
 
 
 def interrupt_and_go_on(spec: Spec, folder: Path, step: int) -> None:
-    """End a run after so many steps, and do the rest in another one."""
+    """Stop a run after a number of steps, and do the rest in another run."""
     out = folder / str(step)
     noted: list[str] = []
     note = Journal.note
@@ -186,7 +186,7 @@ def interrupt_and_go_on(spec: Spec, folder: Path, step: int) -> None:
         assert not out.exists()
         build_dataset(spec, out, memory=20_000)
     assert contents(folder / "whole") == contents(out)
-    # The steps that were done are not done again.
+    # The finished steps are not repeated.
     steps = ["node_0", "node_1", "edge_0", "edge_1", "sort"]
     assert noted == steps
 
@@ -218,7 +218,7 @@ def test_a_process_that_is_killed_leaves_nothing_that_looks_finished(tmp_path: P
     killed = 0
     for seconds in (0.2, 0):
         done = run("-c", KILLED, str(tmp_path), str(seconds))
-        if done.returncode == 0 or listing(tmp_path) == ["big.npz", "out"]:  # it may be killed when all is done
+        if done.returncode == 0 or listing(tmp_path) == ["big.npz", "out"]:  # it may be killed after it has finished
             break
         killed += 1
         assert done.returncode == -9, done.stderr
@@ -256,5 +256,5 @@ def test_peak_memory_stays_near_the_budget_and_below_the_edges(tmp_path: Path) -
     pyarrow.parquet.write_table(pa.table(ends), tmp_path / "big.parquet", row_group_size=1 << 18)
     done = run("-c", PEAK, str(tmp_path))
     assert done.returncode == 0, done.stderr
-    # The budget of 32 MiB, and 200 MB beside it for the engine; the columns alone have 480 MB.
+    # The limit of 32 MiB, and 200 MB for the engine; the columns have 480 MB.
     assert 1 << 24 < int(done.stdout) < 230_000_000

@@ -1,4 +1,4 @@
-"""First specifications from the names and columns of tables."""
+"""Guessed specifications from the names and columns of tables."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def test_real_packages_are_guessed_right(shared_data: Path) -> None:
             split=Split("split", train="0", validation="1", test="2"),
         )
     }
-    assert any("'split' is taken for the split" in remark for remark in remarks)
+    assert any("'split' is used as the split" in remark for remark in remarks)
     graph = build_dataset(spec).graph
     assert graph is not None
     assert graph.num_nodes == {"maintainer": 2244, "package": 63436, "source": 34169}
@@ -60,7 +60,7 @@ def test_two_columns_named_as_other_tables_are_ends(tmp_path: Path) -> None:
     edges = EdgeTable(str(tmp_path / "likes.parquet"), source="user", destination="item", features={"feat": "stars"})
     assert spec.edges == {"user:likes:item": edges}
     assert {name: table.id for name, table in spec.nodes.items()} == {"user": "name", "item": "id"}
-    owned = {"id": [5], "user": ["ann"], "shop": [7]}  # with an id of its own, it is no edge
+    owned = {"id": [5], "user": ["ann"], "shop": [7]}  # a table with its own id has no edges
     spec, _ = guess(tmp_path, users=USERS, item=owned, shop={"id": [7]}, likes={"user_id": ["ann"], "item_id": [5]})
     assert list(spec.edges) == ["user:likes:item"]
 
@@ -102,7 +102,7 @@ def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> 
     assert list(spec.edges) == ["person:follows:person", "person:knows:person"]
     assert spec.nodes["person"].split == Split("fold")
     assert len(remarks) == 1
-    assert "'fold' is taken for the split" in remarks[0]
+    assert "'fold' is used as the split" in remarks[0]
 
 
 def test_files_without_names_of_columns(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_the_yaml_of_a_guess_is_a_specification(tmp_path: Path) -> None:
     files.append(write(tmp_path / "edges_user_knows_user.csv", {"source": ["ann"], "target": ["ben"]}))
     files[1] = files[1].rename(tmp_path / "edges_user_likes_item.parquet")
     text = guess_yaml(files)
-    assert text.startswith("# A guess from the names and columns of the tables: look at it before you use it.\n")
+    assert text.startswith("# A guess from the names and columns of the tables: check it before you use it.\n")
     (tmp_path / "spec.yaml").write_text(text)
     assert list(read_spec(tmp_path / "spec.yaml").edges) == ["user:likes:item", "user:knows:user"]
 
 
 def test_what_cannot_be_guessed_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="none of the 1 files seems to hold edges"):
+    with pytest.raises(ValueError, match="none of the 1 files has two id columns"):
         guess(tmp_path, users=USERS)
     with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing\.csv"):
         guess_spec([tmp_path / "nothing.csv"])

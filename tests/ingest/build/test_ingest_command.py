@@ -17,7 +17,7 @@ def test_tables_become_a_data_set_by_one_command(tmp_path: Path, capsys: pytest.
     (tmp_path / "spec.yaml").write_text(likes(tmp_path).to_yaml())
     arguments = [str(tmp_path / "spec.yaml"), str(tmp_path / "out")]
     assert main(["ingest", *arguments, "--memory", "64M"]) == 0
-    assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/out; `graphfeed inspect")
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/out; see `graphfeed inspect")
     assert gf.OnDiskDataset(tmp_path / "out").load().graph is not None
     assert main(["ingest", *arguments]) == 1
     assert "is not an empty folder" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Items of edges, from tables: links to predict, pairs that are no edges, labels, and a graph for training alone."""
+"""Items of edges, from tables: links to predict, fixed negatives, labels, and graphs of only training edges."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -122,7 +122,7 @@ def test_the_graph_may_have_the_edges_for_training_alone() -> None:
     columns = np.repeat(np.arange(34), np.diff(graph.csc_indptr.numpy())) - 4
     found = list(zip(graph.indices.tolist(), columns.tolist(), strict=True))
     assert sorted(found) == sorted(map(tuple, PAIRS[4:]))
-    # Edges keep their rows, which features have for all of them.
+    # Edges keep their rows, and features have rows for all of them.
     rows = graph.edge_attributes["_ORIGINAL_EDGE_ID"].tolist()
     assert [tuple(PAIRS[row]) for row in rows] == found
     assert dataset.feature.read("edge", KIND, "x").flatten().tolist() == list(range(9, -1, -1))
@@ -142,7 +142,7 @@ def test_a_specification_of_links_is_read_and_written_as_yaml(tmp_path: Path) ->
     assert spec.edges[KIND].split == Split(time="at", train_until="2020-01-07", validation_until="2020-01-09 12:00:00")
     (tmp_path / "again.yaml").write_text(spec.to_yaml())
     assert read_spec(tmp_path / "again.yaml") == spec
-    with pytest.raises(ValueError, match=r"negatives: \d+ pairs are edges"):  # three nodes, and all have edges to all
+    with pytest.raises(ValueError, match=r"negatives: \d+ pairs are edges"):  # three nodes, each with edges to all
         build_dataset(spec)
 
 
@@ -152,16 +152,16 @@ def test_what_can_not_be_predicted_is_refused() -> None:
     bound = r"frame 0: train_until must be a bound of at, which has int64, but is '2020-01-01'"
     refused: list[Refusal] = [
         (lambda: EdgeTable("e.csv", task=own), ValueError, "task must be 'link', but is 'node'"),
-        (lambda: EdgeTable("e.csv", task="link", label="y"), ValueError, "task is 'link', which edges with a label"),
+        (lambda: EdgeTable("e.csv", task="link", label="y"), ValueError, "task is 'link', but edges with a label"),
         (lambda: EdgeTable("e.csv", task="link", negatives=5), ValueError, "negatives need task: link, and a split"),
         (lambda: EdgeTable("e.csv", split="p", negatives=5), ValueError, "negatives need task: link, and a split"),
-        (lambda: EdgeTable("e.csv", negatives=-1), ValueError, "negatives must be a whole number from 0, but is -1"),
+        (lambda: EdgeTable("e.csv", negatives=-1), ValueError, "negatives must be an integer of 0 or more, but is -1"),
         (lambda: EdgeTable("e.csv", task="link", training_graph=True), ValueError, "training_graph needs a split with"),
         (lambda: EdgeTable("e.csv", task="link", training_graph=True, split=Split("p", test="x")), ValueError,
          "needs a split with a part for training"),
-        (lambda: Split(time="at", train_until=6), TypeError, "validation_until must be a whole number, a date or a ti"),
+        (lambda: Split(time="at", train_until=6), TypeError, "validation_until must be an integer, a date or a ti"),
         (lambda: Split("p", train_until=6), ValueError, "bounds of times, but time names no column"),
-        (lambda: Split("p", time="at", train_until=6, validation_until=8), ValueError, "a split by time has the na"),
+        (lambda: Split("p", time="at", train_until=6, validation_until=8), ValueError, "a split by time needs the n"),
         (lambda: build(split=Split(time="at", train_until=8, validation_until=6)), ValueError,
          "validation_until must not be before train_until, but is 6"),
         (lambda: build(split=Split(time="at", train_until="2020-01-01", validation_until=8)), ValueError, bound),
@@ -195,7 +195,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all": {"task": "link"},
 }
 TOGETHER = [(0, 1, 2), (0, 3, 4), (1, 3, 5), (2, 4, 5), (0, 5, 1), (1, 4, 2), (2, 3, 0)]
-"""Options of three edge types, so that each two of them occur together."""
+"""Options of three edge types, such that every pair of options occurs."""
 NAMES = {"classes": "edge_classification", "targets": "edge_regression"}
 TIMES = np.array([3, 0, 7, 4, 1, 6, 2, 5])
 TASK_ROWS: dict[str, Any] = {
@@ -217,7 +217,7 @@ def parts_of_rows(option: str) -> dict[str, Any]:
 
 
 def expected_items(option: str, part: str, rows: Any, timed: bool, with_features: bool) -> dict[str, Any]:
-    """Return the members of items but for the seeds, of rows of the tables."""
+    """Return the members of items, except the seeds, for rows of the tables."""
     ratio = 2 if (option, part) == ("negatives", "test") else 0
     found: dict[str, Any] = {"timestamp": np.repeat(TIMES[rows], ratio + 1)} if timed else {}
     found |= {"seed_edge_ids": np.repeat(rows, ratio + 1)} if with_features else {}

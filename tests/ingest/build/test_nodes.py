@@ -1,4 +1,4 @@
-"""Rows of nodes that are wrong, and the ids that edges name them by."""
+"""Invalid rows of nodes, and the ids by which edges name them."""
 
 from itertools import product
 from pathlib import Path
@@ -28,8 +28,8 @@ def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("id,x\n3,1\n5,2\n3,3\n9,4\n", r"row 2: id is '3', which an earlier row has already"),
-        ("id,x\nx,1\nx,2\n", r"row 1: id is 'x', which an earlier row has already"),
+        ("id,x\n3,1\n5,2\n3,3\n9,4\n", r"row 2: id is '3', which an earlier row already has"),
+        ("id,x\nx,1\nx,2\n", r"row 1: id is 'x', which an earlier row already has"),
         ("id,x\n3,1\n5,\n9,4\n", r"row 1: x is 'missing', but must be a number"),
         ("id,x\n3,1\n5,nan\n9,4\n", r"row 1: x is "),
         ("id,x\n3,1\n,2\n9,4\n", r"row 1: id is 'missing', but must be an integer id"),
@@ -54,13 +54,13 @@ def test_wrong_rows_are_left_out_with_the_edges_that_name_them(tmp_path: Path) -
         "d: but no row of the nodes has that id": 1,
         "s: but no row of the nodes has that id": 1,
         "id: but must be an integer id": 1,
-        "id: which an earlier row has already": 1,
+        "id: which an earlier row already has": 1,
         "x: but must be a number": 1,
     }
 
 
 def test_rows_that_are_the_ids_are_never_left_out(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nodes\.csv, row 1 can't be left out, because edges name these nodes by row"):
+    with pytest.raises(ValueError, match=r"nodes\.csv, row 1 can't be skipped, because edges name these nodes by row"):
         build(tmp_path, 'x\n1\n""\n3\n4\n5\n6\n7\n8\n9\n10\n', "skip", features={"x": "x"})
     with pytest.raises(ValueError, match=r"nodes\.csv can't be read as \.csv: row 1 has 3 values instead of 2"):
         build(tmp_path, "x,y\n1,1\n2,2,2\n3,3\n", "skip", features={"x": "x"})
@@ -73,7 +73,7 @@ def test_ids_of_several_files_are_numbered_in_their_order(tmp_path: Path) -> Non
     nodes = NodeTable(["b.parquet", "a.parquet"], id="id")
     assert build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path)).ids("n")[:] == ["s", "u", "t"]
     write(tmp_path / "b.parquet", {"id": ["t"]})
-    with pytest.raises(ValueError, match=r"a\.parquet, row 1: id is 't', which an earlier row has already"):
+    with pytest.raises(ValueError, match=r"a\.parquet, row 1: id is 't', which an earlier row already has"):
         build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
 
 
@@ -131,10 +131,10 @@ def test_arrays_of_no_nodes_are_features_of_their_width(tmp_path: Path) -> None:
 IDS = st.lists(st.integers(-(1 << 62), 1 << 62) | st.integers(0, 5) | st.text(max_size=5), min_size=1, unique=True)
 
 
-@settings(max_examples=max(settings().max_examples // 10, 5))  # each starts the engine, for several types at once
+@settings(max_examples=max(settings().max_examples // 10, 5))  # each example starts the engine, for several types
 @given(drawn=st.lists(IDS, min_size=1, max_size=4))
 def test_ids_are_found_where_they_are(drawn: list[list[int | str]]) -> None:
-    """They are texts if one of them is."""
+    """Ids are strings if one of them is."""
     edges, nodes, expected = {}, {}, dict[str, list[Any]]()
     for number, ids in enumerate(drawn):
         own: list[Any] = [*map(str, ids)] if any(isinstance(one, str) for one in ids) else ids
@@ -193,11 +193,11 @@ def test_what_nodes_can_not_be_is_refused(tmp_path: Path) -> None:
         (lambda: values(1, None), ValueError, missing),
         (lambda: values([1.0], [None]), ValueError, missing),
         (lambda: of(NodeTable(count=3), texts), TypeError,
-         r"texts\.csv: s has texts, but the ids of these nodes are int"),
+         r"\.csv: s has strings, but the ids of these nodes are int"),
         (lambda: of(NodeTable(count=2**62)), ValueError, f"count is {2**62}: with 8 bytes for each node"),
         (lambda: of(NodeTable(features=x, count=9), named), ValueError, r"have \{'x\.npy': 10\} rows, and count is 9"),
         (lambda: of(NodeTable(features={"x": "y"}, count=9), named), ValueError,
-         "there is no column 'y', for the nodes"),
+         "there is no column 'y', because the nodes"),
         (lambda: of(NodeTable(features={"x": "nan.npy"})), ValueError,
          r"row 1: nan\.npy is nan, which has NaN; the key"),
         (lambda: of(NodeTable(features=x)).ids("m"), KeyError, r"there is no node type 'm'; the types are \['n'\]"),

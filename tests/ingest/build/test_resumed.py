@@ -1,4 +1,4 @@
-"""Runs that were interrupted go on, with the same specification and files or with other ones."""
+"""Resuming interrupted runs, with the same specification and files or with other ones."""
 
 import errno
 import os
@@ -63,7 +63,7 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(tmp_path: Path, before: A
 
 
 def test_an_error_in_the_first_step_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="which an earlier row has already"):
+    with pytest.raises(ValueError, match="which an earlier row already has"):
         build_dataset(
             Spec({"n:r:n": EdgeTable(TABLES, source="a", destination="b")}, {"n": NodeTable(TABLES, id="a")}),
             tmp_path / "out",
@@ -184,7 +184,7 @@ def test_a_file_that_is_gone_or_replaced_has_changed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of files")
 def test_why_not_all_could_be_written_is_said_with_the_folder(tmp_path: Path) -> None:
-    """A limit of the size of files stands for a full disk."""
+    """A limit on the size of files stands for a full disk."""
     rows = np.arange(1 << 20)
     spec = Spec({"e": EdgeTable({"source": rows, "destination": rows[::-1]}, features={"x": "source"})})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

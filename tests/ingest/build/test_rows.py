@@ -1,4 +1,4 @@
-"""Features, labels, splits and classes of rows, whatever the tables and arrays that they are read from."""
+"""Features, labels, splits and classes of rows, from all kinds of tables and arrays."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def feature(dataset: Any, name: str) -> Any:
 
 
 def items(item_set: Any) -> list[list[Any]]:
-    """Return the seeds of a part, and their labels if there are some."""
+    """Return the seeds of a part, and their labels if there are any."""
     part = item_set[:]["n"]
     return [values.tolist() for values in part] if isinstance(part, tuple) else [part.tolist()]
 
@@ -62,7 +62,7 @@ def test_labels_are_classes_if_they_are_texts_or_whole_numbers_from_0(tmp_path: 
         (["b", "c", "a", "c"], [0, 1, 2, 3], [1, 2, 0, 2], 3, int),
         ([3, -1, 0], [0, 2], [3, 0], 4, int),
         ([0.5, NAN, 2.5], [0, 2], [0.5, 2.5], None, float),
-        ([3, NAN, 1], [0, 2], [3, 1], 4, int),  # a data frame's integers, of which one is missing
+        ([3, NAN, 1], [0, 2], [3, 1], 4, int),  # a data frame's integers with a missing one
         ([3.5, NAN, 1], [0, 2], [3.5, 1], None, float),
         ([-3, NAN, 1], [0, 2], [-3, 1], None, float),
         ([3.0, 2, 1], [0, 1, 2], [3, 2, 1], None, float),
@@ -128,7 +128,7 @@ def test_masks_and_values_split_the_rows(tmp_path: Path) -> None:
 
 def test_a_row_is_in_one_part_at_most(tmp_path: Path) -> None:
     split = Split(train="tr", test="te")
-    another = "row 2: te is 1, but the row is for another part than test already"
+    another = "row 2: te is 1, but the row already belongs to another part than test"
     for train, test, message in (
         ([1, 0, 1], [0, 0, 1], another),
         ([1, 0, 2], [0, 1, 0], "row 2: tr is 2, but a mask must be 0 or 1"),
@@ -199,7 +199,7 @@ def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 INTEGER, BIG = 16777217, 1e300
-"""What float32 rounds, and what it can't hold."""
+"""Values that float32 rounds or can't represent."""
 
 
 FEATURE = {"features": {"f": "x"}}
@@ -210,7 +210,7 @@ INT8, UINT8 = pa.array([1, None], pa.int8()), pa.array([1, None], pa.uint8())
 @pytest.mark.parametrize(
     ("tables", "options", "wrong"),
     [
-        ([{"x": [1.0, BIG]}], FEATURE, "frame 0, row 1: x is 1e.300, which float32 can't hold"),
+        ([{"x": [1.0, BIG]}], FEATURE, "frame 0, row 1: x is 1e.300, which float32 can't represent"),
         ([{"x": [1.0, -BIG]}], FEATURE, "row 1: x is -1e.300, which"),
         ([{"x": [1.0, NAN, BIG]}], FEATURE | {"missing": 0}, "row 2: x is 1e.300, which float32"),
         ([{"x": [[1.0, 2.0], [1.0, BIG]]}], FEATURE, r"row 1: x is \[1.0, 1e.300\], which float32"),
@@ -223,13 +223,13 @@ INT8, UINT8 = pa.array([1, None], pa.int8()), pa.array([1, None], pa.uint8())
         ([{"x": [[0.5]]}, {"x": [[1], [INTEGER]]}], FEATURE, r"frame 1, row 1: x is \[16777217.0\]"),
         ([{"x": [1, 2]}], {"features": {"f": ["x", "whole.npy", "half.npy"]}}, r"row 1: whole\.npy is 'a number', whi"),
         ([{"x": [1, 2]}], {"features": {"f": ["big.npy", "x"]}}, r"row 0: big\.npy is 'a number', which float32"),
-        ([{"x": [0.5, BIG]}], {"label": "x"}, "row 1: x is 1e.300, which float32 can't hold"),
-        ([{"x": [[0.5], [BIG]]}], {"label": "x"}, r"row 1: x is \[1e.300\], which float32 can't hold"),
+        ([{"x": [0.5, BIG]}], {"label": "x"}, "row 1: x is 1e.300, which float32 can't represent"),
+        ([{"x": [[0.5], [BIG]]}], {"label": "x"}, r"row 1: x is \[1e.300\], which float32 can't represent"),
         ([{"x": [1, INTEGER]}, {"x": [0.5]}], {"label": "x"}, "frame 0, row 1: x is 16777217.0, which float32"),
-        ([{"x": [True, None]}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is none of bool"),
+        ([{"x": [True, None]}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is not a valid bool"),
         ([{"x": [[True], [None]]}], FEATURE | {"missing": 2}, "row 1: x is .*, which has a missing number; 2"),
-        ([{"x": INT8}], FEATURE | {"missing": 300}, "row 1: x is 'missing', .*300.* is none of int8"),
-        ([{"x": UINT8}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is none of uint8"),
+        ([{"x": INT8}], FEATURE | {"missing": 300}, "row 1: x is 'missing', .*300.* is not a valid int8"),
+        ([{"x": UINT8}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is not a valid uint8"),
     ],
 )
 def test_numbers_that_would_change_are_refused_by_row_and_column(
@@ -248,7 +248,7 @@ def test_texts_of_numbers_that_would_change_are_refused(tmp_path: Path, values: 
     (tmp_path / "t.csv").write_text(f"x\n{values}\n")
     for options in ({"features": {"f": "x"}}, {"label": "x"}):
         spec = Spec({"n:r:n": EDGES}, {"n": NodeTable("t.csv", **options)}, folder=tmp_path)
-        with pytest.raises(ValueError, match=r"t\.csv, row \d: x is '[\de]*', which float32 can't hold"):
+        with pytest.raises(ValueError, match=r"t\.csv, row \d: x is '[\de]*', which float32 can't represent"):
             build_dataset(spec)
 
 
@@ -320,7 +320,7 @@ def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> 
         (lambda: named("t.npz#x"), ValueError, r"t\.npz#x must have rows of numbers, but is <U1"),
         (lambda: named("b.npy"), FileNotFoundError, r"b\.npy, which a feature names"),
         (lambda: build(tmp_path, {"y": many}, label="y"), ValueError,
-         "the label y has more than 10000 different texts"),
+         "the label y has more than 10000 different strings"),
         (lambda: build(tmp_path, {"y": many[1:]}, {"y": many[:1]}, label="y"), ValueError, "more than 10000 different"),
         (lambda: build(tmp_path, {"y": ["a" * 200_000, "b" * 100_000]}, label="y"), ValueError,
          "or more than 262144 characters in these"),

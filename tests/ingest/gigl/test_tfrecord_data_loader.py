@@ -1,4 +1,4 @@
-"""Entities of TFRecords: their files, ids, features and labels."""
+"""Entities in TFRecords: their files, ids, features and labels."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -97,9 +97,9 @@ def test_packed_features_are_read_as_they_are(tmp_path: Path) -> None:
     found = TFRecordDataLoader(0, 1).load(info, {})
     assert torch.equal(found["packed"], packed)
     assert found["features"].shape == (4, 3)
-    with pytest.raises(ValueError, match="packed_feature_dim must be the bytes of 'bits', 3, not 2"):
+    with pytest.raises(ValueError, match="packed_feature_dim must be the size of 'bits', 3, not 2"):
         TFRecordDataLoader(0, 1).load(replace(info, packed_feature_dim=2), {})
-    with pytest.raises(ValueError, match=r"feature_spec\['n'\] must be one text, because packed_feature_key names it"):
+    with pytest.raises(ValueError, match=r"feature_spec\['n'\] must be one string, because packed_feature_key"):
         TFRecordDataLoader(0, 1).load(replace(info, packed_feature_key="n"), {})
 
 
@@ -188,10 +188,10 @@ def test_what_does_not_fit_the_files_is_refused(tmp_path: Path) -> None:
     several, other = FixedLenFeature([2], "int64"), FixedLenFeature([], "float")
     wider = {**SPEC, "f": FixedLenFeature([3], "float")}
     unlabelled, both = graph(positive_label=None), graph()
-    named = "entity_key must be the name of a node's id, or those of an edge's ends, but"
+    named = "entity_key must be the name of a node's id, or those of an edge's endpoints, but"
     away: Any = "both"
     refused: list[Refusal] = [
-        (lambda: load(feature_dim=4), ValueError, "feature_dim must be that of the features of feature_keys, 3, not 4"),
+        (lambda: load(feature_dim=4), ValueError, "feature_dim must be the total of feature_keys, 3, not 4"),
         (lambda: load(feature_keys=["zz"]), ValueError, "feature_spec must have all keys, but has no 'zz'"),
         (lambda: load(label_keys=["zz"]), ValueError, "feature_spec must have all keys, but has no 'zz'"),
         (lambda: load(entity_key="f"), ValueError, r"\['f'\] must be one int64, .* but is float of shape \(2,\)"),

@@ -1,4 +1,4 @@
-"""Graphs of TFRecords, read by a thread for each entity, in memory or on disk."""
+"""Graphs in TFRecords, read by a thread for each entity, into memory or to disk."""
 
 import errno
 import inspect
@@ -34,7 +34,7 @@ BUYS = ("user", "buys", "item")
 
 @pytest.fixture
 def metadata(tmp_path: Path) -> SerializedGraphMetadata:
-    """A graph of two types of nodes and one of edges, with positive labels."""
+    """A graph with two types of nodes and one of edges, and with positive labels."""
     return SerializedGraphMetadata(
         {
             "user": export(tmp_path / "user", nodes(5), 2, label_keys=["y"]),
@@ -130,7 +130,7 @@ def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkey
 
 
 def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool, Path | None]]:
-    """Have entities read in this process, and note how they were asked for."""
+    """Read entities in this process, and record the arguments."""
     calls = []
 
     def read(entities: list[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool) -> Any:
@@ -179,7 +179,7 @@ def test_memory_is_looked_at_before_anything_is_read(
 
 @pytest.mark.parametrize("num_files", [1, 4])
 def test_the_estimate_of_memory_is_near_what_is_loaded(tmp_path: Path, num_files: int) -> None:
-    """Of compressed files too: every second one is."""
+    """This includes compressed files: every second one is."""
     info = export(tmp_path / "nodes", nodes(40_000), num_files)
     needed = SETTINGS["estimate_bytes"](LOADER, [info])
     loaded = 40_000 * (8 + 3 * 4)

@@ -1,4 +1,4 @@
-"""Values of columns as ids, times and features, of one type over all tables, and what is said of wrong ones."""
+"""Column values as ids, times and features, of one type over all tables, and errors for invalid ones."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -42,7 +42,7 @@ def weighted(column: Any) -> Any:
 
 
 def late(folder: Path, values: list[Any], on_error: Any = "raise", before: str = "5", key: str = "time") -> list[Any]:
-    """Return times or weights in a file of CSV whose first hundred rows, which tell the types, have another."""
+    """Return times or weights in a CSV file whose first hundred rows, which determine guessed types, have another."""
     lines = [f"0,1,{value}\n" for value in [*[before] * 100, *values]]
     (folder / "some.csv").write_text("s,d,a\n" + "".join(lines))
     named: Any = {key: "a"}
@@ -87,7 +87,7 @@ def test_what_is_missing_is_left_out_or_filled_in() -> None:
         assert features(column, missing=7).flatten().tolist() == [1, 7], column
         assert features(column, "skip").flatten().tolist() == [1], column
     assert features(pa.nulls(2), missing=9).flatten().tolist() == [9, 9]
-    assert features(pa.array([1, 2], pa.int8()), missing=1000).tolist() == [[1], [2]]  # where none is missing
+    assert features(pa.array([1, 2], pa.int8()), missing=1000).tolist() == [[1], [2]]  # no value is missing
     assert features(pa.array([True, None]), missing=1).tolist() == [[1], [1]]
     found = features(pa.array([[1, None], [3, 4]]), missing=7)
     assert (found.dtype, found.tolist()) == (torch.int64, [[1, 7], [3, 4]])
@@ -100,7 +100,7 @@ def test_what_is_missing_is_left_out_or_filled_in() -> None:
 def test_ids_are_texts_or_integers_but_not_both() -> None:
     assert ids([5, 6], [6]).ids("n")[:] == [5, 6]
     assert ids(["7", "8"], ["8"]).ids("n")[:] == ["7", "8"]
-    views = pa.array(["x", "y"], pa.string_view())  # Polars has these
+    views = pa.array(["x", "y"], pa.string_view())  # as in Polars
     assert ids(views, views).ids("n")[:] == ["x", "y"]
 
 
@@ -119,7 +119,7 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: late(tmp_path, ["3", "9" * 19]), ValueError, "row 101: a is '9999999999999999999', but must be"),
         (lambda: times(pa.array([[1]])), TypeError, "a must be .*, but"),
         (lambda: features(pa.array([[1.0, 2.0], [3.0]])), ValueError,
-         r"row 1: a is \[3\.0\], which has another length"),
+         r"row 1: a is \[3\.0\], but vectors must have"),
         (lambda: features(pa.array([["x"]])), TypeError, "a must have vectors of numbers, but has string"),
         (lambda: features(pa.array([1.0, float("nan")])), ValueError, "row 1: a is nan"),
         (lambda: features(pa.array([1, None]), missing=0.5), ValueError, "row 1: a is 'missing', but must be a number"),
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_named_with_its_row(tmp_path: Path) -> None:
         (lambda: features(pa.array([None], pa.list_(pa.int8())), missing=7), ValueError, "no row has a vector in a"),
         (lambda: features(seconds), TypeError, r"a has timestamp\[s\], but a feature has numbers"),
         (lambda: ids([1, 2], ["x"]), TypeError, "s has .*, but the ids of these nodes are integers"),
-        (lambda: ids(["1", "2"], [1.5]), TypeError, "s has double, but the ids of these nodes are texts"),
+        (lambda: ids(["1", "2"], [1.5]), TypeError, "s has double, but the ids of these nodes are strings"),
         (lambda: ids([1, 2], ["1", "x"]), ValueError, "row 1: s is 'x', but must be an integer id"),
         (lambda: ids([1, 2], large), ValueError, "row 1: s is 18446744073709551615, which is more than int64"),
         (lambda: ids(["x", "y"], [None, "x"]), ValueError, "row 0: s is 'missing', but must be an id"),
@@ -308,7 +308,7 @@ def test_types_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
     unit = r"frame 1: t is .*, but it is .* in frame 0; save the column with one type"
     large = pa.array([[1 << 63, 0]], pa.list_(pa.uint64()))
     booleans = r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"
-    longer = r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2, as the first one"
+    longer = r"frame 1, row 0: x is \[5, 6, 7\], but vectors must have length 2, as the first one"
     some_texts = ("id,y\n0,3\n1,1\n", "id,y\n2,cat\n3,ant\n")
     written = r"1\.csv: t is timestamp\[s\], but it is date32\[day\] in .*0\.csv"
     refused: list[Refusal] = [
@@ -321,8 +321,8 @@ def test_types_that_have_nothing_in_common_are_refused(tmp_path: Path) -> None:
         (lambda: vectors(large), ValueError, "frame 1 can't be read as a table: .* out of range"),
         (lambda: nodes(tmp_path, *some_texts, label="y"), TypeError,
          r"1\.csv: y is string, but it is int64 in .*0\.csv"),
-        (lambda: ids([7, 8], zeros), ValueError, "row 1: s is '007', but an integer id has no zero or . before it"),
-        (lambda: ids(pa.array([True, False])), TypeError, r"id has .*, but an id is an integer or a text"),
-        (lambda: ids(pa.array(DAYS)), TypeError, r"id has .*, but an id is an integer or a text"),
+        (lambda: ids([7, 8], zeros), ValueError, "row 1: s is '007', but an integer id must be written without"),
+        (lambda: ids(pa.array([True, False])), TypeError, r"id has .*, but an id must be an integer or a string"),
+        (lambda: ids(pa.array(DAYS)), TypeError, r"id has .*, but an id must be an integer or a string"),
     ]  # fmt: skip
     check_refused(refused)

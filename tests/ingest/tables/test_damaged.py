@@ -1,4 +1,4 @@
-"""Files with flipped bits, cut ends and other bytes give errors that say so, and end no process."""
+"""Files with flipped bits, cut ends and changed bytes give clear errors, and end no process."""
 
 import os
 import re
@@ -12,11 +12,11 @@ from tests.scripts import run
 MUTATIONS = int(os.environ.get("GRAPHFEED_MUTATIONS", "30"))
 """How often the files of whole data sets are damaged: 1,000 of each kind take a minute."""
 CHEAP_MUTATIONS = 50
-"""How often a file of one kind is damaged that is read alone; in thorough runs, so many times as often."""
+"""How often a single file is damaged; in thorough runs, this many times as often."""
 
 
 def attack_apart(kinds: list[str], first: int, count: int, folder: Path, seconds: float) -> dict[str, dict[str, int]]:
-    """Damage files of each kind so often in a process of its own; return what came of it by kind."""
+    """Damage files of each kind in a separate process; return the counts of the results by kind."""
     given = [",".join(kinds), str(first), str(count), str(folder)]
     done = run("-m", "tests.ingest.damage", *given, seconds=seconds)
     last = re.findall(r"^\w.* \d+$", done.stdout, re.MULTILINE)[-1:]
@@ -28,12 +28,12 @@ def attack_apart(kinds: list[str], first: int, count: int, folder: Path, seconds
 
 
 def check(kind: str, found: dict[str, int], count: int) -> None:
-    """Raise unless most damage is noticed; all of it where there are checksums."""
+    """Raise unless most damage is detected, and all of it if there are checksums."""
     assert sum(found.values()) == count
     assert [name for name in found if name.startswith("poor error")] == []
     assert found.get("error", 0) >= count // 10
     if "tfrecord" in kind:
-        # A file that ends between two records is whole.
+        # A file that ends between two records is valid.
         assert found.get("other", 0) <= count // 50
 
 
@@ -129,6 +129,6 @@ def test_damaged_files_are_refused(tmp_path: Path, seed: int, mutations: int) ->
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_kernels_in_plain_python_find_no_index_beyond_an_array(tmp_path: Path) -> None:
-    """Without a compiler, an index beyond the end raises an error of its own, which the program doesn't catch."""
+    """Without a compiler, an index beyond the end raises an IndexError, which the program doesn't catch."""
     done = run("-c", PROGRAM, "2", "200", str(tmp_path), NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Tables of other engines and of databases by ADBC, and names and texts that would be harmful as a part of SQL."""
+"""Tables of other engines and of databases by ADBC, and names and strings that would be harmful as a part of SQL."""
 
 import os
 import shutil
@@ -119,10 +119,10 @@ USER = "postgres" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Start PostgreSQL on loopback, without a socket in a shared folder, and yield where it is."""
+    """Start PostgreSQL on loopback, without a socket in a shared folder, and yield its URI."""
     if not PROGRAMS:
         pytest.skip("PostgreSQL is not installed")
-    # The folder of the tests is closed to others.
+    # The folder of the tests is not accessible to other users.
     with tempfile.TemporaryDirectory(dir=None if USER is None else "/var/tmp") as folder:
         if USER is not None:
             shutil.chown(folder, USER)
@@ -139,7 +139,7 @@ def server() -> Iterator[str]:
 
 
 def check_database(connection: Any) -> None:
-    """Make a data set of two queries, whose cursors are open at the same time."""
+    """Build a data set from two queries, whose cursors are open at the same time."""
     with closing(connection), connection.cursor() as users, connection.cursor() as likes:
         for name, columns in (("users", USERS), ("likes", LIKES)):
             users.adbc_ingest(name, pa.table(columns))

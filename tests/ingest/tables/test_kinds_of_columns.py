@@ -1,4 +1,4 @@
-"""Ids, texts and floats of kinds that the engine doesn't read by itself, and names of files that it would misread."""
+"""Ids, strings and floats of types that the engine can't read itself, and file names that it would misinterpret."""
 
 import gzip
 import re

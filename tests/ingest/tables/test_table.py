@@ -1,4 +1,4 @@
-"""Tables of each format, whole and damaged."""
+"""Tables of each format, intact and damaged."""
 
 import csv
 import dataclasses
@@ -38,7 +38,7 @@ def test_arrays_are_tables_of_their_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([7, 8]))
     assert rows_of(source(tmp_path / "a.npz"), ["x", "y"])[1] == {"x": [0, 1], "y": 8}
     np.savez(tmp_path / "b.npz", x=np.eye(2), y=np.array([7]))
-    with pytest.raises(ValueError, match=r"b\.npz can't be read as \.npz: its arrays must have one row count"):
+    with pytest.raises(ValueError, match=r"b\.npz can't be read as \.npz: its arrays must have the same number"):
         rows_of(source(tmp_path / "b.npz"), ["0"])
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"objects\.npy can't be read"):
@@ -80,7 +80,7 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path: Path) -> None:
         path = write(tmp_path / f"t{suffix}", columns)
         path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
         if suffix in {".csv", ".tsv", ".ndjson"} and share:
-            # Such a file is complete if it ends with a line: only a line that is cut can be noticed.
+            # Such a file is complete if it ends with a line, so only a cut line can be detected.
             path.write_bytes(path.read_bytes().rpartition(b"\n")[0] + b"\n3" + b'{"a":' * (suffix == ".ndjson"))
         with pytest.raises(ValueError, match=rf"t\{suffix} can't be read as \."):
             rows_of(source(path), ["0" if suffix == ".npy" else "a"])

@@ -87,7 +87,7 @@ def test_files_without_records_have_the_shapes_of_their_specs(tmp_path: Path) ->
     assert read_tfrecords(file) == {}
     found = read_tfrecords(file, {"a": FixedLenFeature([3], "float32"), "b": FixedLenFeature([], "string")})
     assert {name: tuple(values.shape) for name, values in found.items()} == {"a": (0, 3), "b": (0, 0)}
-    with pytest.raises(ValueError, match="the files hold no records, so nothing says what 'a' is"):
+    with pytest.raises(ValueError, match="the files have no records, so the type of 'a' is unknown"):
         read_tfrecords([file], ["a"])
 
 
@@ -140,7 +140,7 @@ def test_what_differs_from_the_first_record_is_named_with_its_place(tmp_path: Pa
     good = tfrecords.write(tmp_path / "good", ROWS)
     for (features, text), name in product(cases, ("file", "file.gz")):
         wrong = tfrecords.write(tmp_path / name, [*ROWS[:5], {**ROWS[5], **features}, *ROWS[6:]])
-        of_what = " of what it decompresses to" if name == "file.gz" else ""
+        of_what = " of the decompressed file" if name == "file.gz" else ""
         with pytest.raises(ValueError, match=rf"{name}: record 5, at byte \d+{of_what}: {text}"):
             read_tfrecords([good, wrong])
 
@@ -149,7 +149,7 @@ def test_a_wrong_checksum_is_named_unless_it_is_not_wanted(tmp_path: Path) -> No
     file = tfrecords.write(tmp_path / "file", ROWS)
     starts = list(accumulate(len(tfrecords.record(tfrecords.example(row))) for row in ROWS))
     data = bytearray(file.read_bytes())
-    data[starts[3] - 5] ^= 1  # the last letter of record 3
+    data[starts[3] - 5] ^= 1  # the last byte of the content of record 3
     file.write_bytes(data)
     with pytest.raises(ValueError, match=rf"file: record 3, at byte {starts[2]}: the content has a wrong checksum"):
         read_tfrecords(file)
@@ -161,7 +161,7 @@ def test_a_length_that_is_wrong_takes_no_memory(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(tfrecords.record(tfrecords.example(ROWS[0])) + head + tfrecords.masked(head) + bytes(100))
     for verify in (True, False):
-        with pytest.raises(ValueError, match="record 1, at byte 64: the file ends inside of it, after 112 bytes"):
+        with pytest.raises(ValueError, match="record 1, at byte 64: the file ends within this record, after 112 bytes"):
             read_tfrecords(file, verify=verify)
 
 
@@ -188,7 +188,7 @@ def test_the_tensors_may_be_written_to_and_saved(tmp_path: Path) -> None:
 
 
 def read_all(path: Path) -> bytes:
-    """Read a file in parts, of which half is taken each time."""
+    """Read a file in parts, taking half of the bytes each time."""
     taken = b""
     with RecordStream(path) as stream:
         while stream.fill():
@@ -231,7 +231,7 @@ def test_a_name_that_promises_compression_is_held_to_it(tmp_path: Path, content:
 
 
 def test_a_plain_file_may_keep_the_name_of_a_compressed_one(tmp_path: Path) -> None:
-    """Some storage decompresses files as it hands them out."""
+    """Some storage decompresses files when it delivers them."""
     path = tmp_path / "file.gz"
     path.write_bytes(tfrecords.record(b"abc"))
     assert read_all(path) == tfrecords.record(b"abc")

@@ -42,8 +42,8 @@ def test_what_is_wrong_with_a_record_is_told_with_file_record_and_byte(tmp_path:
         ({"k": [1]}, "feature 'name' is missing"),
         ({"k": [1], "name": [7]}, "feature 'name' is a list of int64, and not of bytes"),
         ({"k": [1], "name": [b"a", b"b"]}, "feature 'name' has 2 values, and not 1"),
-        ({"k": [1], "name": [b"\xa9"]}, "feature 'name' is no text in UTF-8"),
-        ({"k": [1], "name": [b"\xff"]}, "feature 'name' is no text in UTF-8: b'\\\\xff'"),
+        ({"k": [1], "name": [b"\xa9"]}, "feature 'name' is not a string in UTF-8"),
+        ({"k": [1], "name": [b"\xff"]}, "feature 'name' is not a string in UTF-8: b'\\\\xff'"),
     ]  # fmt: skip
     start = sum(len(tfrecords.record(tfrecords.example(own))) for own in ROWS[:3])
     for (row, text), suffix in product(wrong, (".tfrecord", ".tfrecord.gz")):
@@ -83,7 +83,7 @@ def test_a_file_that_is_damaged_is_told_with_record_and_byte(tmp_path: Path) -> 
         rows(path, ["k"])
     tfrecords.write(path, [b"\x0a\xff"])
     for read in (lambda: find_columns(path), lambda: list(read_columns(path, [], ["name"]))):
-        with pytest.raises(ValueError, match=r"t\.tfrecord: record 0, at byte \d+: the content is no tf\.train\.Exam"):
+        with pytest.raises(ValueError, match=r"t\.tfrecord: record 0, at byte \d+: the content is no(t a)? tf\.train"):
             read()
     with pytest.raises(ValueError, match=r"t\.tfrecord has no column 'tags'; it has \['name', 'x', 'k'\]"):
         rows(tfrecords.write(path, ROWS), ["tags"])
@@ -100,7 +100,7 @@ def test_shards_without_records_are_left_out_unless_all_are(tmp_path: Path) -> N
     dataset = build_dataset(Spec({"user:likes:item": edges}, folder=tmp_path))
     assert edges_of(dataset, "user:likes:item") == [("ann", 5)]
     (tmp_path / names[2]).write_bytes(b"")
-    with pytest.raises(ValueError, match=r"-00000-of-00003 can't be read as \.tfrecord: it has no records, so nothing"):
+    with pytest.raises(ValueError, match=r"-00000-of-00003 can't be read as \.tfrecord: it has no records, so"):
         build_dataset(Spec({"user:likes:item": edges}, folder=tmp_path))
 
 

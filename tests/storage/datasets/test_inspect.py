@@ -43,7 +43,8 @@ def test_types_degrees_doubles_loops_features_and_tasks_are_told(
     assert main(["inspect", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("data set                                 little\n")
-    assert "\n1 rows of frame 0 were left out: s: which is out of range: there are 5 nodes, from 0\n" in printed
+    reason = "s: which is out of range: there are 5 nodes, numbered from 0"
+    assert f"\n1 rows of frame 0 were left out: {reason}\n" in printed
     assert printed.endswith(f"\nchecksum {report.checksum}; all files are as they were written\n")
 
 
