@@ -36,7 +36,7 @@ def is_whole(value: Any) -> bool:
 
 
 def is_column(value: Any) -> bool:
-    return isinstance(value, str) or is_whole(value)  # where columns have no names
+    return isinstance(value, str) or is_whole(value)  # numbers are for columns without names
 
 
 def is_row(value: Any) -> bool:
