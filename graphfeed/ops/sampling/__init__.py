@@ -1,8 +1,8 @@
-"""Operations that draw: neighbours, all hops of a mini-batch, negatives, shuffled orders.
+"""Random operations: neighbour sampling, all hops of a mini-batch, negatives and shuffled orders.
 
-What they prepare once per graph, such as running sums of weights or the order of time, is here too. On the CPU,
-neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampling.hops` puts together of the passes in
-`graphfeed.ops.cpu.sampling.passes`. Stages that draw are in `graphfeed.datapipes`.
+The package also prepares arrays once per graph, such as running sums of weights or edges sorted by time. On the CPU,
+neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampling.hops` assembles from the passes in
+`graphfeed.ops.cpu.sampling.passes`. The stages that use these operations are in `graphfeed.datapipes`.
 """
 
 from graphfeed.ops.sampling.draw_places import draw_places

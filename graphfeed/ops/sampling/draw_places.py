@@ -1,4 +1,4 @@
-"""Draw places in a row with replacement, uniformly or by weight."""
+"""Draw positions with replacement, uniformly or by weight."""
 
 import torch
 
@@ -9,12 +9,12 @@ from graphfeed.ops.memory import buffers
 
 
 def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTHING) -> torch.Tensor:
-    """Return positions in `0 .. size - 1`, int64, with replacement, each drawn by the key and its number alone.
+    """Draw `count` positions in `0 .. size - 1` with replacement, int64. Draw `i` depends only on the key and on `i`.
 
-    They are drawn by the running sums of weights, as `cumulate_weights` makes them of one column, if these are given.
+    Draws are uniform unless `cumulative` has the running sums of weights, as `cumulate_weights` returns for one column.
 
     Raises:
-        ValueError: There is no place, or not a weight for each, or the running sums fall or end at 0.
+        ValueError: `size` is 0, `cumulative` has another length, or the running sums decrease or end at 0.
 
     Example:
         >>> bool((draw_places(100, 7, 10) < 10).all())
@@ -37,4 +37,4 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
 
 def check_sums(name: str, cumulative: torch.Tensor) -> None:
     if int(cumulative[0]) < 0 or int(cumulative[-1]) <= 0 or bool((cumulative[1:] < cumulative[:-1]).any()):
-        raise ValueError(f"{name} must be running sums that never fall and end above 0; cumulate_weights makes them")
+        raise ValueError(f"{name} must be running sums that never fall and end above 0; use cumulate_weights")

@@ -11,16 +11,16 @@ from graphfeed.ops.sampling.hops.pick_edges import Picks
 
 
 class TypedPicks(NamedTuple):
-    """Sampled edges, edge type by edge type."""
+    """Sampled edges, grouped by edge type."""
 
     indptr: torch.Tensor
-    """The column starts of every edge type, one type after the other, each from 0."""
+    """Column starts of all edge types, concatenated; those of each type begin at 0."""
     bounds: torch.Tensor
-    """int64, one longer than there are edge types: where each type's part of `indptr` starts; on the CPU."""
+    """int64, shape (num_types + 1,), on the CPU: where the column starts of each edge type begin in `indptr`."""
     positions: torch.Tensor
-    """int64: positions in the graph's edge arrays, by type, then by column, then ascending."""
+    """int64: positions in the graph's edge arrays, sorted by type, column and position."""
     starts: torch.Tensor
-    """int64, one longer than there are edge types: where each type's edges start; on the CPU."""
+    """int64, shape (num_types + 1,), on the CPU: where the edges of each edge type begin in `positions`."""
 
 
 def group_by_type(
@@ -30,19 +30,19 @@ def group_by_type(
     destinations: torch.Tensor,
     dtype: torch.dtype,
 ) -> TypedPicks:
-    """Split picks that were just made by edge type, at one random read per pick. They are not checked again.
+    """Split the picks of a hop by edge type, with one random read per pick. Picks are not validated.
 
     Args:
-        picks: What was sampled. Its positions are sorted in place within each column; there may be room for more.
+        picks: Sampled edges. The positions of each column are sorted in place; unused ones may follow the last column.
         types: Edge type of each edge of the graph.
-        column_starts: int64, on the CPU: where the seeds of each node type start, one longer than there are node types.
+        column_starts: int64, shape (node types + 1,), on the CPU: where the seeds of each node type begin.
         destinations: int64, on the CPU: destination node type of each edge type.
-        dtype: int32 or int64, for the result's `indptr`; a ValueError if that can't count the edges.
+        dtype: dtype of the result's `indptr`, int32 or int64. A ValueError if it can't count the edges.
     """
     assert dtype in ID_DTYPES
     if picks.positions.numel() > torch.iinfo(dtype).max:
         raise ValueError(
-            f"{picks.positions.numel()} edges are too many for indptr of {dtype}; make the graph with int64"
+            f"{picks.positions.numel()} edges are too many for indptr of {dtype}; build the graph with int64"
         )
     lengths = (column_starts[1:] - column_starts[:-1])[destinations] + 1
     bounds = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), lengths.cumsum(0)])
@@ -53,7 +53,7 @@ def group_by_type(
     own = as_types(types, picks.positions) if picks.positions.is_cpu else types.contiguous()
     arrays = own, picks.positions, picks.offsets, column_starts.contiguous(), destinations.contiguous(), bounds
     module.group_by_type(*arrays, indptr, grouped)
-    # The last column start of a type counts its edges. A GPU is waited for here.
+    # The last column start of a type counts its edges. This synchronizes with a GPU.
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), counts.cumsum(0)])
     return TypedPicks(indptr, bounds, grouped[: int(starts[-1])], starts)

@@ -1,4 +1,4 @@
-"""An index of high-degree columns, with which LABOR finds neighbours of small variates without reading them."""
+"""An index of high-degree columns. LABOR uses it to find neighbours with small variates without reading the columns."""
 
 from typing import NamedTuple
 
@@ -11,45 +11,45 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_columns, edited, ensure_csc
 
 MIN_DEGREE = 1024
-"""Reading a smaller column takes no longer than looking its neighbours up."""
+"""Minimum degree of an indexed column: reading a smaller column is as fast as a lookup."""
 MAX_SHARE = 3
-"""At most one edge in this many is indexed, which bounds the memory."""
+"""At most one edge in `MAX_SHARE` is indexed, which bounds the memory."""
 
 
 class HighDegreeIndex(NamedTuple):
-    """An index of the largest columns: the neighbours of high-degree nodes, by neighbour."""
+    """The edges of the largest columns, grouped by source node."""
 
     columns: torch.Tensor
-    """int64: their node ids, by degree and then by id. A column's position here is its number."""
+    """int64: node ids of the indexed columns, sorted by degree, then id. A column's number is its position here."""
     degrees: torch.Tensor
-    """int64: how many edges each has."""
+    """int64: degree of each indexed column."""
     starts: torch.Tensor
     """int64, shape (nodes + 1,): where the entries of each node begin."""
     entries: torch.Tensor
-    """int64, ascending within each node: a column's number times 2**32, plus an edge's place in it."""
+    """int64, ascending for each node: the column's number times 2**32, plus the edge's offset in that column."""
 
 
 def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> HighDegreeIndex:
-    """Index which of the largest columns, with at most a third of all edges, each node is a source of.
+    """Build an index from each node to the largest columns that it is a source of.
 
-    This is done once per graph. It takes one pass over the indexed edges with two random writes each, and 8 bytes per
-    indexed edge and per node.
+    Columns with at most a third of all edges are indexed, once per graph. This takes one pass over these edges with two
+    random writes each, and 8 bytes per indexed edge and per node.
 
     Raises:
-        ValueError: The arrays are not those of a graph.
+        ValueError: The arrays are not a valid graph in CSC.
 
     Example:
         >>> build_high_degree_index(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 1])).columns
         tensor([], dtype=torch.int64)
     """
     ensure_csc(indptr, indices)
-    check_columns("indptr", indptr, indices.numel())  # again: NumPy's edits don't show, and the kernel writes by them
+    check_columns("indptr", indptr, indices.numel())  # again: undetected edits by NumPy would misdirect writes
     degrees = indptr.diff().to(torch.int64)
-    # An entry has 32 bits for the place in a column.
+    # An entry has 32 bits for the offset in a column.
     columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
     sizes = degrees[columns]
-    # The largest ones, as long as these and all larger ones have at most their share of the edges.
+    # Take the largest columns as long as they have at most 1 / MAX_SHARE of the edges in total.
     is_indexed = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // MAX_SHARE
     columns, sizes = columns[is_indexed], sizes[is_indexed]
     starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
@@ -65,12 +65,12 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
 
 
 def ensure_index(index: HighDegreeIndex) -> None:
-    """What `build_high_degree_index` has returned is not checked."""
+    """Check the index, unless `build_high_degree_index` returned it."""
     check_once("high-degree index", tuple(index), lambda: check_index(index))
 
 
 def check_index(index: HighDegreeIndex) -> None:
-    """Raise unless the arrays of an index fit together."""
+    """Raise unless the arrays of an index are consistent."""
     for name, values in index._asdict().items():
         check_vector(f"index.{name}", values, (torch.int64,))
     if index.columns.numel() != index.degrees.numel():
@@ -82,4 +82,4 @@ def check_index(index: HighDegreeIndex) -> None:
     numbers = index.entries >> 32
     check_ids("the numbers of columns in index.entries", numbers, index.columns.numel())
     if bool(((index.entries & ((1 << 32) - 1)) >= index.degrees[numbers]).any()):
-        raise ValueError("index.entries must hold places inside of their columns; build_high_degree_index makes it")
+        raise ValueError("index.entries must hold offsets inside their columns; build it with build_high_degree_index")

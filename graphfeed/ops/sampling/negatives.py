@@ -1,4 +1,4 @@
-"""Draws negatives: nodes, and pairs of nodes that are no edges."""
+"""Draw negatives: nodes, or pairs of nodes without an edge between them."""
 
 from typing import NamedTuple
 
@@ -22,19 +22,19 @@ from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
 
 
 def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:
-    """Return the pairs, followed by copies of each with a destination that is drawn uniformly.
+    """Return the pairs, followed by `negative_ratio` copies of each with destinations drawn uniformly.
 
-    Draw `i` is a function of the key and of `i` alone. A drawn pair may be an edge: nothing checks that. The cost is
-    one pass over the result, of shape (N * (1 + negative_ratio), 2), in which the copies of one pair lie side by side.
+    Draw `i` depends only on the key and on `i`. A drawn pair may be an edge of the graph. The result has the shape
+    (N * (1 + negative_ratio), 2), with the copies of a pair in consecutive rows, and is written in one pass.
 
     Args:
         pairs: int32 or int64, shape (N, 2): sources and destinations.
-        negative_ratio: How many copies there are of each pair, 1 or more.
+        negative_ratio: Number of negatives per pair, 1 or more.
         num_destinations: Destinations are drawn from `0 .. num_destinations - 1`.
 
     Raises:
-        ValueError: The pairs have another shape, the ratio is below 1, there are no destinations to draw from, or more
-            than the dtype can represent.
+        ValueError: The pairs have another shape, the ratio is below 1, or `num_destinations` is 0 or too large for the
+            dtype.
     """
     check_tensors(pairs=pairs)
     check_count("num_destinations", num_destinations, 0)
@@ -63,28 +63,28 @@ NO_TYPES = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 class Population(NamedTuple):
-    """The nodes that one end of a pair is drawn from."""
+    """The nodes that one endpoint of a pair is drawn from."""
 
     size: int
-    """They are 0 .. size - 1."""
+    """The nodes are 0 .. size - 1."""
     cumulative: torch.Tensor = NOTHING
-    """int64: running sums of their weights, as `cumulate_weights` makes them of one column; nothing: all are alike."""
+    """int64: running sums of node weights, as `cumulate_weights` returns for one column. Empty: draws are uniform."""
     times: torch.Tensor = NOTHING
-    """int64: when each begins to exist; nothing: always."""
+    """int64: the time from which each node exists. Empty: all nodes always exist."""
 
 
 class KnownEdges(NamedTuple):
-    """The edges of a graph, none of which a negative pair may be."""
+    """The edges of a graph, which negative pairs must avoid."""
 
     indptr: torch.Tensor
     indices: torch.Tensor
     types: torch.Tensor = NO_TYPES
-    """The type of each edge; nothing: there are no types."""
+    """The type of each edge. Empty: the graph has no edge types."""
     num_types: int = 1
     kind: int = 0
-    """The type in question."""
+    """The edge type to avoid."""
     first_source: int = 0
-    """The id in the graph of source 0."""
+    """The graph's id of source 0."""
     first_destination: int = 0
 
 
@@ -100,20 +100,20 @@ def sample_negative_pairs(
     limits: torch.Tensor = NOTHING,
     edges: KnownEdges = NO_EDGES,
 ) -> torch.Tensor:
-    """Return `count` negative pairs of a source and a destination, int64, each drawn until it is a valid one.
+    """Draw `count` negative pairs of a source and a destination, int64, shape (count, 2), by rejection.
 
-    A pair is right if both nodes exist at its time and it is none of some edges, for which the destination's in-edges
-    are read. The probability of each that is right is in proportion to the product of its nodes' weights, as long as a
-    right one comes up in 32 draws. Where almost all are wrong, all destinations of one source are looked at, which
-    costs a pass over the nodes and their in-edges. Pair `i` is a function of the key and of `i` alone.
+    A pair is valid if both nodes exist at its time and it is not one of `edges`; the in-edges of the destination are
+    read to decide. Valid pairs are drawn in proportion to the product of their nodes' weights, provided that 32 draws
+    yield one. If almost all pairs are invalid, the destination is drawn from all valid ones of a source, which costs
+    a pass over the nodes and their in-edges. Pair `i` depends only on the key and on `i`.
 
     Args:
-        sources, destinations: What they are drawn from; or the source of each pair, int64.
-        limits: int64: the time of each pair; nothing: times don't matter.
-        edges: What a pair must not be.
+        sources, destinations: The nodes to draw from. `sources` may also be the source of each pair, int64.
+        limits: int64: the time of each pair. Empty: times are ignored.
+        edges: The pairs to avoid.
 
     Raises:
-        ValueError: Lengths that don't match, ids out of range, or no pair is right.
+        ValueError: Lengths don't match, ids are out of range, or there is no valid pair.
 
     Example:
         >>> pairs = sample_negative_pairs(4, 7, torch.tensor([0, 0, 1, 1]), Population(10))
@@ -148,7 +148,7 @@ def sample_negative_pairs(
 def check_wanted(
     count: int, sources: Population | torch.Tensor, destinations: Population, limits: torch.Tensor
 ) -> None:
-    """Raise unless there are nodes for each end, and sources and times, if given, for each pair."""
+    """Raise unless the populations are valid, and sources and times, if given, have one value per pair."""
     check_population("destinations", destinations)
     if isinstance(sources, Population):
         check_population("sources", sources)
@@ -158,7 +158,7 @@ def check_wanted(
         check_vector(name, part, (torch.int64,))
         check_length(name, part, count, "pair")
     if isinstance(sources, torch.Tensor) and sources.numel() and int(sources.min()) < 0:
-        raise ValueError(f"sources must be ids of 0 or more, but hold {int(sources.min())}")
+        raise ValueError(f"sources must be ids of 0 or more, but contain {int(sources.min())}")
 
 
 def check_population(name: str, nodes: Population) -> None:
@@ -172,7 +172,7 @@ def check_population(name: str, nodes: Population) -> None:
 
 
 def check_edges(edges: KnownEdges, num_sources: int, num_destinations: int) -> None:
-    """Raise unless the edges are those of a graph that has the nodes of both ends."""
+    """Raise unless the edges are a valid graph that contains the sources and destinations."""
     check_tensors(indptr=edges.indptr, indices=edges.indices, types=edges.types)
     for name, number in (("kind", edges.kind), ("first_source", edges.first_source)):
         check_count(f"{name} of edges", number, 0, LARGEST)

@@ -1,4 +1,4 @@
-"""Draw nodes of each type by how well they are joined to those that were drawn before."""
+"""Draw nodes of each type by their connections to the nodes sampled before."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from graphfeed.ops.structure.csc import check_columns
 
 
 class NodeBudget:
-    """The candidate nodes of HGSampling (of the heterogeneous graph transformer), with their scores.
+    """The candidate nodes of HGSampling (from the heterogeneous graph transformer), with their scores.
 
-    Each node that was sampled shares a point for each edge type among its neighbours; what a node has of these points
-    is its score. Nodes are drawn by the squares of their scores, each once. So each type has its share, and those nodes
-    are likely that have many edges to the others.
+    Each sampled node shares one point per edge type equally among its neighbours. The score of a node is the sum of its
+    points. Nodes are drawn without replacement, in proportion to the squares of their scores, so nodes with many edges
+    to sampled nodes are likely, and each node type has its own share.
 
     Args:
-        first_ids: The first id of each node type, and the number of nodes, int64. What are no running sums is a
-            ValueError.
+        first_ids: The first id of each node type, followed by the number of nodes, int64. A ValueError unless they
+            begin at 0 and never decrease.
 
     Example:
         >>> budget = NodeBudget(torch.tensor([0, 2, 5]))
@@ -34,10 +34,10 @@ class NodeBudget:
         self.known: Any = self.module.Known(*empty_table(0), torch.zeros(1, dtype=torch.int64, device="cpu"))
 
     def share(self, sampled: torch.Tensor, offsets: torch.Tensor, neighbors: torch.Tensor) -> None:
-        """Let nodes that were sampled share their points among their neighbours; all arguments are int64.
+        """Share the points of sampled nodes among their neighbours. All arguments are int64.
 
-        `neighbors` are the sources of the nodes' edges in runs, each of one node and one edge type; `offsets` say where
-        each run begins, and where the last one ends.
+        `neighbors` are the sources of the nodes' in-edges, in one run for each node and edge type. `offsets` are the
+        starts of the runs, followed by the end of the last one.
         """
         for name, ids in (("sampled", sampled), ("neighbors", neighbors)):
             check_vector(name, ids, (torch.int64,))
@@ -49,7 +49,7 @@ class NodeBudget:
         self.module.share_scores(offsets.to(torch.int64).contiguous(), neighbors.contiguous(), self.known)
 
     def draw(self, wanted: list[int], key: int) -> list[torch.Tensor]:
-        """Draw, and return, so many nodes of each type that were met and not drawn yet, or all if there are fewer."""
+        """Draw `wanted` candidates of each node type, or all if there are fewer; they count as sampled afterwards."""
         check_seed("key", key)
         for count in wanted:
             check_seed("wanted", count)
@@ -67,10 +67,10 @@ class NodeBudget:
         return list(torch.split(out[: int(counts.sum())], counts.tolist()))
 
     def make_room(self, more: int) -> None:
-        """Make room for some nodes more."""
+        """Grow the table to hold `more` additional nodes."""
         old, count = self.known, int(self.known.count[0])
         if old.nodes.numel() < count + more:
-            # Twice what is needed, so that nodes are seldom entered again.
+            # Twice the required size, so that rehashing is rare.
             self.known = self.module.Known(
                 *empty_table(2 * (count + more)), torch.zeros(1, dtype=torch.int64, device="cpu")
             )
@@ -78,7 +78,7 @@ class NodeBudget:
 
 
 def empty_table(size: int) -> tuple[torch.Tensor, ...]:
-    """Return the keys and places of a hash table for so many nodes, and room for their ids and scores."""
+    """Return the keys and places of a hash table for `size` nodes, and uninitialized arrays of their ids and scores."""
     slots = 1 << max(6, (2 * size).bit_length())
     return (
         torch.full((slots,), -1, device="cpu"), torch.empty(slots, dtype=torch.int64, device="cpu"),

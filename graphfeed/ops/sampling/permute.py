@@ -1,4 +1,4 @@
-"""A keyed pseudo-random permutation of `0 .. size - 1`, of which any part costs no more than itself."""
+"""A keyed pseudo-random permutation of `0 .. size - 1`, any slice of which is computed without the rest."""
 
 from functools import lru_cache
 
@@ -11,12 +11,12 @@ from graphfeed.ops.backend import load
 from graphfeed.ops.random import fold
 
 SORTED_UP_TO = 4096
-"""Up to this size the permutation is a sort by keyed hash, so that each order is equally likely to 64 bits."""
+"""Up to this size, positions are sorted by a keyed 64-bit hash, so that all orders are equally likely."""
 
 
 @lru_cache(maxsize=64)
 def round_keys(key: int, count: int) -> NDArray[np.uint64]:
-    # Kept, since all mini-batches of an epoch share them.
+    # Cached, since all mini-batches of an epoch share them.
     return np.array([fold(key, number) for number in range(count)], dtype=np.uint64)
 
 
@@ -28,11 +28,11 @@ def sorted_places(key: int, size: int) -> NDArray[np.int64]:
 
 
 def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
-    """Return positions `start .. stop - 1` of a random order of `0 .. size - 1`, int64.
+    """Return elements `start .. stop - 1` of a random permutation of `0 .. size - 1`, int64.
 
-    Large sizes go through a balanced Feistel network of six rounds, which is repeated until the value lies inside
-    (cycle walking; Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002). There is no array of `size`
-    items. A position costs 20 to 70 nanoseconds. Each key, of 64 bits, gives another order.
+    Large sizes use a balanced Feistel network of six rounds, which is repeated until the value is in range (cycle
+    walking; Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002). No array of `size` values is
+    allocated. An element takes 20 to 70 nanoseconds. Each 64-bit key yields another permutation.
 
     Example:
         >>> sorted(permute(0, 5, 5, key=1).tolist())
@@ -48,7 +48,7 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
     if size <= SORTED_UP_TO:
         return torch.from_numpy(sorted_places(key, size)[start:stop].copy())
     module, out = load("cpu", "sampling.permute"), np.empty(stop - start, dtype=np.int64)
-    # A Feistel network takes an even number of bits.
+    # A balanced Feistel network needs an even number of bits.
     half_bits = ((size - 1).bit_length() + 1) // 2
     module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, np.empty_like(out), out)
     return torch.from_numpy(out)

@@ -1,4 +1,4 @@
-"""Walk at random along the edges of a graph."""
+"""Random walks along the edges of a graph."""
 
 import torch
 
@@ -11,15 +11,14 @@ from graphfeed.ops.structure.csc import edited, ensure_csc
 def random_walks(
     indptr: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, num_steps: int, key: int, first_step: int = 0
 ) -> torch.Tensor:
-    """Return the nodes of random walks: each step goes along one of a node's edges, all of them equally likely.
+    """Return the nodes of uniform random walks, int64, shape (walks, num_steps + 1), beginning with `starts`.
 
-    A step leads from a column to the source of one of its edges, so against the direction of a graph in compressed
-    sparse columns. A walk that comes to a node without edges stays there. Walk `i` is a function of the key, of its
-    start and of `i` alone. The result is int64, shape (walks, num_steps + 1): the starts, int32 or int64, come first.
-    `first_step` is how many steps the walks have taken before.
+    A step leads from a column to the source of one of its in-edges, so walks go against the direction of the edges.
+    A walk that reaches a node without in-edges stays there. Walk `i` depends only on the key, its start and `i`.
+    `starts` is int32 or int64. `first_step` is the number of steps that the walks have already taken.
 
     Raises:
-        ValueError: A start lies outside of the graph, a number of steps is negative, or the arrays are not a graph's.
+        ValueError: A start is not a node of the graph, a number of steps is negative, or the graph is not valid.
 
     Example:
         >>> random_walks(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2]), torch.tensor([0, 1]), 3, 7)

@@ -1,7 +1,7 @@
 """Sample in-edges of nodes: one hop, not relabelled.
 
-LABOR-0 is that of "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339),
-by the sequential Poisson sampling of its appendix A.3.
+LABOR-0 is from "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339),
+with the sequential Poisson sampling of its appendix A.3.
 """
 
 from graphfeed.ops.arguments import check_ids, check_vector
@@ -21,35 +21,35 @@ from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensur
 
 
 def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked: bool = False) -> Picks:
-    """Choose in-edges of each seed.
+    """Sample in-edges of each seed.
 
-    Without replacement these are `min(fanout, eligible)` distinct edges. Every such set is equally likely; with weights
-    the edges are drawn one after the other in proportion to them. With replacement there are `fanout` edges if any is
-    eligible. Fan-out -1 takes each eligible edge once. An edge is eligible unless its weight is 0. The draws depend on
-    the key, the node's id and its tree alone. A seed costs one random read and, with weights, up to log2(degree) per
-    pick.
+    Without replacement, `min(fanout, eligible)` distinct edges are sampled. All such sets are equally likely; with
+    weights, edges are drawn one by one in proportion to their weights. With replacement, `fanout` edges are drawn if
+    any is eligible. Fan-out -1 selects each eligible edge exactly once. An edge is eligible unless its weight is 0. The
+    draws depend only on the key, the node's id and its tree. A seed costs one random read and, with weights, up to
+    log2(degree) per pick.
 
-    In time, an edge is eligible if its time lies in the open interval from `time - window` to `time` of its seed, and
-    its second time does too, which alone decides on the window if its time is `ALWAYS`. The draws depend on the node's
-    time as well. A column costs a binary search more; with a second time and a window, the edges in between are read as
-    well. The method "latest" takes the edges of the highest times; among equal times, those that come last.
+    In temporal sampling, an edge is eligible if its time and its second time are in the open interval from
+    `time - window` to `time` of its seed. If its time is `ALWAYS`, only the second time is compared with the window.
+    The draws also depend on the time. Each column costs an additional binary search; with second times and windows,
+    the edges in between are read as well. The method "latest" selects the latest edges; among equal times, the last.
 
-    By LABOR, each neighbour t has one variate r(t), the hash of the key and its id, for all columns and times. A column
-    takes the `fanout` edges with the smallest r(t), or r(t) over weight; ties go to the first edge. So every subset of
-    a column is as likely as any other of its size, but columns with common neighbours choose the same ones, and
-    parallel edges are chosen one after the other. With replacement each neighbour has a Poisson process, which runs at
-    the edge's weight, and a column takes the first `fanout` events: some 45,000 of one edge, and what is wanted beyond
-    goes to the first of its heaviest edges. Each column with more eligible edges is read whole; its picks ascend.
+    In LABOR, each neighbour t has one variate r(t), a hash of the key and its id, for all columns and times. A column
+    selects the `fanout` edges with the smallest r(t), or r(t) / weight; ties go to the first edge. So all subsets of
+    the same size are equally likely, but columns with common neighbours select the same ones, and parallel edges are
+    selected in sequence. With replacement, each neighbour has a Poisson process whose rate is the edge's weight, and a
+    column selects the first `fanout` events: up to about 45,000 of one edge; any excess goes to the first of its
+    heaviest edges. Columns with more than `fanout` eligible edges are read completely, and their picks are sorted.
 
     Args:
-        graph: Its arrays; in time, sorted within each edge type if there is a fan-out per type, else in each column.
-        hop: The seeds, how many edges of each are chosen, and how; with times if the graph has them.
-        checked: Whether the seeds are known to be in the graph. On a GPU, which would have to be waited for, they are
-            not checked again.
+        graph: A graph. Temporal graphs are sorted within each edge type for fan-outs per type, else within each column.
+        hop: The seeds, the fan-outs and the method; with times if the graph has times.
+        checked: Whether the seeds are known to be in the graph. If so, seeds on a GPU are not checked again, which
+            would need a synchronization.
 
     Raises:
-        ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, the number of fan-outs or of
-            times is wrong, a window is negative, or the arrays are not those of a graph.
+        ValueError: A seed is not in the graph, a fan-out is below -1 or too large, the number of fan-outs or of times
+            is wrong, a window is negative, or the arrays are not a valid graph.
 
     Example:
         >>> import torch
@@ -59,7 +59,7 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
     """
     seeds, is_labor = hop.seeds, hop.drawing.method == "labor"
     if isinstance(graph, TemporalGraph) != (hop.moments is not None):
-        raise ValueError("a graph with times and the times of the seeds, hop.moments, are given together")
+        raise ValueError("hop.moments must be given if the graph has times, and only then")
     if hop.drawing.method == "latest":
         check_latest(graph, hop.drawing)
     if isinstance(graph, TemporalGraph):

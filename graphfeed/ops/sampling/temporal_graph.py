@@ -1,4 +1,4 @@
-"""The arrays of a graph that sampling in time reads."""
+"""Graph arrays for temporal sampling."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensur
 
 
 class TemporalGraph(NamedTuple):
-    """The arrays of a graph for temporal sampling; without times (None), all edges are before any time.
+    """The arrays of a graph for temporal sampling. If `times` is None, all edges are before any time.
 
-    An edge's rank is its position once the edges of each column are sorted by time.
+    The rank of an edge is its position after the edges of each column are sorted by time.
     """
 
     indptr: torch.Tensor
@@ -22,27 +22,27 @@ class TemporalGraph(NamedTuple):
     indices: torch.Tensor
     """Source node of each edge, int32 or int64."""
     times: torch.Tensor | None = None
-    """int64, by rank: each edge's time, rising in each column, or in each edge type of it."""
+    """int64, by rank: the time of each edge, ascending in each column, or in each edge type of a column."""
     order: torch.Tensor | None = None
-    """By rank: the edge's place in its column; None if ranks are positions."""
+    """By rank: the offset of each edge in its column. None if ranks equal positions."""
     links: torch.Tensor | None = None
-    """int64, by rank: the edge's place and its source, as `link_sources` returns them. Saves all hops `order`."""
+    """int64, by rank: offset and source of each edge (see `link_sources`). `sample_hops` prefers them to `order`."""
     earliest: torch.Tensor | None = None
-    """int64, by rank: a second time of each edge, which decides whether a window begins after it. It is not above the
-    first, unless that is `ALWAYS`."""
+    """int64, by rank: a second time of each edge, which must be inside the window, too. It is not later than the first
+    time, unless that is `ALWAYS`."""
     cumulative: torch.Tensor | None = None
-    """Fixed-point weights by rank, as `cumulate_weights` returns them."""
+    """Running sums of weights by rank, as `cumulate_weights` returns them."""
     edge_times: torch.Tensor | None = None
-    """int64, by position: the time at which the next hop queries each edge's source; that of the column where it is
-    `ALWAYS`, or if this is None."""
+    """int64, by position: the time at which the next hop samples the source of each edge. None, or `ALWAYS` for an
+    edge, stands for the time of the column."""
     types: torch.Tensor | None = None
     """Edge types, ascending inside each column."""
     num_types: int = 1
-    """How many edge types there are."""
+    """Number of edge types."""
 
 
 def ensure_temporal(graph: TemporalGraph) -> None:
-    """Raise unless the arrays that one hop follows fit together; what ops made of checked arrays is not checked."""
+    """Raise unless the arrays are consistent. Arrays that ops computed from verified ones are not checked again."""
     ensure_columns("graph.indptr", graph.indptr)
     ensure_length("graph.indices", graph.indices, graph.indptr)
     for name in ("times", "earliest", "edge_times"):
@@ -64,7 +64,7 @@ def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
     links = graph.links
     if links is None or not links.is_contiguous() or not has_passed("links", (graph.indptr, links)):
         return False
-    # It is another tensor at each call, so the memory is compared.
+    # Each call returns a new tensor, so compare the memory.
     own = linked_order(links)
     alike = order.dtype == own.dtype and order.shape == own.shape and order.stride() == own.stride()
     return alike and order.data_ptr() == own.data_ptr()

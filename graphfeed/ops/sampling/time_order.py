@@ -12,23 +12,23 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited, ensure_columns, ensure_length
 
 UPPER_HALF = int(sys.byteorder == "little")
-"""Which of the two int32 of an int64 is its upper half."""
+"""Index of the upper half of an int64 that is viewed as two int32."""
 INT64 = torch.iinfo(torch.int64)
 ALWAYS = INT64.min
-"""The time of what has none: it exists at all times, and is in every window."""
+"""The time of nodes and edges without a time: they always exist, and are in every window."""
 
 
 class TimeOrder(NamedTuple):
-    """Each column's edges in the order of time, and of position where times are equal."""
+    """The edges of each column, sorted by time; equal times keep the order of positions."""
 
     times: torch.Tensor
-    """int64, one per edge: the times in this order."""
+    """int64, one per edge: the sorted times."""
     order: torch.Tensor | None
-    """int64, one per edge: its place in its column; None if the graph has its edges in this order."""
+    """int64, one per edge: its offset in its column. None if the edges of the graph are already sorted."""
 
 
 def as_times(name: str, times: object) -> torch.Tensor:
-    """Return times as int64, 1-D; others than integers are a TypeError: a time must not be rounded up to another."""
+    """Return times as contiguous int64, 1-D. A non-integer dtype raises a TypeError, as rounding would merge times."""
     if isinstance(times, torch.Tensor) and times.is_floating_point():
         rounded = "" if times.dtype == torch.float64 else ", which rounds large numbers: read the times as float64"
         raise TypeError(
@@ -41,28 +41,28 @@ def as_times(name: str, times: object) -> torch.Tensor:
 
 
 def earliest_times(times: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
-    """Return `time - window + 1`, the first time inside of each open window, without overflow."""
+    """Return `time - window + 1`, the first time inside each open window, without overflow."""
     # A window of 0 is empty: its first time is the time itself.
     steps = (windows - 1).clamp(min=0)
     return torch.where(times < INT64.min + steps, INT64.min, times - steps)
 
 
 def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor | None = None) -> TimeOrder:
-    """Return the edges of each column by time (int64, one per edge).
+    """Sort the edges of each column by time (int64, one per edge).
 
-    This is done once per graph. If the edges are sorted already, as in a graph made of an edge list in the order of
-    time, it takes one pass and no memory; else a sort of each column, and 16 bytes per edge. A GPU sorts all edges at
-    once, and needs about 50 bytes per edge meanwhile. With `types`, which ascend inside each column, the edges of each
-    type are sorted by themselves.
+    This is done once per graph. If the edges are already sorted, as in a graph built from an edge list in order of
+    time, it takes one pass and no memory; otherwise a sort of each column, and 16 bytes per edge. A GPU sorts all edges
+    at once, and temporarily needs about 50 bytes per edge. With `types`, which must ascend within each column, the
+    edges of each type are sorted separately.
 
     Raises:
-        ValueError: `indptr` holds no column starts, or the number of times or of types is wrong.
+        ValueError: `indptr` is not valid, or the number of times or of types is wrong.
 
     Example:
         >>> order_by_time(torch.tensor([0, 3, 5]), torch.tensor([3, 1, 2, 5, 4])).order
         tensor([1, 2, 0, 1, 0])
     """
-    check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
+    check_columns("indptr", indptr)  # each time: undetected edits by NumPy would misdirect writes
     check_vector("times", times, (torch.int64,))
     check_length("times", times, int(indptr[-1]), "edge")
     if types is not None:
@@ -82,15 +82,15 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
 
 
 def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tensor) -> torch.Tensor | None:
-    """Put the source of each edge beside its position, so that one random read finds both.
+    """Combine the offset and the source of each edge into one value, so that a single random read finds both.
 
-    Return int64, one per edge: its place in its column times 2**32, plus its source; None if these are too large. It
-    takes one pass over the edges and 8 bytes per edge, and contains the order of `TimeOrder`, on the CPU (see
-    `linked_order`). Without it, mini-batches on an ogbn-products shaped graph not in order of time take up to
-    1.22 times as long.
+    Returns int64, one per edge: its offset in its column times 2**32, plus its source; or None if these are too large.
+    On the CPU, `order` can be a view of it (see `linked_order`). This takes one pass over the edges, and 8 bytes per
+    edge. Without it, mini-batches on an ogbn-products shaped graph that is not sorted by time take up to 1.22 times as
+    long.
 
     Raises:
-        ValueError: The arrays are not those of a graph, or the order is not one of its edges.
+        ValueError: The arrays are not a valid graph, or `order` is not a valid order of its edges.
 
     Example:
         >>> link_sources(torch.tensor([0, 2]), torch.tensor([5, 7]), torch.tensor([1, 0]))
@@ -102,7 +102,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     lowest, highest = bounds(indices) if indices.numel() else (0, 0)
     if has_passed("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
         raise edited()
-    # Each has 32 bits, and the place, which is in the upper half, a sign.
+    # Both have 32 bits; the offset is in the upper half, which has the sign bit.
     if highest >= 1 << 32 or (indices.numel() and int(indptr.diff().max()) > 1 << 31):
         return None
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)
@@ -114,12 +114,12 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
 
 
 def ensure_order(indptr: torch.Tensor, order: torch.Tensor) -> None:
-    """What `order_by_time` has returned is not checked."""
+    """Check the order, unless `order_by_time` returned it."""
     check_once("order", (indptr, order), lambda: check_places("order", indptr, order))
 
 
 def ensure_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
-    """What `link_sources` has returned is not checked."""
+    """Check the links, unless `link_sources` returned them."""
     check_once("links", (indptr, links), lambda: check_links(indptr, links))
 
 
@@ -128,27 +128,27 @@ def check_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
     check_columns("indptr", indptr, places.numel())
     degrees = indptr.diff()
     if bool(((places < 0) | (places >= torch.repeat_interleave(degrees, degrees))).any()):
-        raise ValueError(f"{name} must hold the place of each edge in its column, but a column is shorter")
+        raise ValueError(f"{name} must hold the offset of each edge in its column, but one is out of range")
 
 
 def check_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
     check_vector("links", links, (torch.int64,))
-    # The upper half is the place in the column, the lower one the source.
+    # The upper half is the offset in the column, the lower half the source.
     check_places("links", indptr, links >> 32)
     check_ids("the sources in links", links & ((1 << 32) - 1), indptr.numel() - 1)
 
 
 def linked_order(links: torch.Tensor) -> torch.Tensor:
-    """Return the order that links were made of, as a view of them."""
+    """Return the order that links were computed from, as a view of the links."""
     check_vector("links", links, (torch.int64,))
     return links.view(torch.int32)[UPPER_HALF::2]
 
 
 def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Return each edge's position in the graph, in the order that `order_by_time` returned.
+    """Convert an order, as `order_by_time` returns it, from offsets in columns to positions in the graph.
 
     Raises:
-        ValueError: `indptr` holds no column starts, or the order is not one of its edges.
+        ValueError: `indptr` is not valid, or the order has another number of edges.
 
     Example:
         >>> places_in_order(torch.tensor([0, 2, 4]), torch.tensor([1, 0, 0, 1]))

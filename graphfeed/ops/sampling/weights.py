@@ -1,4 +1,4 @@
-"""Running sums of weights, and guides into them."""
+"""Running sums of weights, and guide tables for searching them."""
 
 from typing import NamedTuple
 
@@ -13,21 +13,21 @@ from graphfeed.ops.structure.csc import check_columns, cut_columns, ensure_colum
 
 
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the running sum of each column's weights in units of 2**-31 of the column's largest, int64, one per edge.
+    """Return running sums of each column's weights, in units of 2**-31 of the column's maximum, int64, one per edge.
 
-    A weight (bool, float16, bfloat16, float32 or float64) above 0 counts at least one unit, so that its edge stays
-    eligible. In a mask all True values weigh the same. This is done once per graph; it takes a pass over the edges,
-    with a progress bar after a second, and 8 bytes per edge, on huge pages where the system has them, on the device of
-    the weights; in pinned memory if they are.
+    Weights are bool, float16, bfloat16, float32 or float64. A positive weight counts at least one unit, so that its
+    edge stays eligible. This is done once per graph; it takes a pass over the edges, with a progress bar after a
+    second, and 8 bytes per edge. The result is on the device of the weights, in pinned memory if they are, and on huge
+    pages if the system supports them.
 
     Raises:
-        ValueError: `indptr` holds no column starts, there are not as many weights, or one is negative or not finite.
+        ValueError: `indptr` is not valid, the number of weights is wrong, or a weight is negative or not finite.
     """
-    check_columns("indptr", indptr)  # each time: NumPy's edits don't show, and the kernel writes by them
+    check_columns("indptr", indptr)  # each time: undetected edits by NumPy would misdirect writes
     dtypes = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
     check_vector("weights", weights, dtypes)
     check_length("weights", weights, int(indptr[-1]), "edge")
-    # CuPy compiles kernels in which float32 below 2**-126 is 0; the weight would be lost.
+    # Kernels compiled by CuPy flush float32 below 2**-126 to 0, which would lose the weight.
     floats = torch.float64 if on_gpu(weights) else torch.float32
     exact = weights if weights.dtype == torch.float64 else weights.to(floats)
     if exact.is_floating_point() and exact.numel():
@@ -46,34 +46,34 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
 
 
 def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
-    """What `cumulate_weights` has returned is not checked."""
+    """Check the running sums, unless `cumulate_weights` returned them."""
     check_once("running sums", (indptr, cumulative), lambda: check_cumulative(indptr, cumulative))
 
 
 def check_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
-    """Raise unless there is a running sum per edge, which starts anew in each column and never falls."""
+    """Raise unless there is a running sum per edge that restarts in each column and never decreases."""
     check_vector("cumulative", cumulative, (torch.int64,))
     ensure_columns("indptr", indptr)
     check_length("cumulative", cumulative, int(indptr[-1]), "edge")
     starts = indptr[:-1][indptr.diff() > 0].to(torch.int64)
     falls = torch.cat([cumulative[:1] < 0, cumulative[1:] < cumulative[:-1]])
-    # The first sum of a column is held against 0, not against the column before it.
+    # The first sum of a column is compared with 0, not with the previous column.
     falls[starts] = cumulative[starts] < 0
     if bool(falls.any()):
         edge = int(falls.nonzero()[0])
         raise ValueError(
-            f"cumulative must never fall inside a column, but is {int(cumulative[edge])} at edge {edge}; "
-            "cumulate_weights makes it"
+            f"cumulative must never decrease inside a column, but is {int(cumulative[edge])} at edge {edge}; "
+            "compute it with cumulate_weights"
         )
 
 
 NO_GUIDES = torch.empty(0, dtype=torch.int32, device="cpu")
 MISSED = 8
-"""Guides are kept if more than one draw of so many would first look in the wrong place without them."""
+"""Guides are kept if more than one in `MISSED` draws would begin its search in the wrong place without them."""
 
 
 class GuidedSums(NamedTuple):
-    """Running sums of edge weights in fixed point, with a guide table that shortens the search in them."""
+    """Fixed-point running sums of edge weights, with a guide table that shortens the search."""
 
     cumulative: torch.Tensor
     """As `cumulate_weights` returns them."""
@@ -82,18 +82,18 @@ class GuidedSums(NamedTuple):
 
 
 def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
-    """Return the guide table of running sums: where the search begins for each share of a column's weight.
+    """Return a guide table of running sums, int32: where the search begins for each share of a column's weight.
 
-    A column with n edges has n shares of equal weight. The guide of a share, int32, is the first edge that its draws
-    may choose, less the number of the share. So a draw reads one guide, and one or two cache lines of sums, whatever
-    the weights are (the guide table of Chen and Asau, 1974). Draws choose the same edges with guides and without; the
-    table is empty if they find these without, as where weights are nearly equal.
+    The weight of a column with n edges is divided into n equal shares. The guide of a share is the first edge that a
+    draw in it can select, minus the index of the share. So a draw reads one guide and one or two cache lines of sums,
+    whatever the weights are (the guide table of Chen and Asau, 1974). Draws select the same edges with and without
+    guides. The table is empty if it wouldn't help, as with nearly equal weights.
 
     This is done once per graph, on the CPU; it takes a pass over the edges, with a progress bar after a second, and 4
-    bytes per edge, on huge pages where the system has them.
+    bytes per edge, on huge pages if the system supports them.
 
     Raises:
-        ValueError: The arrays are not column starts and running sums, as `cumulate_weights` returns them.
+        ValueError: The arrays are not valid column starts and running sums.
     """
     check_vector("cumulative", cumulative, (torch.int64,))
     ensure_cumulative(indptr, cumulative)
@@ -111,7 +111,7 @@ def split_sums(cumulative: torch.Tensor | GuidedSums | None) -> tuple[torch.Tens
     sums, guides = cumulative
     check_vector("cumulative", sums, (torch.int64,))
     check_vector("guides", guides, (torch.int32,))
-    # What they say is not checked: draws are right whatever guides say.
+    # The values of guides are not checked: any guides yield correct draws.
     if guides.numel() not in (0, sums.numel()):
         raise ValueError(f"guides must have {sums.numel()} values, one for each running sum, but has {guides.numel()}")
     return sums, guides

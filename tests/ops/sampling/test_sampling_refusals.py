@@ -67,7 +67,7 @@ def test_one_hop_names_what_is_wrong() -> None:
         ),
         (lambda: by_keys(PER_SEED.repeat(2)), ValueError, "keys must have 1 values, one per seed, but has 2"),
         (lambda: by_keys(torch.zeros(1)), TypeError, "keys"),
-        (lambda: by_keys(PER_SEED, "labor"), ValueError, "keys must be those of the hop on a GPU and by LABOR"),
+        (lambda: by_keys(PER_SEED, "labor"), ValueError, "keys must be those of the hop on a GPU and for LABOR"),
         (lambda: by_labor(INDICES, 0), ValueError, "two keys, its own and the one that follows it, but one has 1"),
         (lambda: by_labor(INDICES.double(), 0, 0), TypeError, "indices must be torch.int32"),
     ])  # fmt: skip
@@ -77,7 +77,7 @@ def test_one_hop_in_time_names_what_is_wrong() -> None:
     def at(graph: ops.TemporalGraph = TIMED, **changed: Any) -> ops.Picks:
         return pick(graph, **({"times": ONE} | changed))
 
-    together = r"times of the seeds, hop\.moments, are given together"
+    together = r"hop\.moments must be given if the graph has times, and only then"
     check_refused([
         (lambda: pick(TIMED), ValueError, together),
         (lambda: pick(times=ONE), ValueError, together),
@@ -87,9 +87,9 @@ def test_one_hop_in_time_names_what_is_wrong() -> None:
         (lambda: at(times=TWO), ValueError, "times must have 1 values, one per seed, but has 2"),
         (lambda: at(windows=TWO), ValueError, "windows must have 1 values, one per seed, but has 2"),
         (lambda: at(windows=-ONE), ValueError, "windows must be 0 or more, but one is -1"),
-        (lambda: pick(method="latest"), ValueError, "the latest edges are those of the latest times; give the"),
-        (lambda: at(method="latest", replace=True), ValueError, "the latest edges are taken once each"),
-        (lambda: at(TIMED._replace(cumulative=INDICES), method="latest"), ValueError, "whatever their weights"),
+        (lambda: pick(method="latest"), ValueError, "the latest edges are selected by their times; give"),
+        (lambda: at(method="latest", replace=True), ValueError, "edges are selected without replacement"),
+        (lambda: at(TIMED._replace(cumulative=INDICES), method="latest"), ValueError, "regardless of their weights"),
         (lambda: at(TIMED._replace(num_types=2), fanouts=TWO), ValueError, "the graph has no edge types"),
     ])  # fmt: skip
 
@@ -223,6 +223,6 @@ def test_what_is_known_of_edges_must_fit_them() -> None:
         return ops.group_by_type(picks, ZERO, torch.tensor([0, 1]), ZERO, torch.int32)
 
     check_refused([
-        (group, ValueError, "2147483648 edges are too many for indptr of torch.int32; make"),
+        (group, ValueError, "2147483648 edges are too many for indptr of torch.int32; build"),
         (lambda: ops.build_high_degree_index(torch.tensor([0, 1]), HALF), TypeError, "indices must be torch.int32"),
     ])  # fmt: skip

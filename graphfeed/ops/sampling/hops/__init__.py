@@ -1,4 +1,4 @@
-"""All hops of a mini-batch; single hops for a GPU are one folder up.
+"""Sample all hops of a mini-batch. The public operations on single hops are in the parent package.
 
-A recipe says which passes (of `graphfeed.ops.cpu.sampling.passes`) sample it, a program chains them, on its arrays.
+A recipe selects passes from `graphfeed.ops.cpu.sampling.passes`; a program runs them in sequence on its own arrays.
 """

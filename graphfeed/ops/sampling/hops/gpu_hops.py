@@ -1,4 +1,4 @@
-"""All hops of a mini-batch on a GPU, which has kernels for one hop."""
+"""Sample all hops of a mini-batch on a GPU, hop by hop."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.weights import split_sums
 
 Bound = Callable[[Sequence[int], Sequence[int]], int | None]
-"""Tells how many edges a hop has at most, given the columns and the fan-outs; None: they are counted first."""
+"""Returns the maximum number of edges of a hop from its columns and fan-outs; None if they must be counted first."""
 Sampled = TypeVar("Sampled")
 
 
 def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
-    """Let a function count each hop's edges first if arrays as long as its fan-outs allow take too much memory."""
+    """Call a function again, with exact edge counts, if arrays sized by the fan-outs exceed the GPU's memory."""
 
     @wraps(sample)
     def sampled(*given: Any) -> Sampled:
-        # Not where the error is handled, which keeps what was made until then.
+        # The second call is outside of the handler: the error would keep the first call's arrays alive.
         with suppress(torch.cuda.OutOfMemoryError):
             return sample(*given, bound_edges)
         return sample(*given, lambda *_: None)
@@ -36,7 +36,7 @@ def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
 
 
 class TypeTables:
-    """What is known of the types of a mini-batch, hop by hop: on a GPU, which writes most of it, and read once."""
+    """Counts and starts of each type and hop of a mini-batch, in one tensor that a GPU fills and the CPU reads once."""
 
     def __init__(self, shape: Shape, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
         # Edge types are in the order in which new nodes are counted.
@@ -45,7 +45,7 @@ class TypeTables:
         ranks = sorted(range(len(shape.order)), key=shape.order.__getitem__) or [0]
         starts = [0, *itertools.accumulate(counts)]
         parts = [0, *itertools.accumulate(counts[end] + 1 for end in destinations)]
-        # Of each hop: where node types' columns start, edge types' column starts, their edges; and shifts.
+        # Per hop: starts of node types' columns, of edge types' column starts, and of their edges; and shifts.
         self.sizes = [len(starts), len(parts), len(parts), len(ends)]
         blank = [0] * (len(parts) + len(ends))
         # Without columns, each edge type still has a column start.
@@ -59,14 +59,14 @@ class TypeTables:
         return self.of_hops[4 * hop : 4 * hop + 4]
 
     def types_of(self, hop: int, make: Callable[..., Any]) -> Any:
-        """Return what the kernels take that relabel a hop."""
+        """Return the tables of a hop, as `make` combines them for the relabelling kernels."""
         starts, parts, edge_starts, shifts = self.of_hop(hop)
         row_starts, next_parts, *_ = self.of_hop(hop + 1)
         columns = {"destinations": self.destinations, "parts": parts, "next_parts": next_parts}
         return make(starts, self.sources, edge_starts, shifts, row_starts, self.first_ids, **columns)
 
     def read(self) -> tuple[int, list[list[list[int]]]]:
-        """Return whether a seed is wrong, and the tables of each hop, once they are there."""
+        """Wait for the GPU; return whether a seed is out of range, and the tables of each hop."""
         values = iter(self.table.tolist())
         is_wrong, *_ = itertools.islice(values, self.table.numel() - sum(map(len, self.of_hops)))
         tables = [list(itertools.islice(values, len(part))) for part in self.of_hops]
@@ -78,7 +78,7 @@ def hops_on_gpu(
     graph: HopGraph, seeds: Sequence[torch.Tensor], wanted: Sequence[tuple[Sequence[int], Any]], drawing: Drawing,
     moments: SeedTimes | None, read: Read | None, bound: Bound,
 ) -> list[SampledHop]:  # fmt: skip
-    """Sample hops, each of fan-outs and a key, as `sample_hops` says, with kernels for one hop."""
+    """Implement `sample_hops` on a GPU; `wanted` has the fan-outs and the key of each hop."""
     shape, num_nodes, counts = shape_of(graph), graph.indptr.numel() - 1, [part.numel() for part in seeds]
     indices, by_type = graph.indices.contiguous(), {} if graph.types is None else {"types": graph.types.contiguous()}
     columns: StaticGraph | TemporalGraph
@@ -94,7 +94,7 @@ def hops_on_gpu(
     rows = given = (
         torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
     )
-    # Wrong seeds become -1 here and are named in the end, so that nothing waits for the GPU now.
+    # Seeds out of range become -1 and are reported at the end, which avoids a synchronization here.
     if by_type or not are_below(given, num_nodes):
         rows = torch.empty_like(given)
         module.clean_seeds(given, (tables.of_hop(0)[0], tables.first_ids), rows, tables.is_wrong)
@@ -114,7 +114,7 @@ def hops_on_gpu(
         hop_types = tables.types_of(number, kernels("structure.relabel", rows).HopTypes)
         dtype = graph.indptr_dtype or graph.indptr.dtype
         if by_type:
-            # Each edge type has a column start more than columns.
+            # Each edge type has one more column start than columns.
             indptr = buffers.empty(sum([before[end] + 1 for end in shape.destinations or [0]]), dtype, given.device)
             written.append((rows, torch.empty_like(rows), indptr, torch.empty_like(positions), local))
             graph_arrays = by_type["types"], indices
@@ -127,7 +127,7 @@ def hops_on_gpu(
             times, windows = moments
             moments = SeedTimes(times.new_empty(size), None if windows is None else windows.new_empty(size))
             module.append_rows(hop, indices, edge_times, picks, rows, local, moments, hop_types)
-    # The first wait for the GPU, unless nothing bounds a hop's edges.
+    # The first synchronization, unless the edges of a hop had to be counted.
     is_wrong, found = tables.read()
     if is_wrong:
         check_ranges(graph, shape, seeds)
@@ -135,12 +135,12 @@ def hops_on_gpu(
 
 
 def columns_of(shape: Shape, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:
-    """Return how many columns of each fan-out there are at most."""
+    """Return the maximum number of columns for each fan-out."""
     return [most[end] for end in shape.destinations] if len(fanouts) > 1 else [sum(most)]
 
 
 def bound_nodes(shape: Shape, counts: Sequence[int], fanouts: Sequence[Sequence[int]], bound: Bound) -> list[int]:
-    """Return how many seeds and edges each hop has at most, up to the first hop that nothing bounds."""
+    """Return the maximum number of seeds plus edges of each hop, up to the first hop without a bound."""
     room, most = [], counts
     for fanout in fanouts:
         edges = bound(columns_of(shape, most, fanout), fanout)
@@ -154,14 +154,14 @@ def bound_nodes(shape: Shape, counts: Sequence[int], fanouts: Sequence[Sequence[
 def bound_rows(
     shape: Shape, counts: Sequence[int] | None, most: Sequence[int], fanouts: Sequence[int], edges: int
 ) -> list[int]:
-    """Return how many rows of each node type there are at most behind a hop, which has at most so many edges."""
+    """Return the maximum number of rows of each node type after a hop of at most `edges` edges."""
     rows = list(most)
     for number, (source, end) in enumerate(zip(shape.sources, shape.destinations, strict=True)):
         fanout = fanouts[number % len(fanouts)]
         rows[source] += edges if fanout < 0 else min(most[end] * fanout, edges)
-    if counts is None:  # in time, each edge makes a row
+    if counts is None:  # in temporal sampling, each edge adds a row
         return rows
-    # Beside the seeds, which may repeat, each node has one row.
+    # Each node has one row, besides the seeds, which may repeat.
     ids = zip(shape.first_ids, shape.first_ids[1:], strict=False)
     return [min(own, count + high - low) for own, count, (low, high) in zip(rows, counts, ids, strict=True)]
 
@@ -173,7 +173,7 @@ def cut(
     found: Sequence[list[list[int]]],
     read: Read | None,
 ) -> list[SampledHop]:
-    """Cut the arrays of hops to what is used, given the tables of each hop and of what is behind the last one."""
+    """Trim the arrays of hops to their used parts, with the tables of each hop and of the rows after the last one."""
     parts, columns = [], list(seeds)
     for (_, ids, indptr, positions, local), (_, bounds, edges, _), (starts, *_) in zip(
         written, found, found[1:], strict=False

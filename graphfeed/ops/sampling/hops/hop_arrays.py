@@ -1,4 +1,4 @@
-"""The arrays of a mini-batch, as `graphfeed.ops.cpu.sampling.passes.state` lays them out, and its passes' scratch."""
+"""The arrays of a mini-batch, in the layout of `graphfeed.ops.cpu.sampling.passes.state`, and scratch for passes."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,33 +19,32 @@ from graphfeed.ops.sampling.weights import GuidedSums
 
 Ints = NDArray[np.int64]
 FIRST_TABLE = 1 << 20
-"""At first a hash table has room for at most this many rows."""
+"""Maximum initial capacity of a hash table, in rows."""
 
 
 class InitialCapacity(NamedTuple):
-    """The sizes of the arrays at first; they grow if a mini-batch has more."""
+    """Initial sizes of the arrays; they grow as needed."""
 
     edges: int
     columns: int
-    """Of a hop."""
+    """Columns of one hop."""
     rows: Sequence[int]
-    """Of each node type, beside the seeds."""
+    """Rows of each node type, in addition to the seeds."""
 
 
 class HopArrays:
-    """The arrays for mini-batches of a recipe, for one at a time."""
+    """The arrays for mini-batches of a recipe, one mini-batch at a time."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         hops, kinds, num_types = len(recipe.fanouts), recipe.num_node_types, recipe.num_types
         self.ids, self.starts_dtype = buffers.NUMPY_DTYPES[recipe.ids], buffers.NUMPY_DTYPES[recipe.starts]
         self.draws = np.zeros((hops, 3), np.uint64)
-        """Of each hop the keys, and LABOR's threshold."""
+        """The keys of each hop, and LABOR's threshold."""
         self.fanouts = [np.zeros(count, np.int64) for count, _ in recipe.fanouts]
         self.counts, self.cursors = np.zeros(num_types, np.int64), np.zeros(2 * num_types, np.int64)
-        """Of each edge type in a hop."""
-        # A mini-batch brings the arrays of its graph and takes away those of its results; the others are kept for the
-        # next.
+        """Scratch for each edge type of a hop."""
+        # Arrays of the graph and of the results belong to one mini-batch; the others are reused.
         self.indptr, self.sources, self.types = map(self.new, (state.Indptr, state.Sources, state.TypePerEdge))
         self.sums = self.new(state.Sums)
         self.ranked, self.ranked_sums = ([self.new(kind) for _ in range(2)] for kind in (state.TimeOrder, state.Sums))
@@ -58,9 +57,9 @@ class HopArrays:
         self.starts = self.new(state.ColumnStarts)
         self.columns, self.edges = self.new(state.Runs, bounds=kinds + 1), self.new(state.Picks)
         self.picks = self.new(state.Picks) if recipe.typed else self.edges
-        """Without types, picks are in their places at once."""
+        """Without types, picks are written directly to the result."""
         self.scratch: dict[str, Block] = {}
-        """What not all recipes need."""
+        """Blocks that only some recipes need."""
         self.fit()
 
     def new(self, kind: Any, ids: torch.dtype | None = None, /, **sizes: Any) -> Block:
@@ -74,9 +73,9 @@ class HopArrays:
         return self.scratch[name]
 
     def bind(self, graph: HopGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
-        """Take the arrays of a `kernel_graph`, which the caller keeps alive, and what the draws depend on."""
+        """Point to the arrays of a `kernel_graph`, which the caller keeps alive; set keys, threshold and fan-outs."""
         self.indptr.lend("indptr", graph.indptr)
-        # Who only picks positions gives no indices.
+        # Sampling positions only needs no indices.
         self.indptr.arrays["num_edges"][0] = graph.indices.numel() or int(graph.indptr[-1])
         self.sources.lend("indices", graph.indices)
         if graph.types is not None:
@@ -93,26 +92,26 @@ class HopArrays:
             for name, part in graph.large_columns._asdict().items():
                 self.scratch["index"].lend(name, part)
         largest, is_pair = 1, self.recipe.drawing.method == "labor"
-        # Of each hop one key, or two for LABOR; and one fan-out, or one per edge type.
+        # Each hop has one key, or two for LABOR; and one fan-out, or one per edge type.
         for hop, (own, fanout) in enumerate(zip(keys, fanouts, strict=True)):
             self.draws[hop] = (*own, threshold) if is_pair else own
             self.fanouts[hop][:] = fanout
             largest = max(largest, *fanout)
-        # Without replacement no column has more picks than there are edges.
+        # Without replacement, a column has at most as many picks as the graph has edges.
         if largest > MAX_LOOK_BACK and not self.recipe.drawing.replace:
             largest = min(largest, int(graph.indptr[-1]))
         if "table" in self.scratch:
-            # At most half of the slots are used; few picks are compared with each other instead.
+            # At most half of the slots are used. A few picks are compared with each other instead.
             size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
             if self.scratch["table"].arrays["slots"].size != size:
                 self.scratch["table"].put("slots", np.full(size, -1, np.int64))
         if "heap" in self.scratch:
             self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
-        # Passes count the picks on from here, hop after hop.
+        # Passes accumulate offsets starting here, hop by hop.
         self.columns.arrays["offsets"][0] = 0
 
     def open_one(self, seeds: torch.Tensor, num_nodes: int, moments: Sequence[torch.Tensor], room: int) -> None:
-        """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive."""
+        """Set the seeds of a single hop, whose picks are the result. The caller keeps seeds and times alive."""
         rows, count = self.rows.arrays, seeds.numel()
         rows["first_ids"][1], rows["firsts"][1] = num_nodes, count
         rows["known"][:] = count
@@ -124,7 +123,7 @@ class HopArrays:
         self.widen(self.columns, count)
 
     def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: InitialCapacity, moments: Sequence[Ints]) -> None:
-        """Take a mini-batch's seeds, ids inside of their type by node type, and make room for what it finds."""
+        """Copy the seeds of a mini-batch, ids within their type by node type; allocate the arrays of its results."""
         take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
         rows["known"][0] = counts
@@ -136,7 +135,7 @@ class HopArrays:
         if typed:
             for name in ("sources", "destinations", "order"):
                 self.relations.arrays[name][:] = getattr(shape, name)
-        # Both are node type after node type; windows are perhaps not there.
+        # Both are ordered by node type; windows may be missing.
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
             self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
@@ -154,7 +153,7 @@ class HopArrays:
         self.widen(self.columns, room.columns)
 
     def open_table(self, count: int) -> None:
-        """Make a hash table that at least so many rows fit into."""
+        """Allocate a hash table for at least `count` rows."""
         for name in ("keys", "places"):
             self.table.put(name, buffers.POOL.empty(1 << (2 * count).bit_length(), np.int64))
 
@@ -170,18 +169,18 @@ class HopArrays:
         return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
 
     def release(self) -> None:
-        # These are the results, which the next mini-batch must not write to; the table is of the size of a mini-batch.
+        # The caller owns these results now, so a pooled program keeps no array of a mini-batch, nor its large table.
         for block in (self.nodes, self.starts, self.edges, self.table):
             block.arrays.update({name: np.empty(0, dtype) for name, (_, dtype) in block.places.items()})
 
     def at_least(self, block: Block, size: int, *names: str) -> None:
-        """Make arrays of a block have at least a size, and keep what is in them."""
+        """Grow arrays of a block to at least `size`, preserving their contents."""
         for name in names:
             if block.arrays[name].size < size:
                 block.put(name, enlarge(block.arrays[name], size))
 
     def widen(self, columns: Block, size: int) -> None:
-        """Make room for at least so many columns, or runs, and keep what is there."""
+        """Grow a block to at least `size` columns or runs, preserving its contents."""
         if columns.arrays["starts"].size >= size:
             return
         by_run = ["fanouts"] if columns.arrays["fanouts"].size > 1 else []
@@ -190,7 +189,7 @@ class HopArrays:
         self.fit()
 
     def fit(self) -> None:
-        """Make room for what belongs to each column, or to each run."""
+        """Grow the scratch arrays that have an entry per column or run."""
         size = self.columns.arrays["starts"].size
         if self.recipe.ranked is not None:
             self.at_least(self.moments, size, "limits", *(["first_times"] if self.recipe.windows else []))
@@ -200,11 +199,11 @@ class HopArrays:
             self.at_least(self.scratch["buckets"], size, "of_runs")
 
     def grow_columns(self, columns: Block) -> None:
-        """Make room for the columns, or the runs, of a hop."""
+        """Grow the arrays of columns, or runs, to the size that a hop needs."""
         self.widen(columns, 2 * needed_by(columns))
 
     def grow_picks(self, hop: int, runs: Block) -> None:
-        """Make room for the picks of a hop, or, without types, for all edges so far."""
+        """Grow the arrays of the picks of a hop or, without types, of all edges so far."""
         count = needed_by(runs)
         if not self.recipe.relabelled:
             self.at_least(self.picks, count, "positions")
@@ -215,7 +214,7 @@ class HopArrays:
             self.at_least(self.nodes, self.twice(count), "neighbors")
 
     def grow_results(self, hop: int) -> None:
-        """Make room for the edges of a hop, its column starts, and the rows that it may need."""
+        """Grow the results to hold the edges and column starts of a hop, and the rows that it may add."""
         relations, known = self.relations.arrays, self.rows.arrays["known"]
         edges, starts = int(relations["edge_starts"][hop + 1, 0]), int(relations["indptr_ends"][hop + 1])
         self.check(hop, edges)
@@ -227,7 +226,7 @@ class HopArrays:
         old = self.rows.arrays["firsts"].copy()
         wanted = np.minimum(2 * known[hop + 1], np.iinfo(self.ids).max)
         room = np.where(known[hop + 1] > np.diff(old), wanted, np.diff(old))
-        # The rows of each node type move to parts that are larger.
+        # Move the rows of each node type to a larger part.
         self.rows.arrays["firsts"][1:] = room.cumsum()
         of_rows = (self.nodes, "rows"), (self.moments, "times"), (self.moments, "windows"), (self.table, "trees")
         for block, name in of_rows:
@@ -242,8 +241,8 @@ class HopArrays:
         for name, count, dtype in (("edges", edges, self.starts_dtype), ("nodes", nodes, self.ids)):
             if count > np.iinfo(dtype).max:
                 raise ValueError(
-                    f"hop {hop} would have {count} {name}, too many for {np.dtype(dtype)}; take smaller fanouts, or "
-                    "make the graph with int64"
+                    f"hop {hop} would have {count} {name}, too many for {np.dtype(dtype)}; use smaller fanouts, or "
+                    "build the graph with int64"
                 )
 
     def twice(self, count: int) -> int:
@@ -254,12 +253,12 @@ class HopArrays:
         enter_rows(hop, self.rows, self.nodes, self.table)
 
     def grow_queue(self, runs: Block) -> None:
-        """Make room for a run of more picks by weight, and for as many of each run that is drawn with it."""
+        """Grow the queue of weighted picks to the largest run, for all runs that are drawn together."""
         room = weighted.BLOCK * align(2 * needed_by(runs), weighted.LANES)
         self.at_least(self.scratch["queue"], room, *OF_PICKS)
 
     def grow_block(self, runs: Block) -> None:
-        """Make room for a run that is longer than a block."""
+        """Grow the block to hold a run that is longer."""
         for name, array in (("gathered", "ranks"), ("gathered sums", "cumulative"), ("gathered sources", "indices")):
             if name in self.scratch:
                 self.at_least(self.scratch[name], 2 * needed_by(runs), array)

@@ -1,4 +1,4 @@
-"""What sampling all hops reads of a graph, checked and as passes take it."""
+"""The graph arrays for sampling all hops: their checks, and the form that passes expect."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,52 +14,52 @@ from graphfeed.ops.sampling.weights import GuidedSums, ensure_cumulative, split_
 from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
 
 BY_RANK = ("times", "order", "links", "earliest", "cumulative")
-"""The arrays of a `TemporalGraph` that are by rank."""
+"""The fields of a `TemporalGraph` that are indexed by rank."""
 
 
 class Shape(NamedTuple):
-    """The types of a graph; one that has none has one of nodes, and one of edges from it to it."""
+    """The types of a graph. An untyped graph has one node type and one edge type."""
 
     first_ids: Sequence[int]
-    """The first id of each node type, and the number of nodes."""
+    """The first id of each node type, followed by the number of nodes."""
     sources: Sequence[int]
-    """The node type that each edge type leads from, and the one that it leads to."""
+    """The source node type and the destination node type of each edge type."""
     destinations: Sequence[int]
     order: Sequence[int]
     """The edge types in the order in which new nodes are counted."""
 
 
 class HopGraph(NamedTuple):
-    """The arrays of a graph: all nodes in one id space, those of each type one after the other.
+    """The arrays of a graph. All nodes are in one id space, in which each node type has a contiguous range.
 
     The fields `types`, `first_ids`, `ends` and `order` are None together, in a graph without types.
     """
 
     indptr: torch.Tensor
-    """Column starts, int32 or int64, shape (nodes + 1,). The CPU's kernels take int64: int32 is copied."""
+    """Column starts, int32 or int64, shape (nodes + 1,). CPU kernels need int64, so int32 is copied."""
     indices: torch.Tensor
     """Source node of each edge, int32 or int64."""
     types: torch.Tensor | None = None
-    """Edge type of each edge, ascending inside each column. Types that are neither uint8 nor int32 are copied."""
+    """Edge type of each edge, ascending within each column. Other dtypes than uint8 and int32 are copied."""
     first_ids: torch.Tensor | None = None
-    """int64: the first id of each node type, and the number of nodes; on the CPU."""
+    """int64, on the CPU: the first id of each node type, followed by the number of nodes."""
     ends: torch.Tensor | None = None
-    """int64: source and destination node type of each edge type, shape (edge types, 2); on the CPU."""
+    """int64, on the CPU, shape (edge types, 2): source and destination node type of each edge type."""
     order: torch.Tensor | None = None
-    """int64: the edge types in the order in which new sources are counted; on the CPU."""
+    """int64, on the CPU: the edge types in the order in which new sources are numbered."""
     cumulative: torch.Tensor | GuidedSums | None = None
-    """Fixed-point weights, as `cumulate_weights` returns them, perhaps with guides to them."""
+    """Running sums of weights, as `cumulate_weights` returns them, optionally with guides."""
     timed: Sequence[TemporalGraph] | None = None
-    """The times of the edges, and all else that is by rank, the weights too: sorted within each column, for hops with
-    one fan-out; and within each edge type of it, for hops with one per edge type. What no hop needs may be any. Their
-    `indptr`, `indices` and `types` are not read."""
+    """Two graphs with the arrays by rank, including times and weights. A hop with several fan-outs reads the second,
+    whose edges are sorted by edge type and time within each column; any other reads the first, whose edges are sorted
+    by time alone. Their `indptr`, `indices` and `types` are ignored."""
     indptr_dtype: torch.dtype | None = None
-    """Of the column starts of the results; None: that of `indptr`."""
+    """dtype of the results' column starts. None: that of `indptr`."""
     large_columns: HighDegreeIndex | None = None
-    """LABOR: what `build_high_degree_index` returns. It saves reading large columns and changes no result. It is of use
-    on the CPU, without types, times, weights and replacement."""
+    """For LABOR, the result of `build_high_degree_index`. It avoids reading large columns and changes no result. It is
+    only used on the CPU, without types, times, weights and replacement."""
     reads: ReadChoice | None = None
-    """Of arrays in mapped files that may not be in memory: whether they are read by page."""
+    """For arrays in memory-mapped files: decides whether they are read page by page."""
 
     @property
     def num_types(self) -> int:
@@ -68,7 +68,7 @@ class HopGraph(NamedTuple):
 
 
 def check_graph(graph: HopGraph) -> None:
-    """Raise unless the arrays of a graph fit together."""
+    """Raise unless the arrays of a graph are consistent."""
     check_kinds(graph)
     if graph.types is None:
         ensure_csc(graph.indptr, graph.indices)
@@ -94,7 +94,7 @@ def check_graph(graph: HopGraph) -> None:
 
 
 def check_kinds(graph: HopGraph) -> None:
-    """Raise if a field that a check of values would not look at is of another kind, or is there without the others."""
+    """Raise if a field has a wrong type, or if only some of the fields for typed graphs are given."""
     check_tensors(indptr=graph.indptr, indices=graph.indices)
     by_type = {"types": graph.types, "first_ids": graph.first_ids, "ends": graph.ends, "order": graph.order}
     if any(part is not None for part in by_type.values()):
@@ -107,11 +107,11 @@ def check_kinds(graph: HopGraph) -> None:
         ("reads", graph.reads, ReadChoice),
     ):
         if part is not None and not isinstance(part, kind):
-            raise TypeError(f"{name} of the graph is {brief(part)}, which is no such part of a HopGraph")
+            raise TypeError(f"{name} of the graph is {brief(part)}, which is not valid for this field of HopGraph")
 
 
 def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
-    """Raise unless what is by rank fits the graph."""
+    """Raise unless the arrays by rank are consistent with the graph."""
     if len(timed) != 2:
         raise ValueError(f"timed must hold 2 graphs, for one fan-out and for one per edge type, but holds {len(timed)}")
     for part in timed:
@@ -127,7 +127,7 @@ def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
 
 
 def check_seeds(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
-    """Raise unless there are seeds for each node type; which nodes there are, the passes and `check_ranges` look at."""
+    """Raise unless there is a tensor of seeds for each node type. Passes and `check_ranges` check the ids."""
     if not isinstance(seeds, (list, tuple)):
         raise TypeError(f"seeds must be a list of tensors, one per node type, but is {brief(seeds)}")
     if len(seeds) != len(shape.first_ids) - 1:
@@ -139,7 +139,7 @@ def check_seeds(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) ->
 
 
 def check_ranges(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
-    """Raise unless seeds lie inside of their node types."""
+    """Raise unless the seeds are valid ids of their node types."""
     for kind, (part, first, end) in enumerate(zip(seeds, shape.first_ids, shape.first_ids[1:], strict=False)):
         check_ids("seeds" if graph.types is None else f"seeds[{kind}]", part, end - first)
 
@@ -152,10 +152,10 @@ def shape_of(graph: HopGraph) -> Shape:
 
 
 def kernel_graph(graph: HopGraph) -> HopGraph:
-    """Return the arrays of a graph on the CPU as kernels take them; what is not there by rank is empty."""
+    """Return the arrays of a graph in the form that CPU kernels expect; missing arrays by rank are empty."""
     sums, large, timed = None, graph.large_columns, graph.timed
     if timed is not None:
-        # All else is by rank, so that nothing but the columns is read of the others.
+        # Everything else is by rank, so only the columns of the other arrays are read.
         large, timed = None, [ranked_arrays(own) for own in timed]
     elif graph.cumulative is not None:
         cumulative, guides = split_sums(graph.cumulative)
@@ -169,7 +169,7 @@ def kernel_graph(graph: HopGraph) -> HopGraph:
 
 
 def ranked_arrays(graph: TemporalGraph) -> TemporalGraph:
-    # Links hold the order as well.
+    # Links include the order.
     order = None if graph.order is None or graph.links is not None else graph.order.to(torch.int64)
     fields = {name: getattr(graph._replace(order=order), name) for name in (*BY_RANK, "edge_times")}
     present: dict[str, Any] = {name: NOTHING if own is None else own.contiguous() for name, own in fields.items()}

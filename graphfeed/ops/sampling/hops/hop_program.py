@@ -1,6 +1,6 @@
-"""Which passes sample a mini-batch, in which order.
+"""Select the passes that sample a mini-batch, and their order.
 
-None has options that another pass could carry, so that each is compiled when it is used.
+Variants are separate passes rather than options, so that only those in use are compiled.
 """
 
 from collections import OrderedDict
@@ -31,19 +31,19 @@ from graphfeed.ops.sampling.hops.scratch import BLOCK_EDGES, LEAST_COLUMNS, buck
 from graphfeed.ops.structure.csc import edited
 
 MOST_COLUMNS = 1 << 22
-"""A program is not kept if it has room for more columns than this."""
+"""A program with a larger capacity of columns is not pooled."""
 MOST_PROGRAMS = 32
-"""How many idle programs are kept."""
+"""Maximum number of recipes whose idle programs are pooled."""
 
 
 class HopProgram:
-    """The program for mini-batches of a recipe, and its arrays."""
+    """The program that samples mini-batches of a recipe, and its arrays."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.arrays = recipe, HopArrays(recipe)
         self.program = Program()
         self.stops: dict[int, tuple[Callable[[], None], int]] = {}
-        """Of each pass that may stop: what is done then, and the pass that comes next."""
+        """For each pass that may stop: the function to call then, and the pass to continue at."""
         arrays = self.arrays
         if recipe.relabelled:
             self.add(columns.check_seeds, arrays.rows, arrays.nodes)
@@ -59,13 +59,13 @@ class HopProgram:
             self.add(columns.mark_rows, len(recipe.fanouts), False, arrays.rows, arrays.nodes, arrays.node_map)
 
     def add(self, kernel: Kernel, *arguments: Any, grow: Callable[[], None] | None = None) -> None:
-        """Append a pass, and what makes room for it where it stops."""
+        """Append a pass. If it stops for lack of space, `grow` is called, and the pass runs again."""
         if grow is not None:
             self.stops[len(self.program.steps)] = grow, len(self.program.steps)
         self.program.add(kernel, *arguments)
 
     def run(self) -> None:
-        """Run the passes; arrays that are too short grow."""
+        """Run all passes, enlarging arrays that are too short."""
         code, step = self.program.run(0)
         while code:
             if code == state.EDITED:
@@ -80,7 +80,7 @@ class HopProgram:
         return self.arrays.scratch_for("order", Order)
 
     def open_hop(self, hop: int, by_type: bool, most: int) -> None:
-        """Add the passes that open the columns of a hop and draw from them; the picks are positions then."""
+        """Add the passes that open the columns of a hop and draw edge positions from them."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         draws, fanouts = arrays.draws[hop], arrays.fanouts[hop]
         if recipe.by_page:
@@ -91,7 +91,7 @@ class HopProgram:
         )  # fmt: skip
         if recipe.ranked is not None:
             self.add(in_time.open_moments, arrays.rows, opened, arrays.moments)
-        # LABOR draws by neighbour; where all edges are taken, or the latest, nothing is drawn.
+        # LABOR draws per neighbour; selecting all edges, or the latest, needs no draws.
         if recipe.drawing.method == "uniform" and most > 0:
             self.add(columns.draw_states, draws, arrays.rows, opened, arrays.moments, arrays.table)
         runs = opened
@@ -108,12 +108,12 @@ class HopProgram:
         if by_type:
             self.add(columns.join_runs, runs, opened)
         if recipe.ranked is not None and any(recipe.ranked[by_type][1:3]):
-            # With types, picks are not in their places yet: their sources are read later.
+            # With types, picks are not in their final places yet, so their sources are read later.
             found = arrays.nodes if recipe.relabelled and not recipe.typed else arrays.no_nodes
             self.add(in_time.follow_ranks, arrays.ranked[by_type], opened, arrays.picks, found)
 
     def draw_in_time(self, hop: int, runs: Block, by_type: bool, most: int) -> None:
-        """Add the passes that narrow runs to a time and draw from them."""
+        """Add the passes that restrict runs to eligible times and draw from them."""
         arrays, recipe = self.arrays, self.recipe
         assert recipe.ranked is not None
         times, order, links, earliest, is_weighted = recipe.ranked[by_type]
@@ -134,13 +134,13 @@ class HopProgram:
             sources = arrays.scratch_for("gathered sources", state.Sources, indices=BLOCK_EDGES)
             self.add(in_time.gather_sources, arrays.sources, ranked, runs, block, gathered, sources)
         self.draw(hop, block, sources, sums if is_weighted else None, most)
-        # The runs that are left make another block.
+        # `return_block` returns AGAIN while runs remain: the program jumps back to `gather_block`.
         self.stops[len(self.program.steps)] = lambda: None, first
         self.add(in_time.return_block, runs, block, gathered, arrays.picks)
 
     def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
-        """Add the passes that count the picks of runs and draw them."""
-        # Sources (LABOR goes by them) and sums are those of all edges, or of a block.
+        """Add the passes that count the picks of runs and draw edges."""
+        # Sources (which LABOR reads) and sums are those of all edges, or of a block.
         method, replace, *_ = self.recipe.drawing
         arrays, picks, grow = self.arrays, self.arrays.picks, partial(self.arrays.grow_picks, hop, runs)
         if sums is None:
@@ -162,12 +162,12 @@ class HopProgram:
             self.add(uniform.fill_uniform, arrays.scratch_for("table", uniform.Table), runs, picks)
 
     def draw_by_labor(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
-        """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper ones where they decide."""
+        """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper passes where they suffice."""
         arrays, picks, replace = self.arrays, self.arrays.picks, self.recipe.drawing.replace
         draws, weights, by_heap = arrays.draws[hop], arrays.sums if sums is None else sums, sums is not None or replace
         heap, found = arrays.scratch_for("heap", labor.Heap), arrays.scratch_for("no buckets", candidates.Buckets)
-        # Without weights and replacement, candidates are collected first, those of large columns by the index, and the
-        # heap is for the runs that these leave undecided.
+        # Without weights and replacement, candidates are collected first (for large columns, from the index); the heap
+        # handles the runs that they leave undecided.
         if not by_heap and self.recipe.indexed and runs is arrays.columns and 0 < most <= candidates.MAX_COLLECTED:
             index = arrays.scratch_for("index", candidates.Index)
             found = arrays.scratch_for("buckets", candidates.Buckets, **bucket_sizes(self.recipe.indexed))
@@ -178,18 +178,18 @@ class HopProgram:
         if by_heap:
             self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
             return
-        # The heap decides what this leaves undecided, and then the pass is done.
+        # It returns UNDECIDED if runs remain: Python calls the heap's pass, and the program resumes after this one.
         decide = partial(labor.fill_labor, sources, weights, False, False, draws, runs, heap, picks)
         self.stops[len(self.program.steps)] = decide, len(self.program.steps) + 1
         likely = arrays.scratch_for("candidates", candidates.Candidates)
         self.add(candidates.fill_likely, sources, draws, runs, likely, found, picks)
 
     def close_hop(self, hop: int, by_type: bool) -> None:
-        """Add the passes that give the picks of a hop their places, and make rows of their sources."""
+        """Add the passes that arrange the picks of a hop, and assign rows to their sources."""
         arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
         kinds, found, starts, rows = arrays.relations, arrays.edges, arrays.starts, arrays.rows
         if recipe.typed:
-            # So that the edges of a type ascend in each column.
+            # Sorting makes the edges of each type ascend within each column.
             self.add(layout.sort_picks, opened, arrays.picks)
             read: tuple[Any, ...] = layout.read_types, arrays.types, opened, arrays.picks, arrays.counts
             if recipe.by_page:
@@ -219,7 +219,7 @@ class HopProgram:
 
 
 class ProgramPool:
-    """Lends programs to threads; making one takes longer than sampling a small mini-batch."""
+    """Pool of idle programs: building one takes longer than sampling a small mini-batch."""
 
     def __init__(self) -> None:
         self.lending = ForkLock()
@@ -233,13 +233,13 @@ class ProgramPool:
         return HopProgram(recipe)
 
     def give_back(self, program: HopProgram) -> None:
-        """Take back a program that has not failed."""
+        """Return a program that hasn't failed to the pool."""
         program.arrays.release()
         if program.arrays.columns.arrays["starts"].size <= MOST_COLUMNS:
             with self.lending.lock:
                 self.idle.setdefault(program.recipe, []).append(program)
                 self.idle.move_to_end(program.recipe)
-                # Recipes that were used last are kept.
+                # Evict the least recently used recipes.
                 while len(self.idle) > MOST_PROGRAMS:
                     self.idle.popitem(last=False)
 

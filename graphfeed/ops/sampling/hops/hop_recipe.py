@@ -1,4 +1,4 @@
-"""What decides which passes sample a mini-batch: the arrays of its graph, and how edges are chosen."""
+"""Recipes select the passes that sample a mini-batch, by the arrays of the graph and the sampling method."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -12,71 +12,71 @@ Method: TypeAlias = Literal["uniform", "labor", "latest"]
 RowKind: TypeAlias = Literal["node", "tree", "edge"]
 
 MAX_LOOK_BACK = 48
-"""Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
+"""Kernels compare up to this many picks of a column with each other; for more they use a hash table."""
 MANY = 64
-"""Fan-outs from here on are sampled by the same passes."""
+"""Fan-outs of at least this size are sampled by the same passes."""
 
 
 class Drawing(NamedTuple):
-    """How a hop chooses among the eligible edges of a column."""
+    """How a hop selects among the eligible edges of a column."""
 
     method: Method = "uniform"
-    """At random, also by weight; by LABOR; or the latest ones."""
+    """Sampling method: "uniform" (or by weight), "labor", or "latest" for the latest edges."""
     replace: bool = False
-    """Whether an edge may be chosen more than once."""
+    """Whether an edge may be selected more than once."""
     switch_threshold: int = 0
-    """LABOR: which part of the nodes draws by the second key of a hop, in units of 2**-64."""
+    """For LABOR: the share of nodes that draw with the second key of a hop, in units of 2**-64."""
     only_new: bool = False
-    """Whether a hop samples only the rows that the hop before has added."""
+    """Whether a hop samples only from the rows that the previous hop added."""
     rows: RowKind = "node"
-    """What has a row of its own: each node; each node in the tree of a seed; or each edge, for the node it leads from.
-    In time, one of the latter two."""
+    """Whether there is a row for each node, for each node of a seed's tree, or for the source of each edge. Temporal
+    sampling needs "tree" or "edge"."""
 
 
 class SeedTimes(NamedTuple):
-    """The timestamps of the seeds of a mini-batch, node type after node type."""
+    """The timestamps of the seeds of a mini-batch, ordered by node type."""
 
     times: torch.Tensor
     """int64, one per seed."""
     windows: torch.Tensor | None = None
-    """int64, one per seed, 0 or more; None takes all edges before the time."""
+    """int64, one per seed, 0 or more. None: all edges before the time are eligible."""
 
 
 class HopEdges(NamedTuple):
-    """The edges of one type in a hop: by column and, with types, ascending by their positions there."""
+    """The edges of one type in a hop, by column; in a typed graph, sorted by position within each column."""
 
     indptr: torch.Tensor
     indices: torch.Tensor
-    """Positions in the rows of the source type."""
+    """Positions of the sources in the rows of their node type."""
     positions: torch.Tensor
-    """int64: positions in the graph's edge arrays, or what was read there."""
+    """int64: positions in the graph's edge arrays; or the values that `read` returned for them."""
 
 
 class SampledHop(NamedTuple):
-    """One hop: the sampled in-edges of `columns`, relabelled. A graph without types has one, with the number 0."""
+    """One hop: the sampled in-edges of `columns`, relabelled. An untyped graph has one type, with the number 0."""
 
     columns: list[torch.Tensor]
-    """Ids of the hop's seeds inside their node type; by node type."""
+    """Ids of the hop's seeds within their node type, by node type."""
     rows: list[torch.Tensor]
-    """The ids of all nodes known after the hop, by node type; they begin with `columns`."""
+    """Ids of all nodes after the hop, by node type. They begin with `columns`."""
     edges: dict[int, HopEdges]
-    """By edge type; only those that have edges here, on a GPU all of them."""
+    """Edges by edge type: on the CPU only types with sampled edges, on a GPU all types."""
 
 
 class JoinedHops(NamedTuple):
-    """All hops of a mini-batch as one, by type: in `graphfeed.ops` by its number, elsewhere by its name."""
+    """All hops of a mini-batch joined, by type: by its number in `graphfeed.ops`, by its name elsewhere."""
 
     rows: Mapping[Any, torch.Tensor]
     """The ids of all nodes, by node type."""
     num_rows: Mapping[Any, list[int]]
-    """How many of these are seeds, and how many each hop has added."""
+    """Number of seeds, followed by the number of rows that each hop added."""
     edges: Mapping[Any, torch.Tensor]
-    """int64, shape (3, edges), by edge type, hop after hop: the row of each edge, its column, which is a row of the
-    destination type, and its id; shape (2, edges) where ids are not known."""
+    """int64, shape (3, edges), by edge type, ordered by hop: the source row of each edge, its destination row, and its
+    id. Shape (2, edges) if ids are unknown."""
     num_edges: Mapping[Any, list[int]]
-    """How many of these each hop has."""
+    """Number of edges of each hop."""
     trees: Mapping[Any, torch.Tensor] | None
-    """The seed that each row belongs to, by the numbers of the seeds, which run through the types; None: no trees."""
+    """Index of the seed that each row belongs to; seeds are numbered across all types. None: no trees."""
 
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -84,42 +84,42 @@ Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Recipe(NamedTuple):
-    """What mini-batches have in common that are sampled by the same program."""
+    """The properties that mini-batches of the same program share."""
 
     ids: torch.dtype
     sources: torch.dtype
     types: torch.dtype | None
     starts: torch.dtype
-    """Of the column starts of the results."""
+    """dtype of the results' column starts."""
     drawing: Drawing
-    """But for the threshold, which may differ."""
+    """The threshold is left out, since it may differ between mini-batches."""
     fanouts: tuple[tuple[int, int], ...]
-    """Of each hop how many there are, and the largest up to `MANY`."""
+    """For each hop, the number of fan-outs, and the largest one, at most `MANY`."""
     weighted: bool
     ranked: tuple[tuple[bool, ...], ...] | None
-    """Which arrays there are by rank, in the order of `BY_RANK`: for hops with one fan-out, and for those with one per
-    edge type; None: not in time."""
+    """Which arrays by rank are present, in the order of `BY_RANK`: for hops with one fan-out, and for hops with one per
+    edge type. None: sampling is not temporal."""
     windows: bool
     indexed: int
-    """The number of columns in LABOR's index."""
+    """Number of columns in LABOR's index."""
     num_node_types: int
-    """The number of node types, and that of edge types."""
     num_types: int
+    """Number of edge types."""
     relabelled: bool
-    """Otherwise there is one hop, and its picks are the result."""
+    """If False, there is one hop, and its picks are the result."""
     by_table: bool
-    """Whether nodes are looked up in a hash table, in place of a map: in trees, and where a map has no room."""
+    """Whether nodes are looked up in a hash table: for trees, and if a map of all nodes is too large."""
     by_page: bool
-    """Whether the graph is read in the order of its file."""
+    """Whether the graph is read page by page, in the order of its file."""
 
     @property
     def typed(self) -> bool:
-        """Whether picks are grouped by edge type, ascending in each column, also where there is one type alone."""
+        """Whether picks are grouped by edge type and sorted within each column, even for a single type."""
         return self.relabelled and self.types is not None
 
     @property
     def merged(self) -> bool:
-        """Whether each node has one row, rather than one in each tree or for each edge that leads from it."""
+        """Whether each node has a single row, rather than one per tree or edge."""
         return self.relabelled and self.drawing.rows == "node"
 
 
@@ -130,7 +130,7 @@ def recipe_of(
     fanouts: Sequence[Sequence[int]],
     windows: bool,
 ) -> Recipe:
-    """Return the recipe of one hop of a `kernel_graph` without a node map, whose picks are the result."""
+    """Return the recipe of a `kernel_graph`, for single hops without relabelling."""
     ranked = None
     if graph.timed is not None:
         ranked = tuple([tuple([getattr(own, name).numel() > 0 for name in BY_RANK]) for own in graph.timed])
@@ -139,7 +139,7 @@ def recipe_of(
         graph.indices.dtype,
         None if graph.types is None else graph.types.dtype,
         torch.int64,
-        # The threshold is an argument of each mini-batch, so it makes no other program.
+        # The threshold is an argument of each mini-batch, so it doesn't need another program.
         drawing._replace(switch_threshold=0) if drawing.switch_threshold else drawing,
         tuple([(len(own), min(max(own), MANY)) for own in fanouts]),
         isinstance(graph.cumulative, GuidedSums) and graph.cumulative.cumulative.numel() > 0,

@@ -1,4 +1,4 @@
-"""One hop, as all operations on one hop and a GPU's hops sample it: what is asked for, its checks, and the picks."""
+"""Sample single hops, on the CPU and on a GPU: arguments, their checks, and the picks."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
@@ -17,14 +17,14 @@ from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import earliest_times
 
 MOST_REPEATED = (1 << 31) - 1
-"""The largest fan-out with replacement: no number of edges that is computed from it overflows."""
+"""The largest fan-out with replacement. Numbers of edges computed from it don't overflow."""
 METHODS, ROW_KINDS = get_args(Method), get_args(RowKind)
 FEW_PICKS = 1 << 14
-"""On the CPU, up to this many picks of one hop have room before they are counted."""
+"""On the CPU, up to this many picks of a hop are allocated before they are counted."""
 MOST_EDGES = 1 << 22
-"""On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays take some 100 bytes an edge."""
+"""On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays need about 100 bytes per edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
-"""What a GPU's kernels get for an array that is not there, where it isn't of int64."""
+"""Empty arrays for missing ones, as arguments of GPU kernels, if the dtype isn't int64."""
 
 
 NO_KEYS = torch.empty(0, dtype=torch.uint64, device="cpu")
@@ -34,57 +34,57 @@ class Picks(NamedTuple):
     """Sampled edges, column by column."""
 
     offsets: torch.Tensor
-    """int64, one longer than the seeds: where each column's edges start."""
+    """int64, shape (num_seeds + 1,): where the edges of each column start in `positions`."""
     positions: torch.Tensor
     """int64: positions in the graph's edge arrays."""
 
 
 class StaticGraph(NamedTuple):
-    """The arrays of a graph that a hop without times reads."""
+    """Graph arrays for sampling without times."""
 
     indptr: torch.Tensor
     """Column starts, int32 or int64, shape (nodes + 1,)."""
     indices: torch.Tensor = NOTHING
-    """Source of each edge, int32 or int64. Only LABOR reads it."""
+    """Source of each edge, int32 or int64. Only needed for LABOR."""
     cumulative: torch.Tensor | None = None
-    """Fixed-point weights, as `cumulate_weights` returns them."""
+    """Running sums of weights, as `cumulate_weights` returns them."""
     types: torch.Tensor | None = None
-    """Edge types, ascending inside each column; needed where there is a fan-out per edge type."""
+    """Edge type of each edge, ascending within each column. Only needed for fan-outs per edge type."""
     num_types: int = 1
 
 
 class OneHop(NamedTuple):
-    """Of which nodes in-edges are sampled, how many, and how."""
+    """The arguments of one hop: the seeds whose in-edges are sampled, the fan-outs, keys and method."""
 
     seeds: torch.Tensor
     """Node ids, int32 or int64."""
     fanouts: torch.Tensor
-    """One number, or one per edge type."""
+    """One fan-out, or one per edge type."""
     keys: tuple[int, ...] | torch.Tensor
-    """The key of the hop (`Key.at`) and, by LABOR, the one that follows it. For seeds of several mini-batches, uint64:
-    that of each seed; on the CPU, and not by LABOR."""
+    """The key of the hop (`Key.at`) and, for LABOR, the key that follows it. For seeds of several mini-batches, a
+    uint64 tensor with one key per seed; on the CPU only, and not for LABOR."""
     drawing: Drawing = Drawing()
     moments: SeedTimes | None = None
-    """In time: when the seeds look at the graph."""
+    """The times of the seeds, for temporal sampling."""
     by_page: bool = False
-    """On the CPU, whether the graph is read in the order of its file, and pages ahead of the reads."""
+    """On the CPU, whether the graph is read in the order of its file, with read-ahead of its pages."""
     num_seeds: torch.Tensor | None = None
-    """On a GPU, how many of the seeds there are, if only the GPU knows; the others are any numbers."""
+    """On a GPU, the number of valid seeds, if the CPU doesn't know it; the values after them are arbitrary."""
     trees: torch.Tensor | None = None
-    """int64: in trees, the number of the one that each seed is in, which decides on its key; LABOR has none."""
+    """int64: for trees, the number of each seed's tree, which is part of its key. Not for LABOR."""
     most: int | None = None
-    """On a GPU, how many edges there may be, which is what positions have room for; None: it is waited for to count
-    them."""
+    """On a GPU, the maximum number of edges, for which positions are allocated. None: edges are counted first, which
+    synchronizes."""
 
 
 def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
-    """Return how many edges a hop has at most, by the columns of each fan-out; None: all neighbours, or too many."""
+    """Return the maximum number of edges of a hop. None: all neighbours are sampled, or more than `MOST_EDGES`."""
     most = sum(map(int.__mul__, columns, fanouts))
     return most if min(fanouts) >= 0 and most <= MOST_EDGES else None
 
 
 def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None, replace: bool) -> None:
-    """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
+    """Raise unless a hop has one fan-out, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(num_types, 1)):
         raise ValueError(
@@ -100,7 +100,7 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | N
 
 
 def check_keys(hop: OneHop) -> None:
-    """Raise if seeds have keys of their own, and not each of them, or where they can't."""
+    """Raise unless the keys of a hop, or of each of its seeds, and the trees are valid."""
     given: Any = hop.keys
     check_drawing(hop.drawing)
     if hop.trees is not None:
@@ -110,7 +110,7 @@ def check_keys(hop: OneHop) -> None:
         check_vector("keys", given, (torch.uint64,))
         check_length("keys", given, hop.seeds.numel(), "seed")
         if not hop.seeds.is_cpu or hop.drawing.method == "labor":
-            raise ValueError("keys must be those of the hop on a GPU and by LABOR, not one per seed")
+            raise ValueError("keys must be those of the hop on a GPU and for LABOR, not one per seed")
     elif isinstance(given, (list, tuple)) and given:
         check_numbers([given] if hop.drawing.method == "labor" else given[:1], hop.drawing)
     else:
@@ -118,7 +118,7 @@ def check_keys(hop: OneHop) -> None:
 
 
 def check_drawing(drawing: Drawing) -> None:
-    """Raise unless edges are chosen in a known way."""
+    """Raise unless the fields of a drawing are valid."""
     if not isinstance(drawing, Drawing):
         raise TypeError(f"drawing must be a Drawing, but is {brief(drawing)}")
     for name, chosen, known in (("method", drawing.method, METHODS), ("rows", drawing.rows, ROW_KINDS)):
@@ -131,13 +131,13 @@ def check_drawing(drawing: Drawing) -> None:
 
 
 def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
-    """Raise unless hops have a key of 64 bits each, two of them by LABOR."""
+    """Raise unless each hop has a 64-bit key, or two for LABOR."""
     for own in keys:
         if drawing.method != "labor":
             check_count("keys", own, 0, MASK)
             continue
         if not isinstance(own, (list, tuple)):
-            raise TypeError(f"keys must hold a pair for each hop by LABOR, but hold {brief(own)}")
+            raise TypeError(f"keys must hold a pair per hop for LABOR, but hold {brief(own)}")
         if len(own) != 2:
             raise ValueError(f"each hop needs two keys, its own and the one that follows it, but one has {len(own)}")
         for key in own:
@@ -145,17 +145,17 @@ def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
 
 
 def check_latest(graph: StaticGraph | TemporalGraph | None, drawing: Drawing) -> None:
-    """Raise unless the latest edges are taken in time, whatever their weights, and once each."""
+    """Raise unless the method "latest" is used with times, and without weights and replacement."""
     if not isinstance(graph, TemporalGraph):
-        raise ValueError("the latest edges are those of the latest times; give the times of edges, or sample uniformly")
+        raise ValueError("the latest edges are selected by their times; give the times of edges, or sample uniformly")
     if drawing.replace:
-        raise ValueError("the latest edges are taken once each; leave replace out, or sample uniformly")
+        raise ValueError("the latest edges are selected without replacement; omit replace, or sample uniformly")
     if graph.cumulative is not None:
-        raise ValueError("the latest edges are taken whatever their weights; leave the weights out")
+        raise ValueError("the latest edges are selected regardless of their weights; omit the weights")
 
 
 def check_moments(num_seeds: int, moments: SeedTimes) -> None:
-    """Raise unless each seed has a time, and a window if there are windows."""
+    """Raise unless each seed has a time and, if there are windows, a window."""
     if not isinstance(moments, SeedTimes):
         raise TypeError(f"moments must be SeedTimes, but is {brief(moments)}")
     times, windows = moments
@@ -169,7 +169,7 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
 
 
 def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
-    """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
+    """Sample in-edges of each seed. Of the arguments, only the devices are checked here."""
     given: tuple[Any, ...] = (hop.seeds, *graph, *(hop.moments or ()))
     # A list, as a generator would be resumed for each tensor of a small call.
     if not all([part.is_cpu for part in given if isinstance(part, torch.Tensor)]):  # noqa: C419
@@ -181,7 +181,7 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 
 
 def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
-    """Choose in-edges with a GPU's kernels; the CPU waits for them once, unless `hop.most` bounds the edges."""
+    """Sample in-edges with GPU kernels. Synchronizes once, unless `hop.most` bounds the number of edges."""
     fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
     whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
     given = TemporalGraph(**{name: part if name == "num_types" else part.contiguous() for name, part in whole.items()})
@@ -189,13 +189,13 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     module = kernels("sampling.sample_neighbors", seeds)
     if hop.moments is not None:
         times, windows = hop.moments
-        # The kernels compare with the first time in each window.
+        # Kernels compare with the first time inside each window.
         moments = SeedTimes(times.contiguous(), NOTHING if windows is None else earliest_times(times, windows))
     trees = None if hop.trees is None else hop.trees.contiguous()
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments, trees=trees)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     module.count_neighbors(given, wanted, offsets)
-    # With a bound, positions have room for so many, and begin with those that there are.
+    # With a bound, `positions` begins with the actual picks; the rest is unused.
     room = int(offsets[-1]) if hop.most is None else hop.most
     picks = Picks(offsets, buffers.empty(room, torch.int64, seeds.device))
     fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors
@@ -204,7 +204,7 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 
 
 def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
-    """Choose in-edges by the passes that all hops are made of."""
+    """Sample in-edges with the same passes as all hops of a mini-batch."""
     timed = [graph, graph] if isinstance(graph, TemporalGraph) else None
     columns = kernel_graph(HopGraph(*graph[:2], graph.types, cumulative=graph.cumulative, timed=timed))
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
@@ -214,7 +214,7 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     by_seed = hop.keys if isinstance(hop.keys, torch.Tensor) else NO_KEYS
     key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]
     arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
-    # The arrays only lend them, so they have to live until the program has run.
+    # The program only has their addresses, so keep them alive until it has run.
     seeds = hop.seeds.contiguous()
     moments = [NOTHING if part is None else part.contiguous() for part in (times, windows)]
     room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0

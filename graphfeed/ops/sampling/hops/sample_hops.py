@@ -42,9 +42,9 @@ from graphfeed.ops.sampling.hops.pick_edges import (
 )
 
 FIRST_EDGES = 1 << 22
-"""At first the outputs have room for at most this many edges; they grow if a mini-batch has more."""
+"""Maximum initial capacity of the outputs, in edges; they grow as needed."""
 FIRST_ROWS = 1 << 24
-"""In time, node types have room for about so many rows together at first, and fewer where the fan-outs allow fewer."""
+"""For temporal sampling and trees, the approximate maximum initial capacity of all node types, in rows."""
 UNIFORM = Drawing()
 
 
@@ -56,45 +56,45 @@ def sample_hops(
     drawing: Drawing = UNIFORM,
     moments: SeedTimes | None = None,
 ) -> list[SampledHop]:
-    """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
+    """Sample and relabel several hops, each from all nodes found so far.
 
-    First appearance is by edge type in the order of `graph.order`, then by column. The result, a `SampledHop` per hop,
-    the seeds' own first, equals `sample_neighbors`, or its variant by LABOR or in time, and `compact` for one hop after
-    the other. The cost is three random reads per edge and one per node, all of them prefetched (see
-    `python -m benchmarks sampling`); with LABOR, columns with more edges than the fan-out are read whole. With types an
-    edge costs one random read more, and is written to the place of its type: together 1.5 times as much on a graph of
+    Rows are the seeds, then new nodes by first appearance: by edge type in the order of `graph.order`, then by column.
+    The result, a `SampledHop` per hop beginning with the hop of the seeds, equals that of `sample_neighbors` and
+    `compact` applied hop by hop. The cost is three random reads per edge and one per node, all prefetched (see
+    `python -m benchmarks sampling`). LABOR reads columns with more edges than the fan-out completely. With types, an
+    edge costs another random read, and is moved to the place of its type: together 1.5 times as much on a graph of
     ogbn-mag's shape.
 
-    In time, every edge makes a row: the rows of a hop are its columns and then the source of each edge, duplicates
-    included. A row that an edge made has the time of that edge's column, or of the edge itself if there are
-    `edge_times`, and the window of that column. A column then costs a binary search more, of which many run at once,
-    and an edge one random read more if the graph is not sorted by time.
+    In temporal sampling with rows="edge", the rows of a hop are its columns, followed by the source of each edge,
+    duplicates included. The row of an edge has the window of the edge's column, and its time, or the time of the edge
+    if there are `edge_times`. A column costs an additional binary search, many of which are interleaved. An edge costs
+    another random read if the graph is not sorted by time.
 
-    On a GPU the result is made hop by hop, in arrays as long as the fan-outs allow. The device is waited for once, and
-    once more for each hop that takes all neighbours, or allows more than `pick_edges.MOST_EDGES` edges, or looks for
-    edges with a second time in a window. With types in time, the CPU samples.
+    On a GPU, hops are sampled one by one, into arrays sized by the fan-outs. This synchronizes once, and once more for
+    each hop that samples all neighbours, may have more than `pick_edges.MOST_EDGES` edges, or compares second times
+    with windows. Temporal sampling of typed graphs is not supported on a GPU.
 
     Args:
-        graph: A graph; one without types has one type of nodes, and one of edges.
-        seeds: Node ids inside their type, by node type, of the dtype of `graph.indices`.
-        fanouts: One tensor per hop, the seeds' own hop first: one number, or one per edge type.
+        graph: A graph. An untyped graph has one node type and one edge type.
+        seeds: Node ids within their type, by node type, with the dtype of `graph.indices`.
+        fanouts: One tensor per hop, beginning with the hop of the seeds: one fan-out, or one per edge type.
         keys: The key of each hop (`Key.at`); two keys for LABOR.
-        drawing: How edges are chosen.
-        moments: In time: when the seeds look at the graph, node type after node type, which needs `graph.timed`.
+        drawing: How edges are selected.
+        moments: For temporal sampling: the times of the seeds, ordered by node type. Needs `graph.timed`.
 
     Raises:
-        ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, a window is negative, the
-            number of keys or times is wrong, or the arrays are not those of a graph.
+        ValueError: A seed is out of range for its type, a fan-out is below -1 or too large, a window is negative, the
+            number of keys or times is wrong, or the arrays are not a valid graph.
     """
     found: list[SampledHop] = PreparedHops(graph, fanouts, drawing).sample(seeds, keys, moments)
     return found
 
 
 class PreparedHops:
-    """What mini-batches have in common that are sampled from one graph in one way: checked and prepared once.
+    """A graph and sampling arguments that are checked and prepared once, for many mini-batches.
 
-    The arguments are those of `sample_hops`, which makes one for each call. For mini-batches of 64 seeds, keeping it
-    saves a tenth of the time. It holds the arrays of the graph; what it has computed of them is not computed anew.
+    The arguments are those of `sample_hops`, which creates an instance per call. For mini-batches of 64 seeds, reusing
+    an instance saves a tenth of the time. It keeps the arrays of the graph, and the arrays computed from them.
     """
 
     def __init__(self, graph: HopGraph, fanouts: Sequence[torch.Tensor], drawing: Drawing = UNIFORM) -> None:
@@ -111,7 +111,7 @@ class PreparedHops:
         self.wanted: list[list[int]] = [own.tolist() for own in fanouts]
         self.most = [widest(own, self.shape.destinations) for own in self.wanted]
         self.prepared: tuple[HopGraph, Recipe] | None = None
-        """The arrays as the CPU's kernels take them, and the recipe of the program; made when they are first used."""
+        """The graph in the form that CPU kernels expect, and the recipe of its program; prepared at the first use."""
 
     def sample(
         self,
@@ -122,10 +122,10 @@ class PreparedHops:
         read: Read | None = None,
         joined: bool = False,
     ) -> Any:
-        """Sample all hops of a mini-batch, as `sample_hops` does; by LABOR perhaps with its own threshold.
+        """Sample all hops of a mini-batch, as `sample_hops` does; for LABOR, optionally with its own threshold.
 
-        What `read` returns takes the place of the positions that it gets: on the CPU in one call, on a GPU one per hop.
-        On the CPU, hops may be `joined` (`JoinedHops`) in the place of being cut.
+        Positions of edges are replaced by the values that `read` returns for them: it is called once on the CPU, and
+        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
@@ -136,11 +136,11 @@ class PreparedHops:
             what = "pairs" if drawing.method == "labor" else "numbers"
             raise ValueError(f"keys must hold {len(self.wanted)} {what}, one per hop, but holds {len(keys)}")
         if (graph.timed is None) != (moments is None):
-            raise ValueError("graph.timed and moments are given together: the times of edges, and those of seeds")
+            raise ValueError("moments (times of seeds) must be given if graph.timed is given, and only then")
         if moments is not None:
             check_moments(sum(part.numel() for part in seeds), moments)
             if drawing.rows == "node":
-                raise ValueError('in time, drawing.rows must be "edge" or "tree", as a node at two times is two rows')
+                raise ValueError('with times, drawing.rows must be "edge" or "tree": a node at two times is two rows')
         if not (graph.indptr.is_cpu and graph.indices.is_cpu and seeds[0].is_cpu):
             if on_gpu(seeds[0]) and (moments is None or graph.types is None):
                 check_rows_on_gpu(drawing, moments)
@@ -150,7 +150,7 @@ class PreparedHops:
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
         passed, recipe = self.prepared or self._prepare(len(seeds))
         room = first_room(graph, sum([part.numel() for part in seeds]), self.most, self.shape, drawing)
-        # Only where each node has one row, these are found by a map of all nodes.
+        # A map of all nodes is only useful if each node has one row.
         with buffers.NODE_MAPS.borrow(self.num_nodes if drawing.rows == "node" else 0) as node_map:
             by_table = drawing.rows == "tree" or node_map is None
             by_page = graph.reads is not None and graph.reads.from_disk
@@ -168,7 +168,7 @@ class PreparedHops:
                 check_ranges(graph, self.shape, seeds)
                 raise
             hops = join_hops(arrays, read) if joined else cut_hops(arrays, read)
-        # Another mini-batch writes to the arrays from here on. A program that has failed is not kept.
+        # From here on, another mini-batch may use the arrays. A program that failed is not reused.
         PROGRAMS.give_back(program)
         return hops
 
@@ -183,7 +183,7 @@ class PreparedHops:
 
 
 def run_from_files(program: HopProgram, reads: ReadChoice) -> None:
-    """Run a program, and decide by the pages that it waits for how the next one reads."""
+    """Run a program; the number of pages read from disk decides how the next one reads the files."""
     pages: list[int] = []
     with reads.count(pages):
         program.run()
@@ -193,13 +193,13 @@ def run_from_files(program: HopProgram, reads: ReadChoice) -> None:
 def check_rows_on_gpu(drawing: Drawing, moments: SeedTimes | None) -> None:
     if drawing.only_new or drawing.rows != ("node" if moments is None else "edge"):
         raise ValueError(
-            f"drawing has rows={drawing.rows!r} and only_new={drawing.only_new}, which a GPU samples hop by hop; take "
-            "sample_neighbors"
+            f"drawing has rows={drawing.rows!r} and only_new={drawing.only_new}, which a GPU doesn't support here; "
+            "call sample_neighbors hop by hop"
         )
 
 
 def widest(fanouts: Sequence[int], destinations: Sequence[int]) -> int:
-    """Bound the edges of a column of all edge types that lead to its node type; -1 if all edges are taken."""
+    """Return the maximum number of edges of a column over all its edge types; -1 if all edges are sampled."""
     if len(fanouts) == 1 or min(fanouts) < 0:
         return min(fanouts)
     sums = [0] * (max(destinations) + 1)
@@ -211,10 +211,10 @@ def widest(fanouts: Sequence[int], destinations: Sequence[int]) -> int:
 def first_room(
     graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, drawing: Drawing
 ) -> InitialCapacity:
-    """Bound the edges of all hops, the columns of the last, and the rows of each node type, by `FIRST_EDGES`."""
+    """Estimate the edges of all hops, the columns of the last hop and the rows per node type, up to `FIRST_EDGES`."""
     num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
     nodes, new, found, opened = num_seeds, num_seeds, 0, num_seeds
-    # Of a column of which all edges are taken, twice the average is a guess, and one in time; the arrays grow.
+    # If all edges are sampled, guess twice the average degree, or one edge with times; the arrays grow.
     guess = 2 * -(-num_edges // max(num_nodes, 1)) if graph.timed is None else 1
     for fanout in fanouts:
         opened = nodes
@@ -228,14 +228,14 @@ def first_room(
             room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)]
         )
     sources = set(shape.sources)
-    # In trees, nodes bound the rows, too.
+    # In trees, the number of nodes also bounds the rows.
     share = min(room, FIRST_ROWS // max(len(sources), 1), room if drawing.rows == "edge" else nodes)
     return InitialCapacity(room, columns, [share if kind in sources else 0 for kind in range(len(shape.first_ids) - 1)])
 
 
 def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
-    """Cut the arrays of a mini-batch into hops, the seeds' own first."""
-    # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
+    """Split the arrays of a mini-batch into hops, beginning with the hop of the seeds."""
+    # Slice NumPy arrays, not tensors, so that the storage of each result is no larger than the result.
     (rows, neighbors), firsts = arrays.nodes.arrays.values(), arrays.rows.arrays["firsts"].tolist()
     nodes = [
         [torch.from_numpy(rows[first : first + count]) for first, count in zip(firsts, own, strict=False)]
@@ -258,7 +258,7 @@ def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
 
 
 def join_hops(arrays: HopArrays, read: Read | None) -> JoinedHops:
-    """Write the edges of all hops of a mini-batch by type, by one kernel, and return them as views."""
+    """Join the edges of all hops of a mini-batch by type, with one kernel; return views of its result."""
     known, bounds = arrays.rows.arrays["known"], arrays.relations.arrays["edge_starts"]
     ids, (rows, _) = arrays.edges.arrays["positions"], arrays.nodes.arrays.values()
     total = int(bounds[-1, 0])

@@ -1,4 +1,4 @@
-"""Blocks of arrays for passes, made by the annotations of their named tuples in `graphfeed.ops.cpu.sampling.passes`."""
+"""Allocate the blocks of arrays that passes in `graphfeed.ops.cpu.sampling.passes` declare as named tuples."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from graphfeed.ops.cpu.sampling.passes import candidates, in_time, marks, state,
 from graphfeed.ops.memory import align, buffers
 
 BLOCK_EDGES = 1 << 16
-"""How many edges are gathered side by side; a column that has more makes room for all of them."""
+"""Number of edges that are gathered in a block, which grows for a column with more edges."""
 LEAST_COLUMNS = 1 << 10
-"""There is room for this many columns at least."""
+"""Minimum capacity, in columns."""
 OF_PICKS = ("marks", "weights", "ranks", "edges")
 FIRST_PICKS = 56
-"""How many picks of a run by weight there is room for at first."""
+"""Initial capacity for the weighted picks of a run."""
 MOST_CANDIDATES = candidates.MAX_CANDIDATES
 FIRST_SIZES: dict[type, dict[Any, Any]] = {
     state.Indptr: {"num_edges": 1},
@@ -26,11 +26,11 @@ FIRST_SIZES: dict[type, dict[Any, Any]] = {
     candidates.Candidates: {1: MOST_CANDIDATES, "words": MOST_CANDIDATES + 1},
     weighted.Queue: {1: weighted.DRAWS} | dict.fromkeys(OF_PICKS, weighted.BLOCK * FIRST_PICKS),
 }
-"""Of arrays by name, or of all others by their number of dimensions; they are empty where nothing is said."""
+"""Initial sizes of arrays by name, and of the others by their number of dimensions. Arrays not listed are empty."""
 
 
 def new_block(kind: Any, chosen: dict[str, str], sizes: dict[str, Any]) -> Block:
-    """Return a block of zeros for a named tuple, given the dtypes of arrays that have a choice, and sizes."""
+    """Return a block of zeros for a named tuple; `chosen` has the dtypes of arrays that allow several."""
     given: dict[Any, Any] = FIRST_SIZES.get(kind, {}) | sizes
     shapes = [given.get(name, given.get(part.ndim, (0,) * part.ndim)) for name, part in fields_of(kind)]
     dtypes = [part.dtype_in(chosen) for _, part in fields_of(kind)]
@@ -38,15 +38,15 @@ def new_block(kind: Any, chosen: dict[str, str], sizes: dict[str, Any]) -> Block
 
 
 def bucket_sizes(indexed: int) -> dict[str, Any]:
-    """Return the sizes of `Buckets` for so many indexed columns."""
-    # A batch is full once it has so many nodes, of which the last block brings up to `LANES`.
+    """Return the sizes of `Buckets` for a number of indexed columns."""
+    # A batch is full at `BATCH` nodes or more; its last block adds up to `LANES`.
     nodes, by_column = candidates.BATCH + marks.LANES, (indexed, likely_candidates(candidates.MAX_COLLECTED))
     sizes = dict.fromkeys(("of_index", "limits", "counts"), indexed)
     return sizes | dict.fromkeys(("high_halves", "places"), by_column) | {"nodes": nodes}
 
 
 def likely_candidates(fanout: int) -> int:
-    """Return how many candidates a bucket has room for: twice as many as are expected, in whole lanes."""
+    """Return the capacity of a bucket: twice the expected number of candidates, rounded up to full lanes."""
     return align(2 * (fanout + 2 * int(fanout**0.5) + 8), marks.LANES)
 
 

@@ -42,21 +42,21 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: plain(keys=[(0, 0)], method="labor"), ValueError, "keys must hold 2 pairs"),
         (lambda: plain(keys=[], fanouts=[]), ValueError, "fanouts is empty; give a number for each hop"),
         (lambda: plain(fanouts=[2, -2]), ValueError, "fanouts must be -1 .* or more, but hold.* -2"),
-        (lambda: plain(method="latest"), ValueError, "the latest edges are those of the latest times; give the times"),
+        (lambda: plain(method="latest"), ValueError, "the latest edges are selected by their times; give the times"),
         (lambda: ops.sample_hops(ops.HopGraph(INDPTR, INDICES), [ZERO, ZERO], [ONE], [1]), ValueError,
          "seeds must hold 1 tensors, one per node type, but holds 2"),
         (lambda: ops.sample_hops(ops.HopGraph(INDPTR, INDICES), NO_LIST, [ONE], [1]), TypeError,
          r"seeds must be a list of tensors, one per node type, but is tensor\(\[0\]\)"),
         (lambda: plain(fanouts=[2, 1 << 40], replace=True), ValueError, "fanouts must be at most .* with replacement"),
-        (in_time_without_moments, ValueError, "graph.timed and moments are given together"),
+        (in_time_without_moments, ValueError, "moments .* must be given if graph.timed is given, and"),
         (
             lambda: plain(**narrow, fanouts=[2**31 - 1], keys=[1], replace=True),
-            ValueError, r"hop 0 would have \d+ edges, too many for int32; take smaller fanouts",
+            ValueError, r"hop 0 would have \d+ edges, too many for int32; use smaller fanouts",
         ),
         (lambda: guided(sums, torch.zeros(1).int()), ValueError, "guides must have 3 values, one for each running sum"),
         (lambda: guided(sums, torch.zeros(3)), TypeError, "guides"),
         (lambda: plain(rows="nodes"), ValueError, "drawing.rows must be one of node, tree, edge, but is 'nodes'"),
-        (lambda: timed(rows="node"), ValueError, "in time, drawing.rows must be"),
+        (lambda: timed(rows="node"), ValueError, "with times, drawing.rows must be"),
         (
             lambda: plain_hops(ops.HopGraph(INDPTR, INDICES, timed=(COLUMNS,)), ZERO, [1], [1]),
             ValueError, "timed must hold 2 graphs, for one fan-out and for one per edge type, but",
@@ -83,7 +83,7 @@ def test_all_hops_in_time_name_what_is_wrong() -> None:
         (lambda: timed(times=ONE.int()), TypeError, "times must be torch.int64"),
         (lambda: timed(times=torch.tensor([1, 2])), ValueError, "times must have 1 values, one per seed, but has 2"),
         (lambda: timed(window=-1), ValueError, "windows must be 0 or more, but one is -1"),
-        (lambda: timed(method="latest", replace=True), ValueError, "the latest edges are taken once each"),
+        (lambda: timed(method="latest", replace=True), ValueError, "edges are selected without replacement"),
     ])  # fmt: skip
 
 
@@ -140,16 +140,16 @@ def test_all_hops_by_type_in_time_name_what_is_wrong() -> None:
         (lambda: typed_in_time(times=times.int()), TypeError, "times must be torch.int64"),
         (lambda: typed_in_time(windows=times[1:]), ValueError, "windows must have 45 values, one per seed, but has 44"),
         (lambda: typed_in_time(windows=torch.arange(45) - 1), ValueError, "windows must be 0 or more, but one is -1"),
-        (lambda: typed_in_time(method="latest", replace=True), ValueError, "the latest edges are taken once each"),
+        (lambda: typed_in_time(method="latest", replace=True), ValueError, "edges are selected without replacement"),
         (lambda: typed_in_time(timed=(columns,)), ValueError, "timed must hold 2 graphs, for one fan-out and for one"),
         (lambda: other(edge_times=torch.arange(20_000)), ValueError, "must have the same edge_times"),
         (lambda: other(times=torch.arange(9)), ValueError, "graph.times must have 20000 values, one per edge"),
-        (lambda: other(order=torch.full((20_000,), 9_000)), ValueError, "but a column is shorter"),
+        (lambda: other(order=torch.full((20_000,), 9_000)), ValueError, "offset .* in its column, but one"),
     ])  # fmt: skip
 
 
 def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them() -> None:
-    graph, text = random_graph(), r"hop 0 would have \d+ edges, too many for int32; take smaller fanouts"
+    graph, text = random_graph(), r"hop 0 would have \d+ edges, too many for int32; use smaller fanouts"
     graph = graph._replace(indptr=graph.indptr.int(), indices=graph.indices.int())
     hops: dict[str, Any] = {"graph": graph, "fanouts": [TOO_MANY], "keys": [1]}
     hops["seeds"] = [torch.tensor(part, dtype=torch.int32) for part in ([0, 1], [], [])]
