@@ -43,7 +43,7 @@ def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     check_device("copy_to", "cuda")
-    text = "copy_to needs the device 'cuda:1', but torch finds 1 CUDA device; count from"
+    text = "copy_to needs the device 'cuda:1', but torch finds 1 CUDA device; they are"
     check_refused([(lambda: check_device("copy_to", "cuda:1"), RuntimeError, text)])
 
 

@@ -158,7 +158,7 @@ def test_without_cupy_the_extra_is_named() -> None:
 
 
 def test_an_op_without_cuda_kernels_is_named(cuda: Cuda) -> None:
-    with cuda.running(), pytest.raises(ValueError, match=r"counting_sort has kernels for the CPU alone.*\.cpu\(\)"):
+    with cuda.running(), pytest.raises(ValueError, match=r"counting_sort has kernels for the CPU only.*\.cpu\(\)"):
         ops.count_edges(cuda.put(torch.tensor([0])), cuda.put(torch.tensor([0])))
 
 

@@ -51,7 +51,7 @@ def test_checks_find_nothing_and_then_a_fault() -> None:
     for name in ("check_csc", "check_edge_types", "check_joined"):
         right, wrong = (CALLS[name].run(**{**CALLS[name].arguments, **change}) for change in CALLS[name].changes)
         assert bytes(right) == b"nothing"
-        assert any(word in bytes(wrong) for word in (b"must not fall", b"must ascend", b"does not join"))
+        assert any(word in bytes(wrong) for word in (b"must not decrease", b"must ascend", b"does not join"))
 
 
 def put(arguments: dict[str, Any], move: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ ROWS: list[Refusal] = [
     (lambda: gather(ONE, torch.tensor(5)), ValueError, "values must have 1 dimension or more, but is a scalar"),
     (lambda: gather(ONE, [5]), TypeError, "values must be a torch.Tensor, but is a list"),
     (lambda: gather(ONE, torch.zeros(3, device="meta")), ValueError,
-     "gather works on cpu, but values lies on meta; move one to the other with"),
+     "gather works on cpu, but values is on meta; move one to the other with"),
     (lambda: ops.copy_rows(ROW, ONE, ROW, TWO), ValueError, "from_rows and to_rows .* the same length, but have 1"),
     (lambda: ops.copy_rows(ROW, ONE, ROW[:, :1].contiguous(), ONE), ValueError,
      "rows of source and out must have the same number of bytes, but have 8 and 4"),
@@ -153,8 +153,8 @@ RECORDS: list[Refusal] = [
 ]  # fmt: skip
 
 OTHERS: list[Refusal] = [
-    (lambda: ops.Key(0, 1, ANY), TypeError, "index must be a whole number, but is"),
-    (lambda: ops.seed(ANY), TypeError, "val must be a whole number, but is"),
+    (lambda: ops.Key(0, 1, ANY), TypeError, "index must be an integer, but is"),
+    (lambda: ops.seed(ANY), TypeError, "val must be an integer, but is"),
     (lambda: ops.set_max_uva_threads(0), ValueError, "max_uva_threads must be 1 or more, but is 0"),
     (lambda: ops.pin_in_place(torch.zeros(4, 4)[:, 1], ANY), ValueError,
      "only contiguous tensors on the CPU .* is on cpu with strides"),
@@ -176,7 +176,7 @@ def test_operations_on_records_say_what_is_wrong() -> None:
     most = 2**63 - 1
     places = [(-1, 2), (5, 6), (11, 0), (2, -1), (most, most), (most, 1), (12, most), (0, most), (-most, 2)]
     for place in places:
-        check_refused([(partial(parse, *place), ValueError, "must lie in the 10 bytes")])
+        check_refused([(partial(parse, *place), ValueError, "must be inside the 10 bytes")])
     assert MOST_RECORD_BYTES == 2**31 - 1
 
 

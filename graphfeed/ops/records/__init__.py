@@ -1,6 +1,6 @@
-"""Operations on records in memory: find them in the bytes of a file, check them, read them into columns.
+"""Operations on records in memory: find them in the bytes of a file, verify them, and parse them into columns.
 
-They take bytes and know of no files: those are opened, decompressed and read in parts by `graphfeed.ingest`.
+`graphfeed.ingest` opens, reads and decompresses the files.
 """
 
 from graphfeed.ops.records.crc32c import crc32c

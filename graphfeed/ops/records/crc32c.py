@@ -7,7 +7,7 @@ from graphfeed.ops.backend import kernels
 
 
 def crc32c(data: torch.Tensor) -> int:
-    """Return the CRC32C of bytes, a uint8 tensor of one dimension.
+    """Return the CRC32C of a 1-D uint8 tensor.
 
     Example:
         >>> hex(crc32c(torch.tensor(list(b"123456789"), dtype=torch.uint8)))

@@ -1,4 +1,4 @@
-"""How the features of a record lie in a buffer of rows."""
+"""Layout of the features of records in a buffer of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from graphfeed.ops.memory import align
 
 KINDS = {"bytes": 1, "float": 2, "int64": 3}
-"""The field of each kind of list in a `tf.train.Feature`."""
+"""Field number of each kind of list in a `tf.train.Feature`."""
 PLACES = "places"
-"""Stands for bytes of any length, of which only the places are read."""
+"""The kind for bytes of variable length, of which only the position and size are stored."""
 NUMBERS = KINDS | {PLACES: 4}
-"""How kernels know each kind."""
+"""Number of each kind in kernels."""
 DTYPES = {"bytes": torch.uint8, "float": torch.float32, "int64": torch.int64, PLACES: torch.int64}
 ALIGNMENT = 8
-"""Each feature begins at a multiple of this."""
+"""Alignment of each feature in the buffer, in bytes."""
 
 
 @dataclass(frozen=True)
 class ExampleLayout:
-    """The features of a record: their names, and how many values of which kind and size each record has.
+    """The features of records: their names, kinds, and the number and size of their values per record.
 
-    In a buffer for a number of rows, all rows of the first feature come first, then those of the second one.
+    A buffer has all rows of the first feature, then all rows of the second one, and so on.
 
     Example:
         >>> layout = ExampleLayout(["src", "name"], ["int64", "bytes"], counts=[1, 1], widths=[8, 5])
@@ -37,11 +37,11 @@ class ExampleLayout:
 
     names: Sequence[str]
     kinds: Sequence[str]
-    """"int64", "float" or "bytes"; or "places" for bytes of any length: where each begins in the data, and its size."""
+    """"int64", "float" or "bytes"; or "places" for bytes of variable length, which stores their position and size."""
     counts: Sequence[int]
-    """Values in each record."""
+    """Number of values per record."""
     widths: Sequence[int]
-    """Bytes of each value: 8 of int64, 4 of float, 16 of places."""
+    """Size of each value in bytes: 8 for int64, 4 for float, 16 for places."""
     name_bytes: NDArray[np.uint8] = field(init=False, repr=False)
     name_starts: NDArray[np.int64] = field(init=False, repr=False)
     kind_numbers: NDArray[np.int64] = field(init=False, repr=False)
@@ -55,16 +55,16 @@ class ExampleLayout:
 
     @property
     def row_bytes(self) -> int:
-        """What a row takes."""
+        """Size of a row in bytes."""
         return sum(count * width for count, width in zip(self.counts, self.widths, strict=True))
 
     def bases(self, rows: int) -> list[int]:
-        """Return where each feature begins in a buffer, and where the last one ends."""
+        """Return the offset of each feature in a buffer, followed by the end of the last one."""
         sizes = (align(rows * count * width, ALIGNMENT) for count, width in zip(self.counts, self.widths, strict=True))
         return [0, *accumulate(sizes)]
 
     def buffer_bytes(self, rows: int) -> int:
-        """Return the size of a buffer."""
+        """Return the size of a buffer for `rows` rows."""
         return max(self.bases(rows)[-1], ALIGNMENT)
 
     def columns(self, buffer: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
@@ -82,6 +82,6 @@ class ExampleLayout:
         return columns
 
     def kernel_arguments(self, rows: int) -> tuple[NDArray[np.uint8] | NDArray[np.int64], ...]:
-        """Return what kernels ask of a layout, in their order."""
+        """Return the layout as a tuple of arrays, in the order that kernels expect."""
         numbers = (np.array(values, dtype=np.int64) for values in (self.counts, self.widths, self.bases(rows)[:-1]))
         return (self.name_bytes, self.name_starts, self.kind_numbers, *numbers)

@@ -1,4 +1,4 @@
-"""Reads the features of `tf.train.Example` messages into columns."""
+"""Parse the features of `tf.train.Example` messages into columns."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,12 +16,12 @@ FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 
 
 class ExampleProblem(NamedTuple):
-    """What is wrong with a record."""
+    """An error in a record."""
 
     record: int
-    """Which of those given."""
+    """Index of the record."""
     place: int
-    """Where, in the bytes."""
+    """Position of the error in the data, in bytes."""
     text: str
 
 
@@ -33,22 +33,20 @@ def parse_examples(
     out: torch.Tensor,
     defaults: Mapping[str, torch.Tensor] | None = None,
 ) -> ExampleProblem | None:
-    """Write the features of each record to its row, and return what is wrong with the first record that can't be read.
+    """Parse the features of each record into its row. Returns the error of the first invalid record, or None.
 
-    Features that the layout doesn't name are skipped. No byte is trusted: whatever there is, the result says, or a
-    problem.
+    Features that are not in the layout are skipped. Any input is safe: malformed bytes result in an error.
 
     Args:
         data: uint8, shape (bytes,).
-        starts, sizes: int64: where each record begins, and how long it is.
+        starts, sizes: int64: the start and size of each record.
         layout: The features to read.
-        out: uint8, contiguous, of `layout.buffer_bytes(len(starts))` bytes; written:
-            `layout.columns(out, len(starts))`.
-        defaults: Values for records without a feature, by name, with the dtype and the size of a row; a feature without
-            a default must be in all records.
+        out: The target of `layout.buffer_bytes(len(starts))` bytes, uint8, contiguous; see `layout.columns`.
+        defaults: Values for records without a feature, by name, with the dtype and the size of a row. A feature without
+            a default must be present in all records.
 
     Raises:
-        ValueError: A record lies outside of the bytes, or `out` or a default has another size.
+        ValueError: A record exceeds the data, or `out` or a default has a wrong size.
 
     Example:
         >>> layout = ExampleLayout(["id"], ["int64"], counts=[1], widths=[8])
@@ -63,7 +61,7 @@ def parse_examples(
     check_out(out, layout.buffer_bytes(rows))
     features, problem = len(layout.names), torch.zeros(5, dtype=torch.int64, device="cpu")
     module = kernels("records.parse_examples", data, starts=starts, sizes=sizes, out=out)
-    # Which feature follows which: kernels look there first, and correct it, as records have mostly one order.
+    # The expected successor of each feature, which kernels try first and update, as most records have one order.
     follower = (torch.arange(features + 1, device="cpu") + 1) % (features + 1)
     module.parse_examples(
         data.contiguous(), starts.contiguous(), sizes.contiguous(), module.Layout(*layout.kernel_arguments(rows)),
@@ -74,7 +72,7 @@ def parse_examples(
 
 
 def check_places(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> None:
-    """Raise unless all records lie in the bytes."""
+    """Raise unless all records are within the data."""
     check_vector("data", data, (torch.uint8,))
     check_vector("starts", starts, (torch.int64,))
     check_vector("sizes", sizes, (torch.int64,))
@@ -82,9 +80,9 @@ def check_places(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) 
         raise ValueError(f"starts and sizes must be equally long, but have {len(starts)} and {len(sizes)} values")
     if len(starts) == 0:
         return
-    # Starts and sizes are not added up: the sum may be too large for int64.
+    # Don't add starts and sizes: the sum may overflow int64.
     if bounds(starts)[0] < 0 or bounds(sizes)[0] < 0 or bool((sizes > len(data) - starts).any()):
-        raise ValueError(f"each record must lie in the {len(data)} bytes of data, but one begins or ends outside")
+        raise ValueError(f"each record must be inside the {len(data)} bytes of data, but one does not")
 
 
 def check_out(out: torch.Tensor, size: int) -> None:
@@ -92,13 +90,13 @@ def check_out(out: torch.Tensor, size: int) -> None:
     if not out.is_contiguous():
         raise ValueError(f"out must be contiguous, but has the stride {out.stride(0)}")
     if len(out) != size or out.data_ptr() % 8:
-        raise ValueError(f"out must have {size} bytes from a multiple of 8 on, but has {len(out)}")
+        raise ValueError(f"out must have {size} bytes at an address that is a multiple of 8, but has {len(out)}")
 
 
 def lay_out_defaults(
     layout: ExampleLayout, defaults: Mapping[str, torch.Tensor]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of all defaults, and where that of each feature begins."""
+    """Return the bytes of all defaults, and the offset of each feature's default; -1 without a default."""
     starts = np.full(len(layout.names), -1, dtype=np.int64)
     parts = [np.zeros(8, dtype=np.uint8)]
     at = 8
@@ -115,19 +113,19 @@ def lay_out_defaults(
 
 
 def describe(problem: list[int], layout: ExampleLayout) -> ExampleProblem:
-    """Put a problem into words."""
+    """Convert the problem that a kernel reports to a message."""
     code, record, place, feature, found = problem
     if feature < 0:
-        return ExampleProblem(record, place, "the content is no tf.train.Example")
+        return ExampleProblem(record, place, "the content is not a tf.train.Example")
     name, kind, count = layout.names[feature], layout.kinds[feature], layout.counts[feature]
     kinds = {number: text for text, number in KINDS.items()}
-    advice = "pad them where they are written, or leave the feature out"
+    advice = "pad them when writing the file, or omit the feature"
     texts = {
         MALFORMED: "is malformed",
         KIND: f"is a list of {kinds.get(found)}, and not of {'bytes' if kind == PLACES else kind}",
-        LENGTH: f"has {found} values, and not {count}; all records must have equally many: {advice}",
-        WIDTH: f"has {found} bytes, and not {layout.widths[feature]}; all values must be equally long: {advice}",
-        DOUBLE: "is there twice",
+        LENGTH: f"has {found} values, and not {count}; all records must have the same number: {advice}",
+        WIDTH: f"has {found} bytes, and not {layout.widths[feature]}; all values must have the same length: {advice}",
+        DOUBLE: "occurs twice",
         MISSING: "is missing",
     }
     return ExampleProblem(record, place, f"feature {name!r} {texts[code]}")

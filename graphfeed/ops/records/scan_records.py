@@ -1,4 +1,4 @@
-"""Finds the records of a TFRecord file in its bytes, and holds their checksums against them."""
+"""Find the records of a TFRecord file in its bytes, and verify their checksums."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
 
 MOST_RECORD_BYTES = (1 << 31) - 1
-"""The largest message that protobuf knows."""
+"""Maximum size of a protobuf message."""
 PROBLEMS = (
     "",
     "the length has a wrong checksum",
@@ -18,27 +18,27 @@ PROBLEMS = (
 
 
 class Scanned(NamedTuple):
-    """What a scan found."""
+    """The result of a scan."""
 
     records: int
-    """Records written."""
+    """Number of records found."""
     stop: int
-    """Where the next record begins, which is not whole, is wrong, or has no room in the results."""
+    """Start of the next record, which is incomplete or invalid, or doesn't fit in the results."""
     problem: str
-    """What is wrong with the next record; empty if nothing is."""
+    """The error of the next record; empty if there is none."""
 
 
 def scan_records(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor, begin: int, verify: bool) -> Scanned:
-    """Find whole records until the results are full, the bytes end, or a record is wrong.
+    """Find complete records until the results are full, the data ends, or a record is invalid.
 
     Args:
         data: uint8, shape (bytes,).
-        starts, sizes: int64; written: where the content of each record begins, and how long it is.
-        begin: Where the first record begins.
-        verify: Whether to hold both checksums of each record against its bytes.
+        starts, sizes: Results, int64: the start and size of the content of each record.
+        begin: Start of the first record.
+        verify: Whether to verify both checksums of each record.
 
     Raises:
-        ValueError: The results differ in length, or the first record begins outside of the bytes.
+        ValueError: The results differ in length, or `begin` is outside of the data.
 
     Example:
         >>> data = torch.tensor(list((3).to_bytes(8, "little")) + [0] * 4 + list(b"abc") + [0] * 4).byte()

@@ -1,6 +1,6 @@
-"""Operations on the rows of tensors and files: gather, copy, read, delete; and which rows a cache keeps.
+"""Operations on rows of tensors and files (gather, copy, read, delete), and cache replacement policies.
 
-They move rows and don't look at the values. The features and caches that use them are in `graphfeed.storage.features`.
+They move rows regardless of their values. Features and caches are in `graphfeed.storage.features`.
 """
 
 from graphfeed.ops.rows.cache_policy import (

@@ -1,4 +1,4 @@
-"""Eviction policies for caches, on arrays. A policy assigns slots to keys and knows nothing of the values."""
+"""Cache eviction policies on arrays. A policy assigns slots to keys; the values are stored elsewhere."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,19 +12,19 @@ from graphfeed.ops.cpu.rows.cache_policy import LISTS, Lists
 from graphfeed.ops.memory import buffers
 
 POLICIES = ("sieve", "s3-fifo", "lru", "clock")
-"""The names of policies that are accepted; each gets SIEVE."""
+"""Accepted names of policies. All of them are implemented by SIEVE."""
 MOST_SLOTS = 1 << 30
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The state of a policy. Queries and replacements change the arrays, so only one of them may run at a time."""
+    """The state of a policy. Queries and replacements modify the arrays, so only one may run at a time."""
 
     lists: Lists
 
 
 class Found(NamedTuple):
-    """The slots of some keys."""
+    """The result of a lookup of keys."""
 
     hit_index: torch.Tensor
     """int64: the positions of the keys that were found."""
@@ -38,9 +38,9 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
     """Return the initial state of a policy.
 
     Args:
-        policy: "sieve" (Zhang et al., NSDI 2024) has a queue, and a hand that spares queried slots. "s3-fifo", "lru"
-            and "clock", which GraphBolt has, get SIEVE: it misses less than LRU, in half of the memory of S3-FIFO.
-        capacity: The number of slots, 0 or more. They take `policy_bytes` of memory.
+        policy: "sieve" (Zhang et al., NSDI 2024) is a queue with a hand that spares queried slots. GraphBolt's names
+            "s3-fifo", "lru" and "clock" also select SIEVE: it misses less than LRU, in half the memory of S3-FIFO.
+        capacity: The number of slots, 0 or more. See `policy_bytes` for the memory.
 
     Example:
         >>> state = new_policy("sieve", 2)
@@ -57,7 +57,7 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
 
 
 def policy_bytes(capacity: int) -> int:
-    """Return the memory that the state of a policy takes for a number of slots: 25 to 33 bytes each.
+    """Return the size of a policy's state in bytes: 25 to 33 per slot.
 
     Example:
         >>> policy_bytes(1 << 20) >> 20
@@ -70,7 +70,7 @@ def count_parts(capacity: int) -> list[tuple[int, type[np.generic]]]:
     """Return the length and dtype of each array of a state, in the order of its fields."""
     check_count("capacity", capacity, 0, MOST_SLOTS)
     capacity = int(capacity)
-    # A hash table, of whose places at most half are in use.
+    # A hash table with at most half of its places in use.
     places, links = 1 << max(2 * capacity - 1, 1).bit_length(), capacity + LISTS
     return [
         (places, np.int32), (capacity, np.int64), (links, np.int32), (links, np.int32), (capacity, np.uint8),
@@ -79,12 +79,12 @@ def count_parts(capacity: int) -> list[tuple[int, type[np.generic]]]:
 
 
 def clear_policy(state: PolicyState) -> None:
-    """Forget all keys."""
+    """Remove all keys."""
     kernels("rows.cache_policy", torch.empty(0, device="cpu")).clear(state.lists)
 
 
 def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
-    """Look keys up (int64, 0 or more; they may repeat), and mark them as queried in the state."""
+    """Look up keys (int64, 0 or more; duplicates are allowed), and mark them as queried."""
     check_vector("keys", keys, (torch.int64,))
     module = kernels("rows.cache_policy", keys)
     places = buffers.empty(keys.numel(), torch.int64)
@@ -95,11 +95,11 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
 
 
 def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
-    """Assign a slot to each key (int64, 0 or more) in turn, and evict the keys that the policy picks, in the state.
+    """Assign a slot to each key (int64, 0 or more) in order, evicting other keys as needed.
 
-    Return int64: the slot of each key, -1 for those that are not admitted: a call admits at most as many as there are
-    slots. A key that has a slot keeps it, and its rank. A later key may get the slot of an earlier one, so write the
-    values in order.
+    Returns the slot of each key, int64, or -1 for keys that are not admitted: a call admits at most as many keys as
+    there are slots. A key that has a slot keeps it, and its rank. A later key may get the slot of an earlier one, so
+    write the values in order.
     """
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64)

@@ -1,4 +1,4 @@
-"""The places of a cache in a GPU's memory. A key has few possible places, so that one warp can look at all of them."""
+"""A set-associative cache for GPU memory. A key has few possible places, so that a single warp can compare all."""
 
 from dataclasses import dataclass
 from math import prod
@@ -10,26 +10,26 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 
 WAYS = 32
-"""The number of possible places of a key: the number of lanes of a warp."""
+"""Maximum number of places per set: the number of lanes of a warp."""
 BYTES_PER_PLACE = 16
 
 
 @dataclass(frozen=True)
 class CacheSets:
-    """The slots of a set-associative cache. The hash of a key selects the set that may hold it.
+    """The slots of a set-associative cache. The hash of a key selects its set.
 
-    Place `way` of set `number` is slot `number * ways + way`. Look-ups and replacements change the tensors, so one may
-    run at a time. They take keys (int64, 0 or more, not checked) and the number of a request, above all earlier ones.
+    Place `way` of set `number` is slot `number * ways + way`. Lookups and replacements modify the tensors, so only one
+    may run at a time. Their arguments are keys (int64, 0 or more, not checked) and an increasing request number.
     """
 
     keys: torch.Tensor
     """int64, shape (sets, ways): the key in each place, -1 if it is empty."""
     uses: torch.Tensor
-    """int64, shape (sets, ways): the number of the request that last used each place, -1 for none."""
+    """int64, shape (sets, ways): the number of the last request that used each place, -1 for none."""
 
 
 def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
-    """Return the empty places of a cache: at most `capacity`, as all sets have the same size, so a few may be left out.
+    """Return an empty cache of at most `capacity` places; slightly fewer if sets of equal size need it.
 
     Example:
         >>> sets = new_sets(2)
@@ -43,7 +43,7 @@ def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
 
 
 def set_shape(capacity: int) -> tuple[int, int]:
-    """Return the number of sets and their size for a capacity, with as few places left out as possible.
+    """Return the number of sets and their size that use the most of a capacity.
 
     Example:
         >>> set_shape(70), set_shape(1000)
@@ -51,7 +51,7 @@ def set_shape(capacity: int) -> tuple[int, int]:
     """
     check_count("capacity", capacity, 0, MOST_VALUES)
     full, some = capacity // WAYS, -(-capacity // WAYS)
-    # Full sets alone, or one more set and all of them smaller.
+    # Only full sets, or one more set with all sets smaller.
     return max((full, WAYS), (some, capacity // max(1, some)), key=prod)
 
 
@@ -61,32 +61,32 @@ def check_sets(sets: CacheSets) -> None:
         if part.dtype != torch.int64 or part.dim() != 2 or not part.is_contiguous() or part.shape != sets.keys.shape:
             raise ValueError(
                 f"sets.{name} must be a contiguous int64 tensor of shape {tuple(sets.keys.shape)}, but is {part.dtype} "
-                f"of shape {tuple(part.shape)}; new_sets makes both"
+                f"of shape {tuple(part.shape)}; create both with new_sets"
             )
 
 
 def clear_sets(sets: CacheSets) -> None:
-    """Forget all keys."""
+    """Remove all keys."""
     sets.keys.fill_(-1)
     sets.uses.fill_(-1)
 
 
 def find_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Record which request used which keys; return int64: the slot of each, -1 for missing ones. Keys may repeat."""
+    """Return the slot of each key, int64, or -1 if it is missing, and record the request. Keys may repeat."""
     return find_slots("find_in_sets", sets, keys, request)
 
 
 def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Assign a slot to each key. In each set, the least recently used key is evicted, and among equals the first one.
+    """Assign a slot to each key, evicting the least recently used key of its set; of ties, the first.
 
-    Return int64: the slot of each key, -1 where all places have keys that this request or a later one used or stored.
-    A key that has a slot keeps it. The keys, which must differ, are sorted by set.
+    Returns the slot of each key, int64, or -1 if all places of its set have keys used or stored by this or a later
+    request. A key that has a slot keeps it. Keys must be distinct; they are processed by set.
     """
     return find_slots("replace_in_sets", sets, keys, request)
 
 
 def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Return the slots that a kernel finds for keys, or -1 if the cache has no places."""
+    """Return the slots that a kernel finds for keys, or -1 for each if the cache has no places."""
     check_vector("keys", keys, (torch.int64,))
     check_sets(sets)
     check_count("request", request, -1, LARGEST)

@@ -1,4 +1,4 @@
-"""Deletes rows of a tensor by index."""
+"""Delete rows of a tensor by index."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from graphfeed.ops.memory import buffers
 
 
 def check_places(places: torch.Tensor, bound: int) -> None:
-    """Raise unless places are int64, strictly ascending, and in `0 .. bound - 1`, as `match_pairs` makes them."""
+    """Raise unless places are int64, strictly ascending, and in `0 .. bound - 1`."""
     check_vector("places", places, (torch.int64,))
     if places.numel() == 0:
         return
@@ -20,7 +20,7 @@ def check_places(places: torch.Tensor, bound: int) -> None:
     elif has_passed(("places", bound), (places,)):
         return
     else:
-        # One transfer for all numbers, because each transfer would wait for the GPU.
+        # One transfer for all numbers, because each transfer synchronizes.
         rises = (places[1:] > places[:-1]).all().to(torch.int64)
         first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
     if first < 0 or last >= bound:
@@ -30,14 +30,14 @@ def check_places(places: torch.Tensor, bound: int) -> None:
 
 
 def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without the rows at some positions; the tensor itself if there are none.
+    """Return a tensor without the rows at some positions, or the tensor itself if there are no positions.
 
     Args:
         values: Any dtype, shape (rows, ...).
         places: int64, ascending, without duplicates.
 
     Raises:
-        IndexError: A place lies outside of the rows.
+        IndexError: A place is not a row.
         ValueError: The places don't ascend, or contain duplicates.
 
     Example:
@@ -56,7 +56,7 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if on_gpu(values):
         package_for("rows.delete_rows", values, places=places)
         rows = torch.arange(count, device=values.device)
-        # How many rows stay before each place: a row of the result comes after the places that as many precede.
+        # Count the rows that are kept before each place; a search for a result row finds the places before it.
         before = places - torch.arange(places.numel(), device=values.device)
         return values[rows + torch.searchsorted(before, rows, right=True)]
     out = buffers.empty((count, *values.shape[1:]), values.dtype)
@@ -65,17 +65,17 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         row_bytes = given.numel() // values.shape[0]
         module = kernels("rows.delete_rows", values, places=places)
         if not module.delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out)):
-            check_places(places, values.shape[0])  # raises, and says what is wrong
+            check_places(places, values.shape[0])  # raises the error
     return out
 
 
 def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor, num_edges: int | None = None) -> torch.Tensor:
-    """Return the column starts of a graph without the edges at some places, as for `delete_rows`, with the same dtype.
+    """Return the column starts of a graph without the edges at some places (see `delete_rows`), with the same dtype.
 
-    `num_edges` is the last of `indptr`, if the caller knows it: then a GPU is not waited for.
+    `num_edges` is the last value of `indptr`. If it is given, this doesn't synchronize with a GPU to read it.
 
     Raises:
-        IndexError: A place lies outside of the edges; other errors are those of `delete_rows`.
+        IndexError: A place is not an edge. Other errors are those of `delete_rows`.
 
     Example:
         >>> delete_from_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()

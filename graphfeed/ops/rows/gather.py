@@ -1,4 +1,4 @@
-"""Gathers rows of a tensor by index, and copies rows from index to index."""
+"""Gather rows of a tensor by index, and copy rows between positions."""
 
 from contextlib import suppress
 
@@ -15,19 +15,19 @@ WORDS = {4: np.uint32, 8: np.uint64}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return `values[index]` in a reused buffer, of shape (len(index), ...), on the device of the index.
+    """Return `values[index]`, shape (len(index), ...), on the device of the index. The memory comes from a pool.
 
-    For random rows of some hundred bytes, it takes a bit less than twice the time of a memcpy, because the next rows
-    are prefetched. Short rows cost one random read each. With an index on a GPU, the GPU reads rows in its own memory,
-    or in pinned memory over the bus, for which it uses no more threads than `set_max_uva_threads` allows.
+    Random rows of some hundred bytes take slightly less than twice the time of a memcpy, because the next rows are
+    prefetched. Short rows cost one random read each. With an index on a GPU, the GPU reads rows from its own memory, or
+    from pinned memory over the bus, using at most as many threads as `set_max_uva_threads` allows.
 
     Args:
         values: Any dtype, shape (rows, ...).
-        index: int32 or int64, 1-D, in `0 .. rows - 1`: all others, also negative ones, are an IndexError.
+        index: int32 or int64, 1-D, in `0 .. rows - 1`. Other values, including negative ones, raise an IndexError.
 
     Raises:
-        ValueError: The values lie on another device than the index and are not pinned, or require gradients where these
-            are enabled: the rows would have none.
+        ValueError: The values are neither on the device of the index nor pinned; or they require gradients, which the
+            rows would not have, while gradients are enabled.
 
     Example:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
@@ -37,17 +37,17 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def take_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return what `gather_rows` does of an argument of some name."""
+    """Like `gather_rows`; errors name the argument `name`."""
     check_rows(name, values, index)
     if is_small(values, index):
-        with suppress(IndexError):  # which is raised in our words below
+        with suppress(IndexError):  # raised again with a clearer message below
             return take_rows(values, index)
     check_ids("index", index, values.shape[0], IndexError)
     return take_rows(values, index)
 
 
 def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return what `gather_rows` does, in memory for what lives long, as the arrays of a graph do."""
+    """Like `gather_rows`, in memory for long-lived arrays such as those of a graph."""
     check_rows("values", values, index)
     check_ids("index", index, values.shape[0], IndexError)
     out = buffers.empty_long_lived((index.numel(), *values.shape[1:]), values.dtype, index.device)
@@ -55,7 +55,7 @@ def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor
 
 
 def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
-    """Raise unless there are rows, and an index, of which each has yet to be looked at."""
+    """Raise unless the arguments are rows and an index. The values of the index are not checked."""
     check_tensors(**{name: values})
     if values.dim() == 0:
         raise ValueError(f"{name} must have 1 dimension or more, but is a scalar; there are no rows")
@@ -67,9 +67,9 @@ def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Gather rows without checking the index; contiguous `out` may take them."""
+    """Gather rows without checking the index, into `out` if given, which must be contiguous."""
     if out is None and is_small(values, index):
-        # In a third of the time, as the call of a kernel costs more than few rows.
+        # Three times as fast: calling a kernel costs more than copying a few rows.
         return values.detach().index_select(0, index)
     module = kernels("rows.gather", index, values=values)
     if out is None:
@@ -80,7 +80,7 @@ def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | Non
     row_bytes = given.numel() // values.shape[0]
     word = None if on_gpu(index) else WORDS.get(row_bytes)
     if word is not None:
-        # Views of NumPy arrays, because those may start at any byte.
+        # View NumPy arrays, because these may start at any byte.
         module.gather_words(given.numpy().view(word), as_int64(index, index), taken.numpy().view(word))
     else:
         module.gather_rows(given, as_int64(index, index), row_bytes, taken)
@@ -88,13 +88,13 @@ def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | Non
 
 
 def is_small(values: torch.Tensor, index: torch.Tensor) -> bool:
-    """Tell whether rows in CPU memory are too few for a pooled buffer, and of a dtype of which torch selects rows."""
+    """Return whether CPU rows are too small for a pooled buffer, and have a dtype that torch can select."""
     on_cpu = values.is_cpu and index.is_cpu and values.dtype in buffers.NUMPY_DTYPES
     return on_cpu and values.nbytes * index.numel() < buffers.SMALL_BYTES * values.shape[0]
 
 
 def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Gather numbers without checking the index: int64 as int32 if all that are gathered are from 0 to 2**31 - 1.
+    """Gather numbers without checking the index. Narrow int64 to int32 if all gathered values are in `0 .. 2**31 - 1`.
 
     Example:
         >>> values = torch.tensor([7, 1 << 40])
@@ -108,10 +108,10 @@ def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return the rows of a tensor at the positions in `index`; the same as `gather_rows`.
+    """Return the rows of a tensor at the positions in `index`, like `gather_rows`.
 
     Raises:
-        IndexError: A position lies outside of the rows.
+        IndexError: A position is out of range.
 
     Example:
         >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
@@ -128,18 +128,18 @@ def copy_rows(
     *,
     distinct: bool = False,
 ) -> None:
-    """Copy `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order; of equal targets, the last one wins.
+    """Assign `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order; for duplicate targets, the last one wins.
 
-    It takes as long as `gather_rows`. Unless targets are known to be `distinct`, a GPU needs 8 bytes per row of `out`.
+    This is as fast as `gather_rows`. A GPU needs 8 bytes per row of `out`, unless targets are declared `distinct`.
 
     Args:
         source: Shape (rows, ...).
-        from_rows: int64, in `0 .. len(source) - 1` unless the row is skipped. A GPU does not check them.
-        out: Written; contiguous, with rows of the same number of bytes.
+        from_rows: int64, in `0 .. len(source) - 1` unless the row is skipped. Not checked on a GPU.
+        out: The target, contiguous, with rows of the same number of bytes.
         to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, or -1 to skip a row.
 
     Raises:
-        IndexError: A row lies outside of a tensor.
+        IndexError: A row is out of range.
         ValueError: The lengths or the sizes of rows differ, or `out` is not contiguous.
 
     Example:

@@ -1,4 +1,4 @@
-"""Gathers numbers of a mapped file that may not be in memory."""
+"""Gather numbers of a memory-mapped file whose pages may not be in memory."""
 
 import itertools
 import mmap
@@ -16,15 +16,15 @@ from graphfeed.ops.memory import buffers
 
 PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
 PAGES_AT_ONCE = 1 << 13
-"""How many pages are asked for at once, and are to stay in memory until all that is wanted of them is read."""
+"""Number of pages that are requested at once. They must fit in memory until their values have been read."""
 Each: TypeAlias = Callable[..., Iterable[Any]]
 """Like `map`."""
 
 
 def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return `values[positions]` of a mapped array, as `gather_each_by_page` does for several.
+    """Return `values[positions]` of a memory-mapped array, reading its pages in order.
 
-    Where all pages are in memory, sorting costs more than `take_rows`.
+    If all pages are in memory, `take_rows` is faster, since it doesn't sort.
 
     Example:
         >>> gather_by_page(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
@@ -39,15 +39,15 @@ def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
 def gather_each_by_page(
     values: torch.Tensor, positions: Sequence[torch.Tensor], each: Each = map
 ) -> list[torch.Tensor]:
-    """Return `values[part]` for each part of the positions; each page is read once for all of them.
+    """Return `values[part]` for each tensor in `positions`; each page is read once for all of them.
 
-    Pages are read in the order of the file, many neighbours at a time where most are wanted, and the parts take their
-    values of some pages as soon as these are there.
+    Pages are read in the order of the file, adjacent ones together. Values are gathered from some pages while the next
+    ones are read.
 
     Args:
-        values: int32 or int64, 1-D and contiguous, in a mapped file.
-        positions: int64, of any number and length; not checked.
-        each: Applies a function to several arguments, perhaps in threads.
+        values: int32 or int64, 1-D and contiguous, in a memory-mapped file.
+        positions: Tensors of int64, of any length; not checked.
+        each: A function like `map`, which may use threads.
 
     Example:
         >>> gather_each_by_page(torch.tensor([5, 6, 7]), [torch.tensor([2, 0]), torch.tensor([1])])
@@ -68,7 +68,7 @@ def gather_each_by_page(
 
     starts = [(number, start) for number, part in enumerate(positions) for start in range(0, part.numel(), CHUNK)]
     readings = list(each(begin, *zip(*starts, strict=True))) if starts else []
-    # Between two of these are `PAGES_AT_ONCE` pages of which something is wanted.
+    # Between two of these are `PAGES_AT_ONCE` requested pages.
     ends = [*np.flatnonzero(pages)[PAGES_AT_ONCE::PAGES_AT_ONCE].tolist(), pages.size]
     module.ask_marked(values, PAGE_BITS, pages, 0, ends[0])
     for end, after in itertools.pairwise([*ends, pages.size]):
@@ -80,17 +80,17 @@ def gather_each_by_page(
 
 @dataclass
 class Reading:
-    """Positions that are read while pages come into memory."""
+    """The progress of gathering a chunk of positions while pages are read."""
 
     positions: torch.Tensor
     out: torch.Tensor
     keys: NDArray[np.uint64]
-    """Their pages, in order."""
+    """Page and number of each position, sorted."""
     done: int = 0
-    """How many of them are read."""
+    """Number of positions that have been read."""
 
 
 def new_order(most: int = CHUNK) -> Order:
-    # For no more values at a time than there are.
+    # No larger than the number of values.
     keys, spare = (np.empty(min(most, CHUNK), np.uint64) for _ in range(2))
     return Order(keys, spare, np.empty(1 << DIGIT_BITS, np.int64))

@@ -1,4 +1,4 @@
-"""Reads rows of a file by id, without mapping the file."""
+"""Read rows of a file by id, without mapping the file."""
 
 import os
 from typing import Any, TypeAlias
@@ -10,9 +10,9 @@ from graphfeed.ops.arguments import LARGEST, bounds, check_count, check_ids, che
 from graphfeed.ops.backend import kernels
 
 BLOCK_BYTES = 4096
-"""What reads begin and end at a multiple of, as `os.O_DIRECT` asks for."""
+"""Alignment of reads in the file and in memory, as `os.O_DIRECT` requires."""
 SPAN_BYTES = 1 << 20
-"""The most that a read takes, unless a row is longer. Larger ones are no faster, and delay others."""
+"""Maximum size of a read, unless a row is longer. Larger reads are no faster, and delay others."""
 
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
@@ -22,20 +22,20 @@ def read_rows(
 ) -> None:
     """Read row `ids[i]` of an open file, in which row 0 begins at `start`, into `out[places[i]]`.
 
-    Rows that are near to each other take one system call of up to a megabyte together, and are copied from there; a
-    repeated id is read once. Reads begin and end at multiples of 4096 bytes, so that the file may be opened with
-    `os.O_DIRECT`, and don't use the file's own position, so threads may share a descriptor.
+    Nearby rows are read by one system call of up to a megabyte, and copied from there. A repeated id is read once.
+    Reads are aligned to 4096 bytes, so the file may be opened with `os.O_DIRECT`. They don't use the file's position,
+    so threads may share a descriptor.
 
     Args:
         ids: int64, ascending, 0 or more.
-        out: Written; contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
+        out: The target, contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
         places: int64, as long as `ids`, in `0 .. len(out) - 1`.
-        gap_bytes: How many bytes between two rows are read along, to read both at once.
+        gap_bytes: Maximum number of bytes between two rows that are read together.
 
     Raises:
-        IndexError: A place lies outside of `out`, or an id outside of any file.
+        IndexError: A place is not a row of `out`, or an id is negative or too large.
         ValueError: The lengths differ, or `out` is not contiguous.
-        OSError: A read failed; an EOFError if the file ends inside or before a row.
+        OSError: A read failed. An EOFError if the file ends before the end of a row.
 
     Example:
         >>> import tempfile
@@ -60,14 +60,14 @@ def read_rows(
     check_ids("places", places, out.shape[0], IndexError)
     low, high = bounds(ids)
     if low < 0 or start > LARGEST - (high + 1) * row_bytes:
-        raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but they are {low} to {high}")
+        raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but ids are {low} to {high}")
     check_count("gap_bytes", gap_bytes, 0)
     ids, places, into = ids.contiguous(), places.contiguous(), out.view(-1).view(torch.uint8).numpy()
     module, file = kernels("rows.read_rows", ids), np.array([descriptor, start, row_bytes, gap_bytes, BLOCK_BYTES])
     scratch = np.empty(2, np.int64), whole_blocks(max(SPAN_BYTES, row_bytes + 2 * BLOCK_BYTES))
     done = 0
     while (done := module.read_rows(file, ids, places, done, *scratch, into)) < len(ids):
-        # What could not be read in one call is read here, or raises the error here: a kernel reports none.
+        # Read a row here if the kernel couldn't read it in one call. This raises errors, which a kernel can't.
         target, first = int(places[done]) * row_bytes, start + int(ids[done]) * row_bytes
         into[target : target + row_bytes] = read_blocks(descriptor, first, row_bytes, scratch[-1])
         done += 1
@@ -76,21 +76,21 @@ def read_rows(
 def whole_blocks(size: int) -> Bytes:
     size = -(-size // BLOCK_BYTES) * BLOCK_BYTES
     memory = np.empty(size + BLOCK_BYTES, np.uint8)
-    # It begins at a multiple of a block, as `os.O_DIRECT` asks for.
+    # Align the memory to blocks, as `os.O_DIRECT` requires.
     skipped = -memory.ctypes.data % BLOCK_BYTES
     return memory[skipped : skipped + size]
 
 
 def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" = None) -> Bytes:
-    """Return a part of an open file, read by the blocks in which it lies, into a buffer if given; see `read_bytes`."""
+    """Return a range of bytes of an open file, read in aligned blocks, into `buffer` if given; see `read_bytes`."""
     check_count("start", start, 0, LARGEST)
     skipped = start % BLOCK_BYTES
     blocks = -(-(skipped + size) // BLOCK_BYTES) * BLOCK_BYTES
     buffer = whole_blocks(blocks) if buffer is None else buffer
     done = 0
     while done < skipped + size:
-        # A read may fall short anywhere. The next one begins at a block again, as `os.O_DIRECT` asks for; if it gets no
-        # further, the file ends there.
+        # A read may be short. The next one begins at a block again, as `os.O_DIRECT` requires; if it makes no progress,
+        # the file ends there.
         begin = done // BLOCK_BYTES * BLOCK_BYTES
         end = begin + os.preadv(descriptor, [buffer[begin:blocks].data], start - skipped + begin)
         if end <= done:
@@ -100,7 +100,7 @@ def read_blocks(descriptor: int, start: int, size: int, buffer: "Bytes | None" =
 
 
 def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
-    """Fill a buffer from an offset in an open file, by as many reads as it takes; an EOFError if it ends before."""
+    """Fill a buffer from an offset in an open file, with as many reads as needed; an EOFError if the file ends."""
     check_count("start", start, 0, LARGEST)
     done = 0
     while done < len(into):

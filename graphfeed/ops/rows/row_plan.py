@@ -1,4 +1,4 @@
-"""Plans which rows of a file the next mini-batches read, and which stay in memory, where these are known ahead."""
+"""Plan which rows of a file to read and which to keep in memory, if the next mini-batches are known in advance."""
 
 from typing import NamedTuple
 
@@ -16,25 +16,25 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_PLANNED = (1 << 31) - 1
-"""The most slots."""
+"""Maximum number of slots."""
 
 
 class Noted(NamedTuple):
-    """What a mini-batch needs beyond what is known to be needed."""
+    """Row counts of a mini-batch, relative to its window."""
 
     rows: int
-    """How many rows its window had not asked for before."""
+    """Number of rows that no previous mini-batch of the window needs."""
     kept: int
-    """How many of these are in memory although the window before does not need them, so that they keep a slot."""
+    """Number of these rows that are in memory and not needed by the previous window, so that they occupy slots."""
 
 
 def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
-    """Return a plan for the rows of a file, none of which has a slot in memory yet.
+    """Return an empty plan for the rows of a file.
 
-    Mini-batches are planned by *windows* of several, and numbered. A window's rows are noted mini-batch by mini-batch.
-    Once it is complete, those that are not in memory wait for slots, and the next window is collected. A row gets the
-    slot of one that no known mini-batch needs any more, of these the one that was met least. If a window has all its
-    slots at once, no policy reads fewer rows for what is known with as many slots (Belady, 1966).
+    Mini-batches are numbered, and planned in *windows* of several. The rows of a window are added mini-batch by
+    mini-batch. When it is complete, its rows that are not in memory wait for slots, and the next window begins. A row
+    gets a slot whose row no known mini-batch needs, preferring rows that were needed least often. If a window gets all
+    its slots at once, no policy with as many slots and the same knowledge reads fewer rows (Belady, 1966).
 
     Example:
         >>> plan = new_row_plan(num_rows=10, num_slots=4)
@@ -64,7 +64,7 @@ def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
 
 
 def row_plan_bytes(num_rows: int, num_slots: int) -> int:
-    """Return the memory that a plan takes: 5.25 bytes per row, and 12 per slot.
+    """Return the size of a plan in bytes: 5.25 per row, and 12 per slot.
 
     Example:
         >>> row_plan_bytes(num_rows=6400, num_slots=100)
@@ -74,16 +74,16 @@ def row_plan_bytes(num_rows: int, num_slots: int) -> int:
 
 
 def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_before: int) -> Noted:
-    """Note the rows of one more mini-batch of the window that is being collected. Costs some 10 ns per id.
+    """Add the rows of a mini-batch to the current window. This costs about 10 ns per id.
 
     Args:
-        plan: Changed.
-        ids: int32 or int64, on the CPU.
-        number: Of the mini-batch: below 2^31 - 2, and larger than that of the one before.
-        first, first_before: The number of the first mini-batch of this window, and of the window before.
+        plan: Modified in place.
+        ids: Row ids, int32 or int64, on the CPU.
+        number: Index of the mini-batch, below 2**31 - 2; must increase from call to call.
+        first, first_before: Index of the first mini-batch of this window and of the previous one.
 
     Raises:
-        IndexError: An id is not that of a row.
+        IndexError: A row id is out of range.
     """
     check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)
@@ -93,9 +93,9 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
 
 
 def begin_window(plan: RowPlan, first: int) -> RowPlan:
-    """Return the plan, in place of the given, once the window that `first` begins is complete; what it lacks waits.
+    """Complete the window that begins at `first`: its missing rows wait for slots. Returns a plan for the next window.
 
-    Rows of the window before that wait still get no slot, unless this one needs them too. The next window is collected.
+    Rows of the previous window that still wait get no slot, unless this window needs them, too.
     """
     kernels("rows.row_plan", torch.empty(0, device="cpu")).give_up_waiting(plan, first)
     return plan._replace(
@@ -104,9 +104,9 @@ def begin_window(plan: RowPlan, first: int) -> RowPlan:
 
 
 def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give slots to the first rows that wait, as far as there are some; return both, int64, ascending.
+    """Assign slots to waiting rows while there are free ones; return the rows and their slots, int64, ascending.
 
-    It costs two passes over all slots. What mini-batches from `first` on, the next to be used, need stays.
+    This takes two passes over all slots. `first` is the next mini-batch; rows that it or later ones need are kept.
     """
     module, counts = kernels("rows.row_plan", torch.empty(0, device="cpu")), np.zeros(MOST_MET + 1, np.int64)
     if not plan.num_waiting[0]:
@@ -123,7 +123,7 @@ def find_slots(plan: RowPlan, ids: torch.Tensor) -> torch.Tensor:
     """Return the slot of each row, int32; a negative number for those without one.
 
     Raises:
-        IndexError: An id is not that of a row.
+        IndexError: A row id is out of range.
     """
     check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)

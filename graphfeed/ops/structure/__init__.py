@@ -1,7 +1,6 @@
-"""Operations on the structure of a graph: CSC, relabelling, unique ids, look-ups of ids and edges.
+"""Deterministic operations on graph structure: CSC, relabelling, unique ids, lookups of ids and edges.
 
-Nothing here is random; operations that draw are in `graphfeed.ops.sampling`. The graphs that hold such arrays are in
-`graphfeed.storage.graph`.
+Random operations are in `graphfeed.ops.sampling`. The graphs that store these arrays are in `graphfeed.storage.graph`.
 """
 
 from graphfeed.ops.structure.columns import join_columns, merge_columns, read_columns

@@ -1,4 +1,4 @@
-"""Relabel the nodes of a mini-batch: ids of the graph become positions."""
+"""Relabel the nodes of a mini-batch, from ids of the graph to positions."""
 
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -12,33 +12,33 @@ from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.memory import buffers
 
 SMALL_MAP = 1 << 22
-"""Below this largest id, a dense map is used although nobody says how many nodes there are; it takes 16 MB at most."""
+"""Without `num_nodes`, a dense map is used if the largest id is below this; it takes at most 16 MB."""
 FEWEST = 1 << 7
-"""Up to this many, a dict relabels them."""
+"""Up to this many ids are relabelled with a dict."""
 FEW = 1 << 12
-"""Fewer neighbours than this are hashed then, because a new map would cost more."""
+"""Without `num_nodes`, fewer neighbours than this are hashed, because a new map would cost more."""
 
 
 class Compacted(NamedTuple):
-    """Row ids, and neighbours as positions in them."""
+    """Row ids, and the neighbours as positions among them."""
 
     rows: torch.Tensor
-    """Ids: for each node type the seeds as they are, then each new node in order of first appearance."""
+    """Ids: for each node type its seeds, duplicates included, then new nodes in order of first appearance."""
     row_starts: torch.Tensor
-    """int64, one longer than there are node types: where the rows of each type start; on the CPU."""
+    """int64, shape (node types + 1,), on the CPU: where the rows of each type begin."""
     local: torch.Tensor
     """The neighbours as positions in the rows of their node type."""
 
 
 def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | None = None) -> Compacted:
-    """Give each node of a hop a position: seeds first and verbatim, then new nodes by first appearance.
+    """Relabel the nodes of a hop: seeds first, duplicates included, then new neighbours in order of first appearance.
 
-    A seed that occurs twice keeps both positions, and neighbours refer to the first. A neighbour costs one random read
-    if a dense map of `num_nodes`, an upper bound of the ids, fits the memory limit, else a hash look-up. A GPU always
-    hashes, and does not check ids. All ids have one dtype.
+    Neighbours refer to the first of duplicate seeds. Each neighbour costs one random read if a dense map of
+    `num_nodes`, an upper bound of the ids, fits the memory limit; otherwise a hash lookup. All ids have the same dtype,
+    int32 or int64. On a GPU, ids are always hashed.
 
     Raises:
-        ValueError: An id is negative or not below `num_nodes`.
+        ValueError: An id is negative or not below `num_nodes`. Ids on a GPU are not checked.
 
     Example:
         >>> compact(torch.tensor([7, 3]), torch.tensor([5, 3, 5, 9])).rows.tolist()
@@ -57,23 +57,23 @@ def compact(seeds: torch.Tensor, neighbors: torch.Tensor, *, num_nodes: int | No
 
 
 class Marked(NamedTuple):
-    """Ids of which some are marked."""
+    """Selected ids, relabelled."""
 
     places: torch.Tensor
-    """int64: where the marked ones are."""
+    """int64: positions of the selected ids."""
     rows: torch.Tensor
-    """The marked ids, each once, in order of first appearance."""
+    """The distinct selected ids in order of first appearance."""
     local: torch.Tensor
-    """The marked ids as positions in the rows."""
+    """The selected ids as positions in `rows`."""
     least: int
-    """The least of all ids, marked or not; 0 if there are none."""
+    """The smallest of all ids, selected or not; 0 if there are none."""
 
 
 def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Marked:
-    """Give each id that has a mark, bool, a position by first appearance; None marks all. A GPU is waited for once.
+    """Relabel the ids that `marks`, bool, selects, in order of first appearance. Synchronizes once with a GPU.
 
     Raises:
-        ValueError: The numbers of ids and marks differ; on the CPU, a marked id is negative.
+        ValueError: The numbers of ids and marks differ, or a selected id on the CPU is negative.
 
     Example:
         >>> compact_marked(torch.tensor([7, 3, 9, 7]), torch.tensor([True, False, True, True])).rows
@@ -98,7 +98,7 @@ def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Mark
     rows, local = (buffers.empty(size, ids.dtype, ids.device) for _ in range(2))
     ends = torch.empty(4, dtype=torch.int64, device=ids.device)
     module.relabel(nodes, rows, local, ends, ends[1:], ends[2:])
-    # One transfer for all numbers, because each would wait for the device.
+    # One transfer for all numbers, because each transfer synchronizes.
     count, distinct, least = torch.cat([ends[1:3], ids.amin(0, keepdim=True)]).tolist()
     return Marked(places[:count], rows[:distinct], local[:count], least)
 
@@ -111,13 +111,13 @@ def compact_parts(
     sources: torch.Tensor,
     num_nodes: int | None,
 ) -> Compacted:
-    """Like `compact`, for several types, whose parts are right; ids are checked.
+    """Like `compact`, for several types. Only ids are checked.
 
     Args:
         seeds, neighbors: Node ids, grouped by node type and by edge type; ids of different types must differ.
-        seed_starts: int64: where each node type's seeds start. This and the next two lie on the CPU.
-        neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
-        sources: int64: node type of each edge type's neighbours.
+        seed_starts: int64, shape (node types + 1,), on the CPU: where the seeds of each node type begin.
+        neighbor_starts: int64, shape (edge types + 1,), on the CPU: where the neighbours of each edge type begin.
+        sources: int64, on the CPU: source node type of each edge type.
     """
     largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
     module = kernels("structure.compact", seeds, neighbors=neighbors)
@@ -129,12 +129,12 @@ def compact_parts(
     if on_gpu(seeds):
         module.compact(*given, None, None, rows, row_starts, local)
         return Compacted(rows[: int(row_starts[-1])], row_starts, local)
-    # How many nodes a dense map has; None: ids are hashed.
+    # Size of the dense map; None: ids are hashed.
     map_size = num_nodes
     if num_nodes is None and size >= FEW and largest < SMALL_MAP:
         map_size = 1 << (largest + 1).bit_length()
     with nullcontext() if map_size is None else buffers.NODE_MAPS.borrow(map_size) as node_map:
-        # A power of two, of which at most half will be used.
+        # A power of two; at most half of the slots are used.
         slots = 1 << (2 * rows.numel() + 1).bit_length() if node_map is None else 0
         keys = torch.full((slots,), -1, dtype=torch.int64, device="cpu")
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32, device="cpu")
@@ -143,7 +143,7 @@ def compact_parts(
 
 
 def compact_few(seeds: torch.Tensor, neighbors: torch.Tensor) -> Compacted:
-    """Like `compact`, for few ids of one type, with a dict: in a third of the time that a kernel takes."""
+    """Like `compact`, for few ids of one type, with a dict: three times as fast as a kernel."""
     rows, places, local = seeds.tolist(), dict[int, int](), []
     for row, node in enumerate(rows):
         places.setdefault(node, row)
@@ -157,7 +157,7 @@ def compact_few(seeds: torch.Tensor, neighbors: torch.Tensor) -> Compacted:
 
 
 def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> int:
-    """Return the largest id, or raise unless all are 0 or more and below a number; a GPU is not waited for."""
+    """Return the largest id; raise unless all are in `0 .. num_nodes - 1`. Ids on a GPU are not checked."""
     if num_nodes is not None:
         check_count("num_nodes", num_nodes, 0, MOST_VALUES)
     largest = -1

@@ -1,4 +1,4 @@
-"""A counting sort of edges that come in parts: first all are counted, then each is assigned its slot."""
+"""A counting sort of edges that arrive in chunks: the first pass counts them, the second assigns slots."""
 
 import numpy as np
 import torch
@@ -8,10 +8,10 @@ from graphfeed.ops.backend import kernels
 
 
 def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
-    """Add to `counts`, int64, how many edges of a part of an edge list end at each node, in one pass over the part.
+    """Add the in-degrees of a chunk of an edge list to `counts`, int64, in one pass over the chunk.
 
     Raises:
-        ValueError: An id is not one of the nodes.
+        ValueError: An id is out of range.
     """
     check_vector("destinations", destinations)
     check_vector("counts", counts, (torch.int64,))
@@ -20,12 +20,12 @@ def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
 
 
 def assign_slots(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """Return the slot of each edge of a part of an edge list, int64, in an order by destination.
+    """Return the slot of each edge of a chunk of an edge list, int64, in the list sorted by destination.
 
-    `starts`, int64, has the slot of each node's next edge, and is advanced for the next part.
+    `starts`, int64, has the slot of the next edge of each node, and is advanced for the next chunk.
 
     Raises:
-        ValueError: An id is not one of the nodes.
+        ValueError: An id is out of range.
 
     Example:
         >>> starts = torch.tensor([0, 2])

@@ -1,4 +1,4 @@
-"""Compressed sparse columns (CSC): build them from an edge list, check them, expand them."""
+"""Compressed sparse columns (CSC): conversion from an edge list, validation and expansion."""
 
 from collections.abc import Hashable, Iterator
 from itertools import pairwise
@@ -24,7 +24,7 @@ from graphfeed.ops.process import progress_bar
 from graphfeed.ops.rows.gather import gather_long_lived
 
 PART_EDGES = 1 << 24
-"""How many edges are done between two steps of a progress bar."""
+"""Number of edges per step of a progress bar."""
 TYPE_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
@@ -32,18 +32,18 @@ class Columns(NamedTuple):
     """A graph in compressed sparse columns."""
 
     indptr: torch.Tensor
-    """int64: where each column's edges start, shape (nodes + 1,)."""
+    """int64, shape (nodes + 1,): where the edges of each column begin."""
     indices: torch.Tensor
-    """Source of each edge, by column, and within a column in the given order."""
+    """Source of each edge, ordered by column; edges of a column keep their order."""
     order: torch.Tensor
-    """int64: position of each edge in the given list."""
+    """int64: position of each edge in the edge list."""
 
 
 def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int) -> Columns:
-    """Sort an edge list by destination, stably: in one pass that counts and one that fills.
+    """Convert an edge list to CSC by a stable counting sort in two passes.
 
     Raises:
-        ValueError: The lengths differ, or an id is outside of `0 .. num_nodes - 1`.
+        ValueError: The lengths differ, or an id is not in `0 .. num_nodes - 1`.
     """
     check_count("num_nodes", num_nodes, 0, MOST_VALUES)
     for name, ids in (("sources", sources), ("destinations", destinations)):
@@ -57,21 +57,21 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     indptr = buffers.empty_long_lived(num_nodes + 1, torch.int64, destinations.device).zero_()
     order = buffers.empty_long_lived(sources.numel(), torch.int64, destinations.device)
     module.count_columns(destinations.contiguous(), indptr)
-    # A copy of the starts: the kernel moves each along as its column fills.
+    # A copy of the starts: the kernel advances each as its column fills.
     module.fill_columns(destinations.contiguous(), indptr.clone(), order)
     return Columns(indptr, gather_long_lived(sources, order), order)
 
 
 def cut_edges(task: str, edges: torch.Tensor) -> Iterator[torch.Tensor]:
     with progress_bar(task, edges.numel(), "edge", wanted=edges.numel() > PART_EDGES) as progress:
-        # Parts are for the progress bar; a GPU takes all edges at once.
+        # Parts are for the progress bar; a GPU processes all edges at once.
         for part in [edges] if on_gpu(edges) else torch.split(edges, PART_EDGES):
             yield part
             progress.update(part.numel())
 
 
 def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the first column of each part, and its column starts, of about `PART_EDGES` edges each on the CPU."""
+    """Yield the first column and the column starts of parts of about `PART_EDGES` edges. A GPU has only one part."""
     last, total = indptr.numel() - 1, int(indptr[-1])
     bounds = [0, last]
     if total > PART_EDGES and not on_gpu(indptr):
@@ -85,7 +85,7 @@ def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Te
 
 
 def check_ends(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
-    """Raise unless column starts begin with 0, and end with the number of edges if that is given; without a pass."""
+    """Raise unless column starts begin with 0 and end with `num_edges`, if given. Only these two values are read."""
     check_vector(name, indptr)
     if indptr.numel() == 0 or int(indptr[0]) != 0:
         raise ValueError(f"{name} must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
@@ -97,25 +97,25 @@ def check_ends(name: str, indptr: torch.Tensor, num_edges: int | None = None) ->
 
 
 def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
-    """Raise unless a tensor holds column starts: from 0, never falling, to the number of edges if that is given."""
+    """Raise unless column starts begin with 0, never decrease, and end with `num_edges`, if given."""
     check_ends(name, indptr, num_edges)
     column = int(kernels("structure.csc", indptr).find_falling(indptr))
     if column >= 0:
         raise ValueError(
-            f"{name} must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
-            f"{column}; it holds running sums of the in-degrees"
+            f"{name} must not decrease, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
+            f"{column}; it must be the running sum of the in-degrees"
         )
 
 
 def ensure_columns(name: str, indptr: torch.Tensor) -> None:
     check_vector(name, indptr)
-    # What has passed this or check_csc() is not checked again.
+    # Skipped if the tensor has passed this or check_csc().
     check_once("columns", (indptr,), lambda: check_columns(name, indptr))
 
 
 def ensure_length(name: str, edges: torch.Tensor, indptr: torch.Tensor) -> None:
     check_vector(name, edges)
-    # `indptr` has been checked. A GPU would have to be waited for.
+    # `indptr` has been checked. On a GPU, this would synchronize.
     if indptr.is_cpu:
         check_length(name, edges, int(indptr[-1]), "edge")
 
@@ -123,21 +123,21 @@ def ensure_length(name: str, edges: torch.Tensor, indptr: torch.Tensor) -> None:
 def ensure_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     check_vector("indptr", indptr)
     check_vector("indices", indices)
-    # What has passed check_csc() is not checked again.
+    # Skipped if the tensors have passed check_csc().
     check_once("csc", (indptr, indices), lambda: check_csc(indptr, indices))
 
 
 def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
-    """Raise unless the arrays describe a graph. This takes one pass over each.
+    """Raise unless the arrays are a valid graph. This takes one pass over each.
 
     Raises:
-        ValueError: `indptr` is empty, does not start at 0, decreases, or does not end at the last edge; or a source is
-            no node.
+        ValueError: `indptr` is empty, does not start at 0, decreases, or does not end at the number of edges; or a
+            source is not a node.
     """
     check_vector("csc_indptr", indptr)
     if not isinstance(indices, torch.Tensor):
         raise TypeError(f"indices must be a torch.Tensor, but is a {type(indices).__name__}")
-    kernels("structure.csc", indptr, indices=indices)  # raises if they lie on different devices
+    kernels("structure.csc", indptr, indices=indices)  # raises if the devices differ
     check_columns("csc_indptr", indptr, indices.numel())
     if indices.numel():
         check_vector("indices", indices)
@@ -149,14 +149,14 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
 
 def edited() -> ValueError:
     return ValueError(
-        "the graph leads to an edge or a node that the graph does not have: csc_indptr, indices or type_per_edge were "
+        "the graph refers to an edge or a node that the graph does not have: csc_indptr, indices or type_per_edge were "
         "changed after the graph was checked, perhaps through a NumPy array that shares their memory; graph.check() "
-        "says what is wrong, call it after edits in place"
+        "reports the error, call it after edits in place"
     )
 
 
 def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
-    """Raise unless each edge's type is known and the types ascend within each column. This takes one pass.
+    """Raise unless the type of each edge is valid and types ascend within each column. This takes one pass.
 
     Raises:
         TypeError: The types are neither uint8, int16, int32 nor int64.
@@ -180,23 +180,23 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
 
 
 def ensure_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
-    # What has passed check_edge_types() is not checked again.
+    # Skipped if the tensors have passed check_edge_types().
     check_once(("types", num_types), (indptr, types), lambda: check_edge_types(indptr, types, num_types))
 
 
 def check_joined(
     indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
 ) -> None:
-    """Raise unless each edge joins nodes of the types that its edge type names. This takes one pass.
+    """Raise unless the endpoints of each edge have the node types of its edge type. This takes one pass.
 
     Args:
-        indptr, indices, types: The edges, whose types `check_edge_types` has checked.
-        offsets: First id of each node type, and the number of nodes.
+        indptr, indices, types: The edges.
+        offsets: First id of each node type, followed by the number of nodes.
         ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
     Raises:
-        IndexError: `ends` names a node type that `offsets` lacks.
-        ValueError: An edge joins nodes of other types, or the arrays don't fit together.
+        IndexError: `ends` contains a node type that is not in `offsets`.
+        ValueError: An edge joins nodes of other types, or the arrays are not consistent.
     """
     check_tensors(ends=ends)
     check_vector("offsets", offsets)
@@ -209,26 +209,26 @@ def check_joined(
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
     arrays = indices.contiguous(), as_types(types, types)
     for first, columns in cut_columns("checking what edges join", indptr):
-        # The kernel numbers the columns of a part from 0, so the bounds of destinations are counted from there, too.
+        # The kernel numbers the columns of a part from 0, so shift the bounds of destinations.
         tables = ((bounds[own] - torch.tensor([0, first], device="cpu")).to(types.device) for own in (ends, ends + 1))
         edge = int(module.find_misjoined(as_int64(columns, types), *arrays, *tables))
         if edge >= 0:
             raise ValueError(
-                f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
+                f"type_per_edge is {int(types[edge])} for edge {edge}, but that type does not join its two nodes; "
                 "check the types against node_type_offset and edge_type_to_id"
             )
     mark_valid(joined_by(offsets, ends), (indptr, indices, types))
 
 
 def joined_by(offsets: torch.Tensor, ends: torch.Tensor) -> Hashable:
-    """Return the name of the check that edges join the types that they should."""
+    """Return the key under which `check_joined` records that it passed."""
     return "joined", tuple(offsets.tolist()), tuple(ends.flatten().tolist())
 
 
 def ensure_joined(
     indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
 ) -> None:
-    """Raise unless the types of nodes and edges agree; what has passed `check_joined` is not checked again."""
+    """Call `check_joined`, unless the arrays have passed it already."""
 
     def check() -> None:
         check_columns("first_ids", offsets, indptr.numel() - 1)
@@ -243,20 +243,20 @@ def ensure_joined(
 
 
 def check_starts(indptr: torch.Tensor) -> None:
-    """Raise unless a tensor holds column starts; on a GPU, only its dtype and shape are checked, without a wait."""
+    """Raise unless column starts are valid. On a GPU, only dtype and shape are checked, without synchronizing."""
     check_vector("indptr", indptr)
     if indptr.is_cpu:
         check_columns("indptr", indptr)
 
 
 def check_dtype(dtype: object) -> None:
-    # None leaves it to what ids are made of.
+    # None stands for the dtype of the ids.
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise TypeError(f"dtype must be a torch.dtype, but is a {type(dtype).__name__}; give torch.int64")
 
 
 def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
-    # A GPU need not be waited for if the caller knows the number.
+    # If the caller knows the number, this doesn't synchronize with a GPU.
     size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
     if output_size not in (None, size):
         raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
@@ -272,15 +272,15 @@ def expand_indptr(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Repeat each column's id, `node_ids` or else 0, 1, 2, ..., once for each of its edges: CSC to COO.
+    """Convert CSC to COO: repeat the id of each column (`node_ids`, or else 0, 1, 2, ...) once per edge.
 
     Args:
-        dtype: The dtype of the result; that of `node_ids` if None.
+        dtype: The dtype of the result. None: that of `node_ids`.
         output_size: The number of edges, if the caller knows it.
-        out: Where to write the result; a new tensor if None.
+        out: Where to write the result. None: a new tensor.
 
     Raises:
-        ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.
+        ValueError: `indptr` does not start at 0, decreases, or is inconsistent with the other arguments.
 
     Example:
         >>> expand_indptr(torch.tensor([0, 2, 2, 3]), dtype=torch.int64)
@@ -297,7 +297,7 @@ def expand_indptr(
     if node_ids is None:
         assert dtype is not None
         kind = buffers.NUMPY_DTYPES.get(dtype) if indptr.is_cpu else None
-        # On the CPU in this thread: torch would wake a pool of threads for it.
+        # On the CPU, use NumPy: torch would wake a thread pool.
         node_ids = (
             torch.arange(columns, dtype=dtype, device=indptr.device)
             if kind is None
@@ -323,14 +323,14 @@ def indptr_edge_ids(
     offset: torch.Tensor | None = None,
     output_size: int | None = None,
 ) -> torch.Tensor:
-    """Return each edge's position in its column, counted from the column's `offset`, or from 0.
+    """Return the position of each edge in its column, plus the column's `offset`, if given.
 
     Args:
-        dtype: The dtype of the result; if None, that of `offset`, or else of `indptr`.
+        dtype: The dtype of the result. None: that of `offset`, or else of `indptr`.
         output_size: The number of edges, if the caller knows it.
 
     Raises:
-        ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.
+        ValueError: `indptr` does not start at 0, decreases, or is inconsistent with the other arguments.
 
     Example:
         >>> indptr_edge_ids(torch.tensor([0, 2, 2, 3]), offset=torch.tensor([10, 20, 30]))

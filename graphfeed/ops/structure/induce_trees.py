@@ -1,4 +1,4 @@
-"""The edges inside of trees of nodes."""
+"""Edges within trees of nodes."""
 
 from typing import NamedTuple
 
@@ -11,35 +11,35 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import edited, ensure_columns, ensure_length
 
 FIRST_EDGES = 1 << 16
-"""How many edges there is room for at first, beside those that a tree of as many nodes has."""
+"""Initial capacity, in edges, in addition to one edge per node."""
 
 
 class InducedEdges(NamedTuple):
-    """Edges between nodes of one tree, in the order of their destinations and then of the graph."""
+    """Edges between nodes of the same tree, ordered by destination, then as in the graph."""
 
     sources: torch.Tensor
-    """int64: places among the nodes."""
+    """int64: positions in `nodes`."""
     destinations: torch.Tensor
-    """int64: places among the nodes."""
+    """int64: positions in `nodes`."""
     positions: torch.Tensor
-    """int64: where the edges are in the graph."""
+    """int64: positions of the edges in the graph."""
 
 
 def induce_trees(
     indptr: torch.Tensor, indices: torch.Tensor, columns: torch.Tensor, nodes: torch.Tensor, starts: torch.Tensor
 ) -> InducedEdges:
-    """Return all edges of which both ends are in the same tree: the same node may be in several.
+    """Return all edges whose source and destination are in the same tree. A node may be in several trees.
 
-    It costs a look at each in-edge of each node. ShaDow's mini-batches are made 14 times as fast as by sorting and
-    bisection (1024 roots with two hops of ten, ogbn-arxiv shaped graph). An edge whose source is in its tree twice
-    leads from the first place.
+    Every in-edge of every node is read. ShaDow's mini-batches are built 14 times as fast as by sorting and bisection
+    (1024 roots with two hops of ten, ogbn-arxiv shaped graph). If a source is in its tree twice, the edge begins at the
+    first position.
 
     Args:
-        columns: The column of each node, int64; where the columns are those of a graph, this is its id.
-        nodes, starts: int64: the id of each node, tree after tree, and where each tree begins and the last one ends.
+        columns: The column of each node, int64. For the columns of a whole graph, this is the node's id.
+        nodes, starts: int64: the node ids, ordered by tree, and where each tree begins and the last one ends.
 
     Raises:
-        ValueError: A column that there is not, a negative id, or lengths that don't fit together.
+        ValueError: A column does not exist, an id is negative, or the lengths are not consistent.
 
     Example:
         >>> graph, nodes = (torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])), torch.tensor([0, 1, 0])
@@ -58,7 +58,7 @@ def induce_trees(
     sizes = starts.diff()
     if not starts.numel() or int(starts[0]) != 0 or int(starts[-1]) != len(nodes) or bool((sizes < 0).any()):
         raise ValueError(f"starts must go from 0 to {len(nodes)}, the number of nodes, and never fall")
-    # For a hash table of the largest tree, which one tree after the other uses.
+    # A hash table for the largest tree, which all trees use in turn.
     slots = 1 << (8 * int(sizes.max() if len(sizes) else 0) + 3).bit_length()
     keys, places = np.full(slots, -1, np.int64), np.empty(slots, np.int64)
     state = np.zeros(3, np.int64)
@@ -71,7 +71,7 @@ def induce_trees(
         _, node, written = state.tolist()
         if node == len(nodes):
             return InducedEdges(*(part[:written] for part in out))
-        # There is no room for the edges of the next node.
+        # The edges of the next node don't fit.
         larger = buffers.empty((3, 2 * out.shape[1]), torch.int64)
         larger[:, :written] = out[:, :written]
         out = larger

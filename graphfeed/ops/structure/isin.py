@@ -1,4 +1,4 @@
-"""Membership: which ids are among others."""
+"""Membership tests of ids."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from graphfeed.ops.arguments import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Return whether each element is among the test elements, as `torch.isin` does, for ids in one dimension.
+    """Return whether each element is in `test_elements`, like `torch.isin`, for 1-D tensors of ids.
 
     Args:
         elements, test_elements: int32 or int64, 1-D.
@@ -26,6 +26,6 @@ def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
     check_vector("test_elements", test_elements)
     if not (elements.is_cpu and test_elements.is_cpu and test_elements.numel()):
         return torch.isin(elements, test_elements)
-    # From some ten ids on, torch takes twice to five times as long.
+    # With ten ids or more, torch takes two to five times as long.
     given, tests = elements.numpy(), np.sort(test_elements.numpy())
     return torch.from_numpy(tests.take(tests.searchsorted(given), mode="clip") == given)

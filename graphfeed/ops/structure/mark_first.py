@@ -1,4 +1,4 @@
-"""Which edges of several lists of columns are there for the first time."""
+"""Find the first occurrences of edges in several CSC graphs."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,14 +12,14 @@ from graphfeed.ops.structure.csc import check_starts
 
 
 def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Tell which edges of some lists of columns are in no list before, such as those of the hops of a mini-batch.
+    """Return which edges of several CSC graphs, such as the hops of a mini-batch, are not in any previous graph.
 
-    The columns of a list begin with those of the list before it, so only edges of these can be there already. Edges of
-    a column are the same if their ids are. What one list has twice stays twice. Return for each list, bool, shorter
-    than there are edges: whether its first edges are there for the first time. All others are.
+    The columns of a graph begin with those of the previous graph, so only edges of these can occur again. Edges of a
+    column are equal if their ids are. Duplicates within a graph are kept. The result has, for each graph, one bool for
+    each edge of these columns: whether it occurs for the first time. All later edges do.
 
     Raises:
-        ValueError: Columns that fall, where they are read, or do not end at the number of ids; another number of lists.
+        ValueError: Column starts decrease (if they are read) or do not end at the number of ids; or lengths differ.
 
     Example:
         >>> inner, outer = torch.tensor([0, 2]), torch.tensor([0, 2, 3])
@@ -27,7 +27,7 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
         [tensor([], dtype=torch.bool), tensor([False,  True])]
     """
     if len(indptrs) != len(ids):
-        raise ValueError(f"indptrs and ids must be as many, but are {len(indptrs)} and {len(ids)}")
+        raise ValueError(f"indptrs and ids must have the same length, but have {len(indptrs)} and {len(ids)}")
     for starts, part in zip(indptrs, ids, strict=True):
         check_vector("indptrs", starts)
         check_vector("ids", part)
@@ -57,13 +57,13 @@ def mark_first(indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]) -> 
 def mark_by_sorting(
     indptrs: Sequence[torch.Tensor], ids: Sequence[torch.Tensor], counts: Sequence[int]
 ) -> list[torch.Tensor]:
-    """Return what `mark_first` does, of tensors on any device; `counts` says of how many edges of each list."""
+    """Like `mark_first`, on any device; `counts` has the number of edges of each graph to mark."""
     sizes = list(map(len, ids))
     columns = [
         torch.arange(len(own) - 1, device=own.device).repeat_interleave(own.diff(), output_size=size)
         for own, size in zip(indptrs, sizes, strict=True)
     ]
-    # An edge is named by its column and its id; it is new in the first list that has this name.
+    # An edge is identified by its column and its id; it is new in the first graph that has this pair.
     names = torch.stack([torch.cat(columns), torch.cat([part.to(torch.int64) for part in ids])])
     _, edges = torch.unique(names, dim=1, return_inverse=True)
     lists = torch.cat([torch.full_like(part, place, dtype=torch.int64) for place, part in enumerate(ids)])

@@ -1,4 +1,4 @@
-"""Look up edges among pairs of nodes."""
+"""Find the edges that are among pairs of nodes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,18 +29,18 @@ def match_pairs(
     pairs: torch.Tensor,
     rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the positions of the edges that are among pairs of nodes, int64, ascending; exact for all 64-bit ids.
+    """Return the positions of the edges that are among `pairs`, int64, ascending. Exact for all 64-bit ids.
 
-    A column costs a hash look-up, and so does each edge of a column that is the destination of a pair. The two tables
-    take 16 to 32 bytes per pair each.
+    Each column costs a hash lookup, and so does each edge of a column that is the destination of a pair. Each of the
+    two hash tables takes 16 to 32 bytes per pair.
 
     Args:
         indptr, indices: Column starts, and the row of each edge.
-        destinations, rows: Id of each column, and of each row; None if `indices` are ids.
+        destinations, rows: The id of each column, and of each row; `rows` is None if `indices` are ids.
         pairs: Source and destination ids, shape (N, 2); duplicates are allowed.
 
     Raises:
-        ValueError: The pairs have another shape, the arrays don't fit together, or an edge has no row.
+        ValueError: The pairs have another shape, the arrays are not consistent, or an edge has no row.
 
     Example:
         >>> indptr, sources, destinations = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5]), torch.tensor([1, 2])
@@ -51,7 +51,7 @@ def match_pairs(
 
 
 def match_pairs_of_each(parts: Sequence[PairedEdges]) -> list[torch.Tensor]:
-    """Return what `match_pairs` does for each of several lists of edges; a GPU is waited for once."""
+    """Call `match_pairs` for several graphs, and synchronize once with a GPU."""
     found = [begin_match(*part) for part in parts]
     there = [count for _, count in found if isinstance(count, torch.Tensor)]
     counts = iter(torch.cat(there).tolist() if there else ())
@@ -65,7 +65,7 @@ def begin_match(
     pairs: torch.Tensor,
     rows: torch.Tensor | None,
 ) -> tuple[torch.Tensor, int | torch.Tensor]:
-    """Return a tensor that begins with the positions of the edges, and how many there are: on a GPU as a tensor."""
+    """Return a tensor that begins with the positions of the edges, and their number (on a GPU, as a tensor)."""
     given = (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", rows))
     for name, vector in given if rows is not None else given[:-1]:
         check_vector(name, vector)
@@ -96,9 +96,9 @@ def begin_match(
 
 
 def end_match(out: torch.Tensor, count: int) -> torch.Tensor:
-    # `out` is as long as there are edges, and begins with the positions.
+    # `out` has an element per edge, and begins with the positions.
     if out.is_cpu:
-        # So that the buffer, as long as there are edges, goes back to the pool.
+        # Copy them, so that the large buffer returns to the pool.
         return out[:count].clone()
-    mark_valid(("places", out.numel()), (places := out[:count],))  # then `delete_rows` waits for no GPU to check them
+    mark_valid(("places", out.numel()), (places := out[:count],))  # for `delete_rows`
     return places

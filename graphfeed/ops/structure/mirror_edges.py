@@ -1,4 +1,4 @@
-"""Edges and their reverse."""
+"""Make a graph undirected by adding reverse edges."""
 
 import torch
 
@@ -12,21 +12,21 @@ MOST = 1 << 31
 def mirror_edges(
     sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int, ids: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return edges and the reverse of each, every pair of nodes once, by destination and then by source.
+    """Add the reverse of each edge, remove duplicate edges, and sort by destination, then source.
 
-    It takes 0.4 of the time of a sort. An edge has the id of the first that joins its ends in this direction, or else
-    of the first in the other.
+    This is 2.5 times as fast as a sort. An edge has the id of the first input edge with the same source and
+    destination or, if there is none, of the first one in the opposite direction.
 
     Args:
-        sources, destinations: The ends of each edge, int64; of fewer than 2**30 edges.
+        sources, destinations: The endpoints of each edge, int64; fewer than 2**30 edges.
         num_nodes: The number of nodes, at most 2**31.
-        ids: The id of each edge, int64; None: its position.
+        ids: The id of each edge, int64. None: its position.
 
     Returns:
         int64, shape (3, edges): sources, destinations and ids.
 
     Raises:
-        ValueError: Numbers that don't fit together or are too large, or an end outside of `0 .. num_nodes - 1`.
+        ValueError: Lengths differ, there are too many nodes or edges, or an endpoint is not in `0 .. num_nodes - 1`.
 
     Example:
         >>> mirror_edges(torch.tensor([1, 2]), torch.tensor([0, 1]), 3).tolist()

@@ -1,4 +1,4 @@
-"""Assigns some nodes to the parts where most of their neighbours are."""
+"""Assign nodes to the partitions of most of their neighbours."""
 
 from typing import Any, NamedTuple
 
@@ -10,18 +10,18 @@ from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
 
 FULL = torch.iinfo(torch.int64).max
-"""Pads the loads of the parts to a power of two; no part is as full."""
+"""Pads the loads to a power of two; no partition reaches this load."""
 
 
 class Items(NamedTuple):
-    """The items of nodes, such as the nodes and edges to train on, of which parts get as many each."""
+    """The items of nodes, such as training nodes and edges, to balance among partitions."""
 
     counts: torch.Tensor
-    """int64: how many items each node of a range has."""
+    """int64: number of items of each node of a range."""
     loads: torch.Tensor
-    """int64: how many each part has, of those for which the limit holds. Written."""
+    """int64: number of items of each partition, of those that the limit applies to. Updated."""
     limit: int
-    """How many a part may have."""
+    """Maximum number of items per partition."""
 
 
 def place_nodes(
@@ -33,22 +33,22 @@ def place_nodes(
     limit: int,
     items: Items | None = None,
 ) -> int:
-    """Assign each node of a range to the part with most of its neighbours, weighted by the capacity left there.
+    """Assign each node of a range to the partition with most of its neighbours, weighted by remaining capacity.
 
-    One node after the other is taken out of its part, and sees where all others are. Of equally good parts it gets the
-    first; without neighbours in a part with room, the emptiest. A node with items needs room for these, too, by which
-    it is weighted then; without such a part, it gets that with the fewest. It takes time by edges and by log(parts).
-    Return how many nodes of the range have another part than before.
+    Nodes are removed from their partition and reassigned one by one. Ties go to the first partition; a node without
+    neighbours in a partition with capacity goes to the emptiest one. For a node with items, the capacity for items is
+    used; if no partition has enough, the one with the fewest items is chosen. The time is proportional to the number of
+    edges, and to log(partitions) per node. Returns the number of nodes whose partition changed.
 
     Args:
-        indptr: The column starts of the nodes of the range, as indexes of the whole graph's `indices`.
-        parts: int32: the part of each node of the graph, or -1. Those of the range, from `first` on, are written.
-        loads: int64: how many nodes each part has, of those for which the `limit` holds. Written.
-        items: The items of the nodes, if these are balanced too.
+        indptr: Column starts of the nodes of the range, as positions in the whole graph's `indices`.
+        parts: int32: the partition of each node of the graph, or -1. Updated for the range, which begins at `first`.
+        loads: int64: the number of nodes of each partition, of those that `limit` applies to. Updated.
+        items: The items of the nodes, if they are balanced too.
 
     Raises:
-        IndexError: A source is no node.
-        ValueError: Columns that fall, or end behind the edges; a range behind the nodes.
+        IndexError: A source is not a node.
+        ValueError: Column starts decrease or exceed the number of edges, or the range exceeds the nodes.
     """
     check_vector("indptr", indptr)
     check_vector("indices", indices)
@@ -75,13 +75,13 @@ def place_nodes(
     if moved < 0:
         raise IndexError(f"indices must lie in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
     for values, leaves in ((loads, tree), (item_loads, item_tree)):
-        # The kernel has kept count in the leaves.
+        # The kernel has updated the leaves.
         values.copy_(torch.from_numpy(leaves[leaves.size // 2 :][: values.numel()]))
     return moved
 
 
 def load_tree(loads: torch.Tensor) -> NDArray[Any]:
-    # The leaves are loads, and each node holds the least load below it, to find the emptiest part fast.
+    # The leaves are loads, and each inner node is the minimum below it, to find the emptiest partition quickly.
     width = 1 << max(loads.numel() - 1, 0).bit_length()
     tree = np.full(2 * width, FULL, dtype=np.int64)
     tree[width : width + loads.numel()] = loads.numpy()

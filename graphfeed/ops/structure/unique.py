@@ -1,4 +1,4 @@
-"""Unique node ids, and tensors of ids as positions among them."""
+"""Unique node ids, and tensors relabelled to positions among them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ UniqueByType = tuple[dict[str, torch.Tensor], dict[str, list[torch.Tensor]], dic
 
 @dataclass(frozen=True)
 class CompletedFuture:
-    """The return value of a call with `async_op=True`, with a result that is complete already.
+    """The return value of calls with `async_op=True`, with a result that is already complete.
 
     Example:
         >>> CompletedFuture(5).wait()
@@ -33,8 +33,8 @@ class CompletedFuture:
 
 
 def check_one_rank(rank: object, world_size: object) -> None:
-    """Raise unless there is one rank, because ids are not distributed among ranks here."""
-    # `int` comes first: looking into the other one is a call of Python's.
+    """Raise unless there is a single rank, because ids are not distributed among ranks here."""
+    # Test `int` first: testing `Integral` calls Python code.
     of_numbers = isinstance(rank, (int, Integral)) and isinstance(world_size, (int, Integral))
     if not of_numbers or bool in (type(rank), type(world_size)) or (rank, world_size) != (0, 1):
         raise ValueError(
@@ -64,16 +64,16 @@ def unique_and_compact(
 def unique_and_compact(
     nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: bool = False
 ) -> Any:
-    """Return each id of several tensors once, in order of first appearance, and the tensors as positions among them.
+    """Return the distinct ids of several tensors in order of first appearance, and the tensors relabelled to positions.
 
     Args:
         nodes: A list of 1-D tensors of ids of one dtype, or a dict of such lists by node type.
         rank, world_size: Must be 0 and 1: ids are not distributed among ranks.
-        async_op: Whether to return an object whose `wait()` returns the result. It is computed at once.
+        async_op: Whether to return an object whose `wait()` returns the result, which is computed immediately.
 
     Returns:
-        The unique ids, a list like `nodes` of positions in them, and `tensor([0, number of unique ids])`. Each is a
-        dict by node type if `nodes` is one.
+        The unique ids, a list like `nodes` with positions in them, and `tensor([0, number of unique ids])`. Each is a
+        dict by node type if `nodes` is a dict.
 
     Raises:
         ValueError: A list is empty, a tensor is not 1-D, an id is negative, or there is more than one rank.
@@ -108,7 +108,7 @@ def unique_in_lists(name: str, lists: Lists) -> Unique:
     if joined.is_cpu:
         least = bounds(joined)[0] if joined.numel() else 0
         rows, _, local = compact(joined[:0], joined) if least >= 0 else (joined,) * 3
-    else:  # a GPU tells which id is the least with how many there are
+    else:  # on a GPU, the smallest id is transferred together with the counts
         _, rows, local, least = compact_marked(joined)
     if least < 0:
         raise ValueError(f"{name} must hold ids of 0 or more, but holds {least}")

@@ -178,13 +178,13 @@ UNREADABLE = [
     (example({**ROW, "tag": [b"abc", b"abc"]}), "feature 'tag' has 2 values, and not 1"),
     (example({**ROW, "id": [1.0]}), "feature 'id' is a list of float, and not of int64"),
     (example({**ROW, "w": [b"xy"]}), "feature 'w' is a list of bytes, and not of float"),
-    (field(1, example(ROW)[2:] * 2), "feature 'id' is there twice"),
-    (example({"id": [1]}) + b"\x0a", "the content is no tf.train.Example"),
-    (b"\x08\x01", "the content is no tf.train.Example"),
-    (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the content is no tf.train.Example"),
-    (b"\x0a" + b"\x80" * 11, "the content is no tf.train.Example"),
-    (b"\x0b\x0c", "the content is no tf.train.Example"),
-    (b"\x02\x00", "the content is no tf.train.Example"),
+    (field(1, example(ROW)[2:] * 2), "feature 'id' occurs twice"),
+    (example({"id": [1]}) + b"\x0a", "the content is not a tf.train.Example"),
+    (b"\x08\x01", "the content is not a tf.train.Example"),
+    (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the content is not a tf.train.Example"),
+    (b"\x0a" + b"\x80" * 11, "the content is not a tf.train.Example"),
+    (b"\x0b\x0c", "the content is not a tf.train.Example"),
+    (b"\x02\x00", "the content is not a tf.train.Example"),
     (field(1, entry("id", field(3, field(1, b"\x80")))), "feature 'id' is malformed"),
     (field(1, entry("id", field(3, b"\x0a\x7f"))), "feature 'id' is malformed"),
     (field(1, entry("w", field(2, field(1, b"abcde")))), "feature 'w' is malformed"),
@@ -230,7 +230,7 @@ def test_places_say_where_bytes_of_any_length_lie(packed: bool) -> None:
 
 def test_what_is_wrong_with_bytes_of_any_length() -> None:
     for row, text in (
-        ({"tag": [b"a"], "id": [1]}, "feature 'tag' has 1 values, and not 2; all records must have equally many"),
+        ({"tag": [b"a"], "id": [1]}, "feature 'tag' has 1 values, and not 2; all records must have the same"),
         ({"tag": [1, 2], "id": [1]}, "feature 'tag' is a list of int64, and not of bytes"),
         ({"id": [1]}, "feature 'tag' is missing"),
     ):

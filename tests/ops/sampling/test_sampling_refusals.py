@@ -100,9 +100,9 @@ def test_one_hop_on_a_gpu_names_what_is_wrong(cuda: Cuda) -> None:
         zero, there, timed_there = cuda.put(ZERO), put_columns(cuda.put, graph), put_columns(cuda.put, timed)
         check_refused([
             (lambda: pick(there, seeds=zero + 2), ValueError, r"seeds must lie in 0 \.\. 1, but holds 2"),
-            (lambda: pick(graph, seeds=zero), ValueError, r"but graph\.indptr lies on cpu"),
-            (lambda: pick(timed, seeds=zero, times=zero), ValueError, r"but graph\.indptr lies on cpu"),
-            (lambda: pick(timed_there, seeds=zero, times=ZERO), ValueError, "but times lies on cpu"),
+            (lambda: pick(graph, seeds=zero), ValueError, r"but graph\.indptr is on cpu"),
+            (lambda: pick(timed, seeds=zero, times=zero), ValueError, r"but graph\.indptr is on cpu"),
+            (lambda: pick(timed_there, seeds=zero, times=ZERO), ValueError, "but times is on cpu"),
         ])  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_orders_walks_and_budgets_name_what_is_wrong() -> None:
         (lambda: ops.random_walks(*graph, ONE + 1, 1, 7), ValueError, r"starts must lie in 0 \.\. 1, but holds 2"),
         (lambda: ops.random_walks(*graph, ZERO, -1, 7), ValueError, "num_steps must be 0 or more, but is -1"),
         (lambda: ops.random_walks(*graph, HALF, 1, 7), TypeError, "starts must be"),
-        (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not fall"),
+        (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not decrease"),
         (lambda: budget(sampled=ONE + 8), ValueError, r"sampled must lie in 0 \.\. 4, but holds 9"),
         (lambda: budget(neighbors=torch.tensor([3, -1])), ValueError, r"neighbors must lie in 0 \.\. 4, but holds -1"),
         (lambda: budget(neighbors=torch.tensor([3.0, 4.0])), TypeError, "neighbors must be torch.int64, but is"),

@@ -112,7 +112,7 @@ def test_edge_types_must_ascend_in_each_column_and_join_the_types_of_its_ends(
                 check(indptr, [0, 1, 2, 3], hold)
                 with pytest.raises(ValueError, match="type_per_edge must ascend inside each column, but falls at 2"):
                     check(indptr, [0, 1, 3, 2], hold)
-                with pytest.raises(ValueError, match="type_per_edge says 3 of edge 2, but that type does not"):
+                with pytest.raises(ValueError, match="type_per_edge is 3 for edge 2, but that type does not"):
                     check(indptr, [0, 1, 3, 3], hold)
 
 
@@ -131,5 +131,5 @@ def test_large_graphs_are_checked_in_parts(part: int, monkeypatch: pytest.Monkey
     indptr, indices, offsets, ends = given
     ops.check_joined(indptr, indices, torch.tensor([0, 1]), offsets, ends)
     for wrong, edge in (([1, 1], 0), ([0, 0], 1)):
-        with pytest.raises(ValueError, match=f"type_per_edge says {wrong[edge]} of edge {edge}, but that type"):
+        with pytest.raises(ValueError, match=f"type_per_edge is {wrong[edge]} for edge {edge}, but that type"):
             ops.check_joined(indptr, indices, torch.tensor(wrong), offsets, ends)

@@ -27,9 +27,9 @@ def test_what_is_no_graph_is_refused() -> None:
         (lambda: csc([1, 3], [0, 0, 0]), ValueError, r"csc_indptr must start with 0, but is \[1, 3\]..."),
         (lambda: csc([0, 2], [0, 0, 0]), ValueError, "must end with the number of edges, 3 .*, but ends with 2"),
         (lambda: csc([0, 4], [0, 0, 0]), ValueError, "must end with the number of edges, 3 .*, but ends with 4"),
-        (lambda: csc([0, 3, 1, 3], [0, 0, 0]), ValueError, "must not fall, but goes from 3 to 1 at node 1"),
-        (lambda: csc([0, -1, 3], [0, 0, 0]), ValueError, "must not fall, but goes from 0 to -1 at node 0"),
-        (lambda: ops.check_csc(torch.tensor([0, 5, 0]), NONE), ValueError, "csc_indptr must not fall"),
+        (lambda: csc([0, 3, 1, 3], [0, 0, 0]), ValueError, "must not decrease, but goes from 3 to 1 at node 1"),
+        (lambda: csc([0, -1, 3], [0, 0, 0]), ValueError, "must not decrease, but goes from 0 to -1 at node 0"),
+        (lambda: ops.check_csc(torch.tensor([0, 5, 0]), NONE), ValueError, "csc_indptr must not decrease"),
         (lambda: csc([0, 1, 3], [0, 2, 0]), ValueError, "indices must lie in 0 .. 1, but holds 2"),
         (lambda: csc([0, 1, 3], [0, -2, 0]), ValueError, "indices must lie in 0 .. 1, but holds -2"),
         (lambda: csc([0, 1], [0.0]), TypeError, "indices must be .*, but is torch.float32"),
@@ -71,7 +71,7 @@ def test_a_graph_is_checked_on_a_gpu_as_on_the_cpu(cuda: Cuda) -> None:
     falling, indices = cuda.put(torch.tensor([0, 3, 1, 0, 3])), cuda.put(torch.tensor([0, 1, 2]))
     with cuda.running():
         check_refused([
-            (lambda: ops.check_csc(falling, indices), ValueError, "must not fall, but goes from 3 to 1 at node 1")
+            (lambda: ops.check_csc(falling, indices), ValueError, "must not decrease, but goes from 3 to 1 at node 1")
         ])  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: join([0, 2, 1, 3]), ValueError, "indptr"),
         (lambda: join([0, 9, 3]), ValueError, "indptr"),
         (lambda: join([0, 1]), ValueError, "must end at 3"),
-        (lambda: join([0, 3], ids=2), ValueError, "an id for each of its edges"),
+        (lambda: join([0, 3], ids=2), ValueError, "an id for each of their edges"),
         (lambda: join([0, 3], marks=[ONE]), TypeError, "marks must be torch.bool"),
         (lambda: join([0, 3], marks=[torch.ones(4).bool()]), ValueError, r"marks must be at most \[3\], .* are \[4\]"),
         (lambda: mirror([3], [0]), ValueError, "sources must lie in 0 .. 2, but"),
@@ -162,7 +162,7 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: mirror([0], [0], ids=ONE.int()), TypeError, "ids must be torch.int64"),
         (lambda: mirror([0.0], [0]), TypeError, "sources must be torch.int64"),
         (lambda: mirror([0], [0], 1 << 32), ValueError, "num_nodes must be"),
-        (lambda: mark([0, 3]), ValueError, "indptrs and ids must be as many, but are 1 and 2"),
+        (lambda: mark([0, 3]), ValueError, "indptrs and ids must have the same length, but have 1 and 2"),
         (lambda: mark([0, 3], [0, 2]), ValueError, "indptrs must end at 3, .* ends at 2"),
         (lambda: mark([0, 3], [0, 4, 3]), ValueError, "indptr"),
         (lambda: merge([0, 2], [1, 1], [[5, 6]]), ValueError, outside),
@@ -177,7 +177,7 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: merge([0], [1], [[1], [1, 2]], [torch.int64] * 2), ValueError, "must be equally long, but are"),
         (lambda: read(positions=torch.tensor([3, 0])), ValueError, "positions must lie in 0 .. 2, but holds 3"),
         (lambda: read(positions=ONE), ValueError, "offsets must end with the number of edges, 1"),
-        (lambda: read(offsets=torch.tensor([0, 3, 2])), ValueError, "offsets must not fall"),
+        (lambda: read(offsets=torch.tensor([0, 3, 2])), ValueError, "offsets must not decrease"),
         (lambda: read(nodes=torch.tensor([0, 2])), ValueError, "nodes must lie in 0 .. 1, but holds 2"),
         (lambda: read(nodes=ONE), ValueError, "nodes must have 2 values, one per column"),
         (lambda: read(nodes=torch.tensor([0, 1]).int()), TypeError, "nodes must be torch.int64, but is torch.int32"),

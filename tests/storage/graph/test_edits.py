@@ -29,7 +29,7 @@ def test_a_check_after_edits_refuses_what_is_no_graph_and_so_does_sampling_from_
     assert len(list(pipe)) == 1
     graph.csc_indptr[5] = 2**40
     for sample in (graph.check, lambda: list(pipe), graph.high_degree_index):
-        with pytest.raises(ValueError, match="csc_indptr must not fall, but goes from 1099511627776 to 12 at node 5"):
+        with pytest.raises(ValueError, match="csc_indptr must not decrease, but goes from 1099511627776 to 12 at"):
             sample()
     graph.csc_indptr[5] = 10
     assert len(list(pipe)) == 1

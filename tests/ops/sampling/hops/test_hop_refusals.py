@@ -121,7 +121,7 @@ def test_all_hops_by_type_name_what_is_wrong() -> None:
         (lambda: typed(fanouts=[]), ValueError, "fanouts is empty"),
         (lambda: typed(order=orders[0]), ValueError, r"order must hold each of the 5 edge types once, but is \[0, 1"),
         (lambda: typed(order=orders[1]), ValueError, "order must hold each of the 5 edge types once"),
-        (lambda: typed(first_ids=torch.tensor([0, 300, 200, 600])), ValueError, "first_ids must not fall"),
+        (lambda: typed(first_ids=torch.tensor([0, 300, 200, 600])), ValueError, "first_ids must not decrease"),
         (lambda: typed(ends=ends), ValueError, "does not join its two nodes"),
         (lambda: typed(ends=ends + torch.tensor([0, 2])), ValueError, r"ends must lie in 0 \.\. 2"),
     ])  # fmt: skip
@@ -176,6 +176,6 @@ def test_all_hops_on_a_gpu_name_what_is_wrong(cuda: Cuda) -> None:
             (lambda: sample_timed(there, zero + 1, zero, [1], [0]), ValueError, r"lie in 0 \.\. 0, but holds 1"),
             (
                 lambda: sample_timed(columns._replace(indptr=there.indptr), zero, zero, [1], [0]),
-                ValueError, r"but graph\.indices lies on cpu",
+                ValueError, r"but graph\.indices is on cpu",
             ),
         ])  # fmt: skip
