@@ -1,4 +1,4 @@
-"""Memory that other processes can map, too: noted when it is mapped, since an address alone doesn't tell."""
+"""A registry of mapped memory, since an address doesn't show whether other processes can map it."""
 
 import mmap
 import os
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-"""What Linux calls it; Python lacks the name before 3.13."""
+"""Linux's flag, which Python has no name for before 3.13."""
 PAGES_AT_ONCE = 1 << 20
 IN_USE, OF_FILE = np.uint64(3 << 62), np.uint64(1 << 61)
 
 
 class Mapped:
-    """Memory whose pages hold nothing else. Arrays over it keep it, so it is known as long as one of them lives."""
+    """Memory that doesn't share its pages with other memory. It is registered while an array over it is alive."""
 
     def __init__(self, start: int, size: int) -> None:
         self.start, self.size = start, size
@@ -24,19 +24,19 @@ class Mapped:
 
     @property
     def pages(self) -> tuple[int, int]:
-        """Where its first page begins, and its last one ends."""
+        """Start of the first page, and end of the last one."""
         stop = self.start + self.size
         return self.start - self.start % mmap.PAGESIZE, stop + -stop % mmap.PAGESIZE
 
 
 class FileMemory(Mapped):
-    """Mapped memory of a file, which `path` and `inode` name.
+    """Mapped memory of a file, which is identified by `path` and `inode`.
 
     Args:
-        memory: All of it that is mapped.
-        offset: Where in the file the memory begins.
-        access: What NumPy calls it: "r", "r+", or "c" for writes that don't reach the file.
-        shows: The part of the memory that an array made of this object shows.
+        memory: The whole mapping.
+        offset: Offset of the mapping in the file.
+        access: Mode as in NumPy: "r", "r+", or "c" for writes that don't reach the file.
+        shows: The part of the memory that an array over this object shows.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class FileMemory(Mapped):
         super().__init__(memory.ctypes.data, memory.nbytes)
         self.path, self.inode, self.offset, self.access = path, inode, offset, access
         self._shown = memory if shows is None else shows
-        # Without the mark of memory that is only read, of which torch would warn.
+        # Marked as writable, because torch warns of read-only memory.
         self.__array_interface__ = {**self._shown.__array_interface__, "data": (self._shown.ctypes.data, False)}
 
 
 KNOWN: "weakref.WeakValueDictionary[int, Mapped]" = weakref.WeakValueDictionary()
-"""By id. A forked process has what its parent had."""
+"""Mapped memory by id. A forked process inherits it."""
 
 
 def all_mapped() -> list[Mapped]:
@@ -58,12 +58,12 @@ def all_mapped() -> list[Mapped]:
 
 
 def mapping_of(start: int, stop: int) -> Mapped | None:
-    """Return what is mapped around some addresses; None if nothing is known of it."""
+    """Return the registered mapping that contains a range of addresses, or None."""
     return next((one for one in all_mapped() if one.start <= start and stop <= one.start + one.size), None)
 
 
 def map_file(descriptor: int, path: str, size: int, offset: int = 0, *, shared: bool = False) -> NDArray[np.uint8]:
-    """Map bytes of a file, of which Linux counts what is written to; that goes to copies of pages, unless `shared`."""
+    """Map bytes of a file. Unless `shared`, writes go to private copies of pages, which only then use memory."""
     if shared:
         memory = mmap.mmap(descriptor, size, offset=offset)
     elif sys.platform == "linux":
@@ -75,7 +75,7 @@ def map_file(descriptor: int, path: str, size: int, offset: int = 0, *, shared: 
 
 
 def note_memmap(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array; if NumPy mapped it, one of the same memory that is known to lie in that file."""
+    """Return the array, or, if it is a NumPy memory map, an array over the same memory that is registered."""
     whole: Any = array
     while isinstance(whole.base, np.ndarray):
         whole = whole.base
@@ -83,21 +83,21 @@ def note_memmap(array: NDArray[Any]) -> NDArray[Any]:
         return array
     try:
         inode = os.stat(whole.filename).st_ino
-    except OSError:  # it is gone
+    except OSError:  # it was removed
         return array
     access = "r+" if whole.mode == "w+" else whole.mode
     return np.asarray(FileMemory(whole, str(whole.filename), inode, whole.offset, access, array))
 
 
 def is_written(start: int, stop: int) -> bool:
-    """Tell whether memory of a file has pages of its own by now; also where the system does not tell."""
+    """Return whether mapped memory of a file has private pages; True if the system doesn't report it."""
     first, last = start // mmap.PAGESIZE, -(-stop // mmap.PAGESIZE)
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as table:
             for page in range(first, last, PAGES_AT_ONCE):
                 table.seek(8 * page)
                 entries = np.fromfile(table, np.uint64, min(PAGES_AT_ONCE, last - page))
-                # A page in memory or swapped out which isn't the file's.
+                # A page that is in memory or swapped out, and not the file's.
                 if np.any((entries & IN_USE != 0) & (entries & OF_FILE == 0)):
                     return True
     except OSError:

@@ -77,7 +77,7 @@ def test_flags_numbers_and_names_are_told_apart() -> None:
         (lambda: fanouts([1], replace=2), TypeError, "^replace must be True or False, but is 2"),
         (lambda: fanouts([1], prob_name=3), TypeError, "^prob_name must be a string, but is 3$"),
         (lambda: EMPTY.copy_to("cpu", None), TypeError, "^non_blocking must be True or False, but is None$"),
-        (lambda: labor(batch_dependency=1.5), TypeError, "^batch_dependency must be a whole number, but is 1.5"),
+        (lambda: labor(batch_dependency=1.5), TypeError, "^batch_dependency must be an integer, but is 1.5"),
         (lambda: EMPTY.prefetch(1 << 70), ValueError, "^buffer_size must lie in .*, but is 118059"),
         (lambda: pairs("binary", "2"), TypeError, "amount must be a number, but is '2'"),
         (lambda: ANY.Bufferer(3), TypeError, "^datapipe, the source of Bufferer, must be a stage or an iterable"),

@@ -35,8 +35,8 @@ def with_options(**options: Any) -> Callable[[], object]:
 OPTIONS: list[Refusal] = [
     (lambda: LOADER([1, 2]), TypeError, "must be a pipeline of stages, but is a list; begin with an ItemSampler"),
     (with_options(num_workers=-1), ValueError, "num_workers must be 0 or more, but is -1"),
-    (with_options(num_workers=1.5), TypeError, "num_workers must be a whole number, but is 1.5"),
-    (with_options(num_workers="many"), TypeError, "num_workers must be a whole number, but is 'many'"),
+    (with_options(num_workers=1.5), TypeError, "num_workers must be an integer, but is 1.5"),
+    (with_options(num_workers="many"), TypeError, "num_workers must be an integer, but is 'many'"),
     (with_options(worker="greenlet"), ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
     (call(gf.SamplingServers, ["a:1"], patience=-1.0), ValueError, "patience must be more than 0 seconds, but is -1"),
     (call(gf.SamplingServers, []), ValueError, "addresses must name a server, but is empty"),
@@ -104,7 +104,7 @@ def whole_numbers() -> Iterator[Refusal]:
         ([3], r"is \[3\]"),
     ]
     for given, text in numbers:
-        words = f"^seed must be a whole number, but {text}"
+        words = f"^seed must be an integer, but {text}"
         yield call(LOADER, pipe, num_workers=0, seed=given), TypeError, words
         yield call(gf.ItemSampler, items, 2, seed=given), TypeError, words
         yield (
@@ -113,7 +113,7 @@ def whole_numbers() -> Iterator[Refusal]:
             words,
         )
         yield call(pipe.with_seed, given), TypeError, words
-        yield call(gf.seed, given), TypeError, f"^val must be a whole number, but {text}"
+        yield call(gf.seed, given), TypeError, f"^val must be an integer, but {text}"
         yield call(layer, random_seed=[given]), TypeError, "^random_seed must "
     for seed in (2**64, -(2**63) - 1):
         words = rf"seed must lie in -2\*\*63 .. 2\*\*64 - 1, but is {seed}"

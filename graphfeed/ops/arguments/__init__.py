@@ -1,7 +1,7 @@
-"""Arguments as people give them: arrays that become tensors, checks, and values that an error message shows.
+"""Arguments from users: conversion to tensors, checks, and short representations of values in error messages.
 
-All rooms use these, so that an error names the argument, what it is, and what would be right, in the same words. Checks
-of arrays that belong together, such as a graph's, are with the operations that need them.
+All packages use these, so that error messages have the same form: the argument's name, its value, and what is allowed.
+Checks of related arrays, such as those of a graph, are in the modules of the operations that need them.
 """
 
 from graphfeed.ops.arguments.checks import (

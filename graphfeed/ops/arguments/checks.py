@@ -1,4 +1,4 @@
-"""Checks of arguments that several ops share. Each error names the argument, its value and what would be right."""
+"""Argument checks for several operations. Each error reports the argument, its value and what is allowed."""
 
 import re
 from collections.abc import Mapping
@@ -11,32 +11,32 @@ from graphfeed.ops.arguments.texts import brief
 from graphfeed.ops.arguments.verified import are_below, mark_below
 
 MOST_SECONDS = 1e8
-"""The longest wait, of three years: all of the system's functions that wait take as much."""
+"""The longest timeout, three years, which all of the system's waiting functions accept."""
 ID_DTYPES = (torch.int32, torch.int64)
 LARGEST = (1 << 63) - 1
-"""What kernels take as a number."""
+"""The largest integer that kernels accept."""
 MOST_VALUES = 1 << 48
-"""More values than any machine holds; so their bytes can still be counted in 64 bits."""
+"""Upper limit for numbers of values, beyond any machine's memory. Their size in bytes still fits in 64 bits."""
 UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("", "k", "m", "g", "t"))}
 BY_NUMPY = range(1 << 15, (1 << 20) + 1)
-"""Of so many ids, NumPy finds the bounds, in 0.2 ms at most; of fewer, torch takes 0.6 of the time.
+"""Numbers of ids whose bounds are found by NumPy, in at most 0.2 ms. For fewer ids, torch is 1.7 times as fast.
 
-With more, torch would do it with all its threads. Waking these takes 20 ms and more where the cores are busy, as they
-are while a model trains: excluding the edges of seeds took 5 times as long.
+In this range, torch would use all of its threads. Waking them takes 20 ms or more if the cores are busy, for example
+with training: excluding the edges of seeds took 5 times as long.
 """
 
 
 def check_tensors(**values: object) -> None:
-    """Raise unless each value, by the name of its argument, is a tensor."""
+    """Raise unless each value, given by argument name, is a tensor."""
     for name, value in values.items():
         if not isinstance(value, torch.Tensor):
             raise TypeError(
-                f"{name} must be a torch.Tensor, but is a {type(value).__name__}; make one with torch.as_tensor"
+                f"{name} must be a torch.Tensor, but is a {type(value).__name__}; convert it with torch.as_tensor"
             )
 
 
 def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
-    """Raise unless a value is a 1-D tensor of one of the dtypes."""
+    """Raise unless a value is a 1-D tensor with one of the dtypes."""
     if not isinstance(tensor, torch.Tensor):
         check_tensors(**{name: tensor})
         return
@@ -48,17 +48,17 @@ def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID
 
 
 def check_length(name: str, tensor: torch.Tensor, count: int, per: str) -> None:
-    """Raise unless a tensor has so many values, one per node, edge or whatever else."""
+    """Raise unless a tensor has `count` values, one per node, edge or other object."""
     if tensor.numel() != count:
         raise ValueError(f"{name} must have {count} values, one per {per}, but has {tensor.numel()}")
 
 
 def check_count(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raise unless a value is a whole number of `least` or more, and at most `most`."""
+    """Raise unless a value is an integer from `least` to `most`."""
     try:
         count = index(value)  # type: ignore[arg-type]
     except TypeError as error:
-        raise TypeError(f"{name} must be a whole number, but is {brief(value)}; int(...) makes one") from error
+        raise TypeError(f"{name} must be an integer, but is {brief(value)}; convert it with int(...)") from error
     if count < least:
         raise ValueError(f"{name} must be {least} or more, but is {brief(count)}")
     if most is not None and count > most:
@@ -66,7 +66,7 @@ def check_count(name: str, value: object, least: int, most: int | None = None) -
 
 
 def parse_bytes(name: str, size: object) -> int:
-    """Return a number of bytes of 1 or more, given as one or as a text with a unit, which is a power of two.
+    """Return a number of bytes, 1 or more, from a number or a string with a unit. Units are powers of 1024.
 
     Example:
         >>> parse_bytes("size", "512M"), parse_bytes("size", "0.5 GiB"), parse_bytes("size", 1000)
@@ -82,7 +82,7 @@ def parse_bytes(name: str, size: object) -> int:
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Raise unless a value is a number of seconds that can be waited: above 0, and not infinite."""
+    """Raise unless a value is a valid timeout in seconds: above 0, and at most `MOST_SECONDS`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number of seconds, but is {brief(value)}")
     seconds = float(value)
@@ -93,21 +93,21 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_seed(name: str, value: object) -> int:
-    """Return a seed as an int, or raise unless it is a whole number; a generator is refused by name."""
+    """Return a seed as an int, or raise unless it is an integer, with a hint if it is a generator."""
     if isinstance(value, torch.Generator):
-        raise TypeError(f"{name} must be a whole number, but is a torch.Generator; give its initial_seed()")
+        raise TypeError(f"{name} must be an integer, but is a torch.Generator; give its initial_seed()")
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError as error:
-        raise TypeError(f"{name} must be a whole number, but is {brief(value)}") from error
+        raise TypeError(f"{name} must be an integer, but is {brief(value)}") from error
 
 
 def check_position(seed: object, epoch: object, start: object) -> int:
-    """Return a seed as an int, or raise unless all three are whole numbers, of 64 bits and 0 or more."""
+    """Return the seed as an int; raise unless it has at most 64 bits, and `epoch` and `start` are 0 or more."""
     check_count("epoch", epoch, 0)
     check_count("start", start, 0)
     seed = check_seed("seed", seed)
-    # Draws are made of 64 bits; of a longer seed, they would leave out the rest.
+    # Draws use 64 bits, and would ignore the rest of a longer seed.
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, but is {seed}")
     return seed
@@ -119,19 +119,19 @@ def bounds(ids: torch.Tensor) -> tuple[int, int]:
         array = ids.numpy()
         return int(array.min()), int(array.max())
     ends = torch.aminmax(ids)
-    # One transfer for both numbers, because each transfer would wait for the GPU.
+    # One transfer for both numbers, because each transfer synchronizes.
     low, high = ends if ids.is_cpu else torch.stack(ends).tolist()
     return int(low), int(high)
 
 
 def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] = ValueError) -> None:
-    """Raise unless every id lies in `0 .. bound - 1`; does not wait for a GPU to check what is trusted."""
+    """Raise unless all ids are in `0 .. bound - 1`. Ids that `mark_below` recorded need no synchronization."""
     if ids.numel() > 0 and not are_below(ids, bound):
         check_bounds(name, bounds(ids), bound, error)
 
 
 def mark_copied_below(ids: object, copied: object) -> None:
-    """Note of ids that were copied from the CPU to a GPU what the CPU finds, which need not wait for the GPU."""
+    """Record the bound of ids that were copied from the CPU to a GPU, found on the CPU without synchronizing."""
     if not isinstance(ids, torch.Tensor) or not isinstance(copied, torch.Tensor):
         return
     if ids.is_cpu and not copied.is_cpu and ids.dtype in ID_DTYPES and ids.numel():
@@ -141,7 +141,7 @@ def mark_copied_below(ids: object, copied: object) -> None:
 
 
 def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int], name: str) -> None:
-    """Raise unless the ids of each part lie in `0 .. size - 1`; waits for a GPU only once."""
+    """Raise unless the ids of each part are in `0 .. size - 1`. Synchronizes with a GPU only once."""
     filled = {part: ids for part, ids in parts.items() if ids.numel() > 0 and not are_below(ids, sizes[part])}
     if all(ids.is_cpu for ids in filled.values()):
         found = [bounds(ids) for ids in filled.values()]
@@ -152,7 +152,7 @@ def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int
 
 
 def check_bounds(name: str, found: tuple[int, int], bound: int, error: type[Exception]) -> None:
-    """Raise unless the smallest and the largest id lie in `0 .. bound - 1`."""
+    """Raise unless the smallest and the largest id are in `0 .. bound - 1`."""
     low, high = found
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high
@@ -164,5 +164,5 @@ def check_can_pin(name: str) -> None:
     if not torch.cuda.is_available():
         raise RuntimeError(
             f"{name} needs a CUDA device to pin memory for, and torch finds none; leave it out: the CPU is as fast "
-            "without"
+            "without it"
         )

@@ -1,4 +1,4 @@
-"""Checks of what a function or a dataclass is given by its annotations, for calls that are made once."""
+"""Runtime type checks of arguments and dataclass fields by their annotations, for calls outside of hot loops."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,21 +22,21 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 class Rule(NamedTuple):
-    """What a declared type takes, and how an error calls it."""
+    """The values that a declared type accepts, and its description in error messages."""
 
     takes: Callable[[Any], bool]
     words: str
     plain: frozenset[type] = frozenset()
-    """Types whose values are right without a call, except tensors of no dimension: most arguments are of these."""
+    """Types whose values are accepted without calling `takes`, except 0-D tensors. Most arguments have these types."""
 
 
 def is_truth(value: Any) -> bool:
-    """Return whether a value is True or False, or an array or a tensor of them, which Python takes for numbers, too."""
+    """Return whether a value is a bool, or an array or a tensor of bools, which Python also accepts as integers."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")).removeprefix("torch.") == "bool"
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether a value is a whole number; True and False are more likely mistakes."""
+    """Return whether a value is an integer. A bool isn't: it is more likely a mistake."""
     if is_truth(value):
         return False
     try:
@@ -47,14 +47,14 @@ def is_whole(value: Any) -> bool:
 
 
 def is_list(value: Any) -> bool:
-    """Return whether a value is a list, a tuple or an array of at least one dimension, rather than text or items."""
+    """Return whether a value is a list, a tuple or an array of at least one dimension, and not a string."""
     if isinstance(value, Sequence):
         return not isinstance(value, (str, bytes, bytearray))
     return hasattr(value, "__array__") and getattr(value, "ndim", 1) > 0 and hasattr(value, "__len__")
 
 
 def is_device(value: Any) -> bool:
-    """Return whether torch knows a value as a device, or it is "pinned", which stands for page-locked memory."""
+    """Return whether a value is a valid torch device, or "pinned", which stands for page-locked memory."""
     try:
         return value == "pinned" or bool(torch.device(value))
     except (TypeError, ValueError, RuntimeError):
@@ -63,16 +63,16 @@ def is_device(value: Any) -> bool:
 
 RULES: dict[Any, Rule] = {
     NoneType: Rule(lambda value: value is None, "", frozenset([NoneType])),
-    bool: Rule(  # text and arrays, which Python takes for a truth value, are more likely mistakes
+    bool: Rule(  # other objects with a truth value, such as strings, are more likely mistakes
         lambda value: isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)),
         "True or False",
         frozenset([bool]),
     ),
-    int: Rule(is_whole, "a whole number"),
+    int: Rule(is_whole, "an integer"),
     float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
     bytes: Rule(
-        lambda value: isinstance(value, bytes), "bytes, as Path('chain.pem').read_bytes() gives", frozenset([bytes])
+        lambda value: isinstance(value, bytes), "bytes, as from Path('chain.pem').read_bytes()", frozenset([bytes])
     ),
     type: Rule(lambda value: isinstance(value, type), "a class"),
     PathLike: Rule(lambda value: isinstance(value, (str, PathLike)), "a path"),
@@ -86,7 +86,7 @@ RULES: dict[Any, Rule] = {
     torch.dtype: Rule(lambda value: isinstance(value, torch.dtype), "a torch.dtype"),
     torch.device: Rule(is_device, "a device, such as 'cpu' or 'cuda:1'", frozenset([torch.device])),
     torch.Generator: Rule(lambda value: isinstance(value, torch.Generator), "a torch.Generator"),
-    BaseContext: Rule(lambda value: isinstance(value, BaseContext), "a context of multiprocessing"),
+    BaseContext: Rule(lambda value: isinstance(value, BaseContext), "a multiprocessing context"),
     Executor: Rule(lambda value: hasattr(value, "submit"), "an executor with submit()"),
     Callable: Rule(callable, "a function"),
     Mapping: Rule(lambda value: isinstance(value, Mapping), "a dict"),
@@ -98,11 +98,11 @@ ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tu
 
 @cache
 def rule_of(declared: Any) -> Rule | None:
-    """Return what a declared type takes; None: whatever there is, or what can't be told from it."""
+    """Return the rule of a declared type, or None if any value is accepted, or the type can't be checked."""
     origin = get_origin(declared) or declared
     if origin is Annotated:
         return rule_of(get_args(declared)[0])
-    if origin is Literal:  # which of them it must be, errors say that may suggest others
+    if origin is Literal:  # the value is checked elsewhere, with suggestions
         kind = RULES[type(get_args(declared)[0])]
         return kind._replace(words=" or ".join(map(repr, get_args(declared))))
     if origin in (Union, UnionType):
@@ -124,7 +124,7 @@ def rule_of(declared: Any) -> Rule | None:
     if origin in RULES:
         return RULES[origin]
     if not str(getattr(origin, "__module__", "")).startswith("graphfeed"):
-        return None  # what others make may be another class of the same use
+        return None  # other libraries' types may be duck-typed
     if Protocol in origin.__bases__:
         methods = [name for name in vars(origin) if not name.startswith("_")]
         return Rule(
@@ -135,7 +135,7 @@ def rule_of(declared: Any) -> Rule | None:
 
 
 def check_declared(name: str, rule: Rule | None, value: Any) -> None:
-    """Raise a TypeError unless a value is what its rule takes, or a ValueError if it is a number of over 64 bits."""
+    """Raise a TypeError unless the rule accepts a value, or a ValueError if it is an integer of more than 64 bits."""
     if rule is None or (type(value) in rule.plain and (type(value) is not torch.Tensor or value.dim())):
         return
     if not rule.takes(value):
@@ -146,14 +146,14 @@ def check_declared(name: str, rule: Rule | None, value: Any) -> None:
 
 
 def check_flags(**values: object) -> None:
-    """Raise unless each value, by the name of its argument, is a truth value."""
+    """Raise unless each value, given by argument name, is a bool."""
     for name, value in values.items():
-        if value is not True and value is not False:  # which most are: calls of few ids are made of such checks
+        if value is not True and value is not False:  # the fast path, which matters for calls with few ids
             check_declared(name, RULES[bool], value)
 
 
 IGNORED = {
-    "assume_num_node_within_int32": "all 64 bits of an id count",
+    "assume_num_node_within_int32": "all 64 bits of an id are used",
     "asynchronous": "the loader's workers overlap mini-batches already",
     "cooperative": "ranks make joint mini-batches with sample_neighbor and sample_layer_neighbor",
     "gpu_cache_threshold": "a cache of edges cost more than it saved",
@@ -162,11 +162,11 @@ IGNORED = {
     "offsets": "a cache has one part",
     "returning_indices_and_original_edge_ids_are_optional": "both are always returned",
 }
-"""Arguments of GraphBolt's that do nothing here, and why. Some functions accept them by name, with a warning."""
+"""GraphBolt's arguments that have no effect here, with the reason. Some functions accept them with a warning."""
 
 
 def check_names(owner: str, known: Collection[str], given: Iterable[str]) -> None:
-    """Raise a TypeError that tells the nearest name unless each given name of an argument is known."""
+    """Raise a TypeError that suggests the nearest name if an argument's name is unknown."""
     for name in given:
         if name not in known:
             advice = nearest(name, known) or (f"; leave it out: {IGNORED[name]}" if name in IGNORED else "")
@@ -174,20 +174,20 @@ def check_names(owner: str, known: Collection[str], given: Iterable[str]) -> Non
 
 
 def without_ignored(owner: str, ignored: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the given arguments without the ignored ones, which one warning names with the reasons."""
+    """Return the arguments without the ignored ones, and issue a single warning with their names and the reasons."""
     names = [name for name in given if name in ignored]
     if not names:
         return given
     reasons = "; ".join(dict.fromkeys(IGNORED[name] for name in names))
-    if given.get("cooperative") and "cooperative" in names:  # the only one that asks for other mini-batches
+    if given.get("cooperative") and "cooperative" in names:  # the only one that would change mini-batches
         raise ValueError(f"cooperative must be False: {reasons}; leave it out")
-    # The line of whoever called the function that called this one.
+    # Report the line of the user's call, two levels up.
     warnings.warn(f"{owner}() ignores {', '.join(names)}: {reasons}", stacklevel=3)
     return {name: value for name, value in given.items() if name not in names}
 
 
 def ignores(*names: str) -> Callable[[Made], Made]:
-    """Make a function accept some arguments by name that do nothing (`IGNORED`)."""
+    """Make a function accept some arguments of `IGNORED` by name, with a warning."""
 
     def decorate(made: Made) -> Made:
         owner = made.__qualname__.removesuffix(".__init__")
@@ -202,7 +202,7 @@ def ignores(*names: str) -> Callable[[Made], Made]:
 
 
 def checked(made: Made) -> Made:
-    """Make a function, or what makes a class, check each argument by its declared type before it does anything."""
+    """Make a function, or the constructor of a class, first check each argument by its declared type."""
     if isinstance(made, type):
         maker = "__new__" if issubclass(made, tuple) else "__init__"
         setattr(made, maker, checked(getattr(made, maker)))
@@ -228,23 +228,23 @@ def checked(made: Made) -> Made:
 
 
 def is_plain(declared: Any) -> bool:
-    """Tell whether a declared type is a flag, a number or a text, or None as well: of others, stages say more."""
+    """Return whether a type is bool, int, float or str, or one of these or None. Stages check other types."""
     kinds = get_args(declared) if isinstance(declared, UnionType) else (declared,)
     return {*kinds} - {NoneType} in ({bool}, {int}, {float}, {str})
 
 
 @cache
 def rules_of(kind: type) -> dict[str, Rule | None]:
-    """Return the rules of the fields that graphfeed declares: what others hold is the affair of a user."""
+    """Return the rules of the fields that graphfeed declares. Fields of user-defined subclasses are not checked."""
     own = next(base for base in kind.__mro__ if base.__module__.partition(".")[0] == "graphfeed")
     fields = getattr(own, "__dataclass_fields__", {})
     return {name: rule_of(field.type) for name, field in fields.items() if is_plain(field.type)}
 
 
 def check_fields(made: Any) -> None:
-    """Raise a TypeError or a ValueError that names a field which holds something else than it is declared to hold.
+    """Raise a TypeError or a ValueError if the value of a field doesn't match its declared type.
 
-    A field that is declared as a number and holds a tensor or a NumPy scalar becomes a number of Python's.
+    Tensors and NumPy scalars in fields that are declared as numbers are replaced by Python numbers.
     """
     kind: Any = type(made)
     for name, rule in rules_of(kind).items():

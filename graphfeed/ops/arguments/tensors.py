@@ -1,4 +1,4 @@
-"""Arrays and lists that become tensors."""
+"""Conversion of arrays and lists to tensors."""
 
 from array import array
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from graphfeed.ops.arguments.texts import brief
 from graphfeed.ops.mapped_memory import note_memmap
 
 NOTHING = torch.empty(0, dtype=torch.int64, device="cpu")
-"""Stands for an array that is not there."""
+"""Stands for a missing array."""
 OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
 
 
 class Borrowed:
-    """The memory of an array without its read-only mark, of which torch would warn; keeps the array alive."""
+    """A writable view of an array's memory, because torch warns of read-only arrays. It keeps the array alive."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
@@ -27,11 +27,11 @@ class Borrowed:
 
 
 def as_tensor(name: str, values: Any) -> torch.Tensor:
-    """Return an argument as a tensor: a tensor, a NumPy array, a column of a data frame, or a list of numbers.
+    """Convert an argument to a tensor: a tensor, a NumPy array, a column of a data frame, or a list of numbers.
 
-    A tensor is returned as it is. The memory of an array, or of whatever NumPy can view, is shared, so a tensor of a
-    read-only array must not be written to. Copied are lists, and arrays that are not in this machine's byte order or
-    that run backwards. An empty list has int64. Anything else is a TypeError, as are ragged lists and sparse tensors.
+    Tensors are returned unchanged. The memory of arrays, and of objects that NumPy can view, is shared, so the tensor
+    of a read-only array must not be written to. Lists are copied, and so are arrays with negative strides or in another
+    byte order. An empty list becomes int64. Other values, ragged lists and sparse tensors raise a TypeError.
 
     Example:
         >>> as_tensor("ids", range(3)), as_tensor("ids", np.array([2, 1]))
@@ -60,9 +60,9 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
 
 
 def as_ids(name: str, values: Any) -> torch.Tensor:
-    """Return ids as a tensor (see `as_tensor`), whole numbers of other types than int32 and int64 as int64.
+    """Convert ids to a tensor (see `as_tensor`). Integer dtypes other than int32 and int64 become int64.
 
-    An empty tensor of floating point becomes one of int64: `torch.tensor([])` has float32. An id of 2**63 is an error.
+    An empty floating-point tensor becomes int64, since `torch.tensor([])` is float32. Ids must be below 2**63.
 
     Example:
         >>> as_ids("ids", torch.tensor([1, 2], dtype=torch.uint8)).dtype
@@ -74,26 +74,26 @@ def as_ids(name: str, values: Any) -> torch.Tensor:
     if given.dtype not in OTHER_INTEGERS:
         return given.to(torch.int64) if given.numel() == 0 and given.is_floating_point() else given
     ids = given.to(torch.int64)
-    # torch has no order of uint64; in int64, numbers of 2**63 and above are negative, in the same order.
+    # torch can't compare uint64. As int64, numbers of 2**63 and above are negative, in the same order.
     if given.dtype == torch.uint64 and (wrapped := ids[ids < 0]).numel():
         raise ValueError(
             f"{name} must be below 2**63, but holds {int(wrapped.max()) + 2**64}; check that "
-            "no negative id became one of uint64"
+            "no negative id was converted to uint64"
         )
     return ids
 
 
 def holds_whole(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor holds whole numbers, rather than real or complex ones or truth values."""
+    """Return whether a tensor has an integer dtype, which bool is not."""
     return tensor.dtype in ID_DTYPES or tensor.dtype in OTHER_INTEGERS
 
 
 def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:
-    """Return a tensor that shares an array's memory if it can."""
+    """Convert an array to a tensor that shares its memory if possible."""
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, whose mask would be lost; give .filled(...) of it")
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; fill it with .filled(...)")
     if array.dtype.kind not in "biufc":
-        # A whole number of dates counts their unit, which may differ between the arrays of a graph and its seeds.
+        # As integers, dates count their unit, which may differ between the arrays of a graph and its seeds.
         unit = {"M": ".astype('datetime64[us]')", "m": ".astype('timedelta64[us]')"}.get(array.dtype.kind, "")
         raise TypeError(
             f"{name} must hold numbers, but holds {array.dtype}; convert it, for example with {unit}.astype('int64')"
@@ -107,7 +107,7 @@ def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:
 
 
 def is_read_only(values: Any) -> bool:
-    """Tell whether `as_tensor` would return a tensor of memory that must not be written to."""
+    """Return whether `as_tensor` would return a tensor of read-only memory."""
     if isinstance(values, torch.Tensor) or not hasattr(values, "__array__"):
         return False
     return not np.asarray(values).flags.writeable

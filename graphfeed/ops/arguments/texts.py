@@ -1,4 +1,4 @@
-"""Values as an error message shows them."""
+"""Short representations of values, and suggestions of names, for error messages."""
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 MOST_PARTS = 4
-"""How many values an error message shows of a collection or an array."""
+"""Maximum number of values of a collection or an array in an error message."""
 MOST_LETTERS = 80
 LONGEST = 160
 PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
@@ -22,15 +22,15 @@ BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{
 
 
 class UnknownName(KeyError):
-    """A KeyError whose text is printed as it is: Python prints the `repr` of that of others."""
+    """A KeyError whose message is printed verbatim. Other KeyErrors print the `repr` of their message."""
 
     def __str__(self) -> str:
-        """Return the text."""
+        """Return the message."""
         return str(self.args[0])
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: which known names are nearly that one, nearest first; "" for none.
+    """Return a suggestion of the most similar known names, to append to an error message; "" if there are none.
 
     Example:
         >>> nearest("fanout", ["replace", "fanouts"])
@@ -41,7 +41,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def check_known(argument: str, names: Iterable[str], known: Collection[str], kind: str) -> None:
-    """Raise for a name in an argument that isn't among the known ones of a kind, such as "edge type".
+    """Raise an UnknownName unless all names in an argument are known names of a kind, such as "edge type".
 
     Example:
         >>> try:
@@ -57,10 +57,10 @@ def check_known(argument: str, names: Iterable[str], known: Collection[str], kin
 
 
 def brief(value: object) -> str:
-    """Return a short text of any value for an error message.
+    """Return a short string that describes any value, for an error message.
 
-    Tensors, arrays and collections show at most a few values, other objects their class. Nothing of a user's is called,
-    so that the message of an error neither fails nor takes long.
+    At most a few values of tensors, arrays and collections are shown; for other objects, the class. User-defined code
+    is never called, so that creating an error message neither fails nor takes long.
 
     Example:
         >>> print(brief(torch.zeros(1000, 2)), brief({"a": list(range(100))}))
@@ -70,7 +70,7 @@ def brief(value: object) -> str:
 
 
 def describe(value: Any, levels: int) -> str:
-    """Return the text of a value, with some levels of collections."""
+    """Return a string that describes a value, with nested collections up to `levels`."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return describe_array(value)
     if isinstance(value, (str, bytes)):
@@ -93,7 +93,7 @@ def describe(value: Any, levels: int) -> str:
 
 
 def describe_array(array: Any) -> str:
-    """Return the values of a small array of numbers or text in memory, else its shape and dtype."""
+    """Return the values of a small array on the CPU, or else its shape and dtype."""
     if isinstance(array, np.ndarray):
         is_small = array.size <= MOST_PARTS and not array.dtype.hasobject
     else:

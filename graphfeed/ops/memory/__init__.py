@@ -1,7 +1,7 @@
-"""Memory of tensors: buffers that are used again, shared memory, page-locked memory, and mapped files.
+"""Memory of tensors: reusable buffers, shared memory, page-locked memory, and memory-mapped files.
 
-Operations allocate their results and their scratch here. What a graph or a feature puts into shared memory, and how
-other processes find it there, is in `graphfeed.storage.memory`.
+Operations allocate their results and their scratch here. `graphfeed.storage.memory` shares graphs and features with
+other processes.
 """
 
 from graphfeed.ops.mapped_memory import FileMemory, is_written, map_file, mapping_of

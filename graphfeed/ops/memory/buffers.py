@@ -1,4 +1,4 @@
-"""Output buffers that are used again once the last tensor in them dies, as fresh pages cost more than the copy."""
+"""Output buffers that are reused after the last tensor in them dies, since fresh pages cost more than copying."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -16,17 +16,17 @@ from graphfeed.ops.process import ForkLock
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
 IDLE_BYTES = 1 << 30
-"""The most memory that the pool keeps while nobody uses it."""
+"""Maximum amount of idle memory that the pool keeps."""
 NUMPY_DTYPES: dict[torch.dtype, Any] = {
     torch.int64: np.int64, torch.int32: np.int32, torch.uint8: np.uint8, torch.float32: np.float32,
 }  # fmt: skip
-"""Of the tensors that are made most often; those of other dtypes are views of bytes, which takes longer."""
+"""The most frequent dtypes. Tensors of other dtypes are created as views of bytes, which takes longer."""
 MAP_BYTES = 1 << 30
-"""The most memory for all dense node maps together; beyond it, ids are hashed."""
+"""Maximum amount of memory for all dense node maps together; beyond it, ids are hashed."""
 
 
 class Lease:
-    """A block in use. The NumPy array over it keeps the lease alive through the array interface."""
+    """A block in use, which returns to the pool when the NumPy arrays over it die."""
 
     def __init__(self, pool: "BufferPool", block: NDArray[np.uint8]) -> None:
         self.pool = pool
@@ -42,21 +42,21 @@ class BufferPool:
 
     def __init__(self, idle_bytes: int = IDLE_BYTES) -> None:
         self.source: Callable[[int], NDArray[np.uint8] | None] | None = None
-        """Is asked first, from any thread, for memory of so many bytes, which is free again when its array dies; the
-        pool provides it if the source returns None."""
+        """Called first, from any thread, with a size in bytes. Returns an array that frees its memory when it dies; or
+        None, so that the pool provides the memory."""
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lending = ForkLock()
         self.blocks: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """Return an uninitialised array, on an idle block if there is one."""
+        """Return an uninitialised array, in an idle block if there is one."""
         kind = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else shape
         size = prod(shape) * kind.itemsize
         if size < SMALL_BYTES:
             return np.empty(shape, dtype=kind)
-        # A quarter of the power of two below: sizes are few, so that a block fits later requests, too.
+        # Round up to a quarter of a power of two, so that a block fits later requests of similar size.
         step = 1 << max((size - 1).bit_length() - 3, 12)
         rounded = align(size, step)
         given = None if self.source is None else self.source(rounded)
@@ -65,7 +65,7 @@ class BufferPool:
         return array
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        # `size` is that of a size class.
+        # `size` is the size of a size class.
         with self.lending.lock:
             free = self.blocks[size]
             block = free.pop() if free else None
@@ -91,7 +91,7 @@ class NodeMaps:
     def take(self, num_nodes: int) -> NDArray[np.int32] | None:
         """Return a map, or None if another map would exceed the limit."""
         with self.lending.lock:
-            # One look-up, because a finalizer that runs between two of them may drop what is idle.
+            # A single lookup, because a finalizer that runs between two may drop idle maps.
             free = self.idle[num_nodes]
             if free:
                 return free.pop()
@@ -117,7 +117,7 @@ class NodeMaps:
 
     @contextmanager
     def borrow(self, num_nodes: int) -> Iterator[NDArray[np.int32] | None]:
-        """Lend a map to a kernel, which resets it. The map of a kernel that fails is not used again."""
+        """Yield a map, or None (see `take`). The kernel must reset it to -1; after an exception, it is not reused."""
         node_map = self.take(num_nodes)
         try:
             yield node_map
@@ -135,7 +135,7 @@ NODE_MAPS = NodeMaps()
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a tensor: a view if its values are contiguous and stored as they are, else a copy."""
+    """Return the bytes of a tensor: a view if it is contiguous without lazy conjugation or negation, else a copy."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     # A contiguous tensor of at most one value may have any stride, but viewing it as another dtype needs stride 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
@@ -144,7 +144,7 @@ def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
 def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
     """Return the bytes of a CPU tensor as a NumPy array, which may start at any byte."""
     if tensor.dtype in NUMPY_DTYPES and tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_neg():
-        # In a third of the time, and without releasing the GIL, as each of torch's own functions does.
+        # Three times as fast, and without releasing the GIL, as torch's functions would.
         viewed: NDArray[np.uint8] = tensor.numpy().reshape(-1).view(np.uint8)
         return viewed
     return flat_bytes(tensor).numpy()
@@ -156,20 +156,20 @@ CPU = torch.device("cpu")
 def empty_long_lived(
     shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device, *, private: bool = False
 ) -> torch.Tensor:
-    """Return an uninitialised tensor that is read at random, on huge pages if there are any."""
+    """Return an uninitialised tensor for random reads, on huge pages if available, and shared unless `private`."""
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
     if size == 0 or device.type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
-    # A large one on the CPU lies in shared memory, so that it needs no copy to be sent to another process or to be
-    # page-locked. What one process writes there, all see, forked ones too.
+    # Large tensors are in shared memory, so that sending them to another process, or page-locking them, needs no copy.
+    # Writes are visible to all processes, including forked ones.
     memory = None if private else empty_shared(size)
-    # NumPy asks the system for huge pages; torch doesn't.
+    # Unlike torch, NumPy requests huge pages from the system.
     return torch.from_numpy(np.empty(size, dtype=np.uint8) if memory is None else memory).view(dtype).reshape(shape)
 
 
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:
-    """Return an uninitialised tensor: on the CPU in a pooled block, elsewhere in memory of torch's own pool."""
+    """Return an uninitialised tensor, in a pooled block on the CPU, or else in memory from torch's own pool."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize

@@ -1,4 +1,4 @@
-"""Page-locked memory, which GPU kernels read over the bus (UVA)."""
+"""Page-locked (pinned) memory, which GPU kernels read over the bus (UVA)."""
 
 import threading
 import weakref
@@ -21,7 +21,7 @@ from graphfeed.ops.process import renew_in_child
 
 @dataclass
 class Limit:
-    """A setting for all kernels of the process."""
+    """A process-wide setting for kernels."""
 
     threads: int = 10240
 
@@ -30,16 +30,16 @@ LIMIT = Limit()
 
 
 def max_uva_threads() -> int:
-    """Return the largest number of threads of a kernel that reads page-locked memory."""
+    """Return the maximum number of threads of a kernel that reads page-locked memory."""
     return LIMIT.threads
 
 
 def set_max_uva_threads(count: int) -> None:
-    """Limit the threads of kernels that read page-locked memory, so that the GPU can do other work meanwhile.
+    """Limit the threads of kernels that read page-locked memory, so that the GPU can do other work at the same time.
 
-    The limit applies to the whole process, and to each kernel alone; those that look up or relabel what was read over
-    the bus have as many threads as they can use. The count, 1 or more, is rounded down to whole blocks of 256 threads,
-    of which there is at least one. A few thousand keep the bus busy, and leave the GPU to the training step.
+    The setting is process-wide, and limits each kernel separately. It doesn't apply to kernels that process the values
+    afterwards. The count, 1 or more, is rounded down to blocks of 256 threads, but at least one block. A few thousand
+    threads keep the bus busy, and leave the GPU to the training step.
 
     Example:
         >>> set_max_uva_threads(10240)
@@ -51,33 +51,33 @@ def set_max_uva_threads(count: int) -> None:
 
 
 def is_page_locked(tensor: torch.Tensor) -> bool:
-    """Tell whether a GPU can read all of a tensor where it lies in the CPU's memory; CUDA isn't initialised for it."""
+    """Return whether a tensor is in page-locked CPU memory. Doesn't initialise CUDA: before that, returns False."""
     if not tensor.is_cpu or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return is_locked_in_place(tensor) or tensor.is_pinned()
 
 
 def is_locked_in_place(tensor: torch.Tensor) -> bool:
-    """Tell whether `page_lock` has locked the mapping in which a tensor lies; asks no device."""
+    """Return whether `page_lock` or `pin_in_place` has locked the mapping of a tensor. Doesn't use CUDA."""
     return tensor.is_cpu and tensor.numel() > 0 and locked_at(tensor.data_ptr()) is not None
 
 
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
-    """Page-lock a tensor's memory where it lies, until its owner dies or the interpreter ends.
+    """Page-lock the memory of a tensor without copying it, until its owner dies or the interpreter exits.
 
-    The memory, which isn't copied, must be that of large arrays of graphs and features that graphfeed made, or of a
-    file that graphfeed mapped, or that NumPy mapped and graphfeed took as that array. Pages of a private writable
-    mapping, as `load_graph` makes, may become the process's own. What is page-locked already stays so. A mapped file or
-    a shared block is locked whole, and only once.
+    The memory must be a large array of a graph or feature that graphfeed allocated, or a file that graphfeed mapped, or
+    a NumPy memory map that was passed to graphfeed. Pages of private writable mappings, such as those of `load_graph`,
+    may be copied by the system. Memory that is already page-locked stays locked. A mapped file or a shared block is
+    locked completely, and only once.
 
     Args:
         tensor: A contiguous tensor on the CPU.
-        owner: The object that holds the tensor, such as a feature. It must support weak references.
+        owner: The object that owns the tensor, such as a feature. It must support weak references.
 
     Raises:
-        ValueError: The tensor is not on the CPU or not contiguous, or lies on pages that may hold other memory, too, as
-            those of torch and NumPy, which CUDA may then refuse to copy.
-        RuntimeError: There is no CUDA device, or CUDA refuses the memory.
+        ValueError: The tensor is not on the CPU or not contiguous, or its pages may contain other memory, such as that
+            of other tensors, which CUDA may then refuse to copy.
+        RuntimeError: There is no CUDA device, or CUDA rejects the memory.
     """
     check_tensors(tensor=tensor)
     if not tensor.is_cpu or not tensor.is_contiguous():
@@ -94,12 +94,12 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
 
 
 def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tensor]:
-    """Return tensors of the CPU in page-locked memory: themselves where `pin_in_place` can lock them, otherwise copies.
+    """Return CPU tensors in page-locked memory: the tensors if they can be locked (see `pin_in_place`), or else copies.
 
-    A copy takes the memory of both for as long as you keep the tensor.
+    A copy needs additional memory for as long as the original tensor is alive.
 
     Raises:
-        RuntimeError: There is no CUDA device, or CUDA refuses the memory.
+        RuntimeError: There is no CUDA device, or CUDA rejects the memory.
         ValueError: A tensor is not on the CPU.
     """
     check_can_pin("page_lock")
@@ -111,7 +111,7 @@ def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tens
 
 
 def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
-    # A large copy lies where other processes can map it, too.
+    # A large copy is in shared memory, so that other processes can map it.
     copy = empty_shared(tensor.nbytes)
     if copy is None:
         return empty_locked(tensor.shape, tensor.dtype).copy_(tensor)
@@ -121,19 +121,19 @@ def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
 
 
 class PinOwner:
-    """Holds what was locked for it as long as it lives."""
+    """An owner of page-locked memory, which is unlocked when the owner dies."""
 
 
 def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return an uninitialised tensor in page-locked memory, which is released with the last tensor that lies there.
+    """Return an uninitialised tensor in page-locked memory, which is released when the last tensor in it dies.
 
-    Torch's own rounds sizes up to a power of two, stays with the process, and is handed out again as soon as it is
-    freed, also while a kernel reads it. What one process writes, forked ones see too. It fails as `page_lock` does.
+    In contrast, torch rounds sizes up to a power of two, never returns the memory to the system, and reuses it as soon
+    as it is freed, even while a kernel reads it. Forked processes share the memory. Errors are those of `page_lock`.
     """
     size = prod(shape) * dtype.itemsize
     if size == 0:
         return torch.empty(tuple(shape), dtype=dtype, device="cpu")
-    # Forked processes share it: Linux copies page-locked memory that is private at once for each of them.
+    # Share it with forked processes: Linux would immediately copy private page-locked memory for each.
     pages = torch.frombuffer(mmap(-1, align(size, PAGESIZE)), dtype=torch.uint8)
     owner = MappedMemory(pages.data_ptr(), size, keeps=[pages, Mapped(pages.data_ptr(), pages.nbytes)])
     lock_where_they_lie([pages], owner)
@@ -141,7 +141,7 @@ def empty_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[bool]:
-    """Lock the tensors on pages of their own; tell for each whether a GPU can read it where it lies."""
+    """Lock the tensors that don't share pages with other memory; return for each whether it is page-locked."""
     done = []
     used: list[tuple[LockedPages, torch.Tensor]] = []
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -155,7 +155,7 @@ def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[
                     used.append((part, tensor))
     finally:
         if used:
-            # The finalizer holds the tensors, so that their memory is not freed while it is locked.
+            # The finalizer references the tensors, so that their memory is not freed while it is locked.
             weakref.finalize(owner, release, runtime, used)
         unlock_unused()
     return done
@@ -163,17 +163,17 @@ def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[
 
 @dataclass(eq=False)
 class LockedPages:
-    """Pages that one call locked."""
+    """A range of page-locked memory."""
 
     start: int
     end: int
     memory: torch.Tensor
-    """Keeps the pages mapped."""
+    """A tensor that keeps the pages mapped."""
     users: int = 0
 
 
 class PageLocks:
-    """What this process has locked."""
+    """The memory that this process has page-locked."""
 
     def __init__(self) -> None:
         self.begin()
@@ -187,23 +187,23 @@ class PageLocks:
 
 LOCKED = PageLocks()
 READERS: set[int] = set()
-"""The devices on which kernels were started that read the CPU's memory."""
+"""Devices with kernels that have read CPU memory."""
 READ_ONLY = 8
-"""Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
+"""CUDA's flag for memory that a device only reads. Memory that is read-only for the process needs it."""
 
 
 def locked_at(place: int) -> LockedPages | None:
-    # Whole mappings are locked, so what begins in one lies in it.
+    # Whole mappings are locked, so an array that begins in one is completely locked.
     return next((part for part in tuple(LOCKED.pages) if part.start <= place < part.end), None)
 
 
 def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
-    """Lock the pages of a tensor unless they are; return them, or None if they are not its own."""
+    """Lock the pages of a tensor if necessary; return them, or None if they may contain other memory."""
     known = locked_at(tensor.data_ptr())
     if known is not None or not tensor.is_contiguous() or is_page_locked(tensor):
         return known
     storage = tensor.untyped_storage()
-    # The pages of what is mapped hold nothing else; those of other memory may.
+    # Only known mappings are sure not to share their pages with other memory.
     mapping = mapping_of(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
     if mapping is None:
         return None
@@ -216,40 +216,40 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
 def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:
     """Lock whole pages, or raise a RuntimeError."""
     size = stop - start
-    # Those of a file that is written to are locked for reading, where CUDA can do that: the system would write all
-    # others to the disk anew when they are unlocked.
+    # Pages of a writable file are locked as read-only, if CUDA supports it: otherwise the system would write all of
+    # them to the disk when they are unlocked.
     first, second = (READ_ONLY, 0) if is_file else (0, READ_ONLY)
     status = int(runtime.cudaHostRegister(start, size, first))
     if status != 0 and int(runtime.cudaHostRegister(start, size, second)) != 0:
         forget_error()
         raise RuntimeError(
             f"CUDA can't page-lock {size} bytes (cudaHostRegister returned {status}); free memory, raise the limit of "
-            "locked memory (ulimit -l), copy what is mapped from a file with .clone(), or leave pin_memory_() out"
+            "locked memory (ulimit -l), copy memory-mapped tensors with .clone(), or leave pin_memory_() out"
         )
     if status != 0:
         forget_error()
 
 
 def forget_error() -> None:
-    # Otherwise torch's next kernel launch would raise the last error of CUDA's runtime.
+    # Otherwise torch's next kernel launch would raise the last error of the CUDA runtime.
     with suppress(RuntimeError):
         torch.ones(1, device=torch.device("cuda", next(devices_in_use(), torch.cuda.current_device())))
 
 
 def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
-    # The garbage collector may call this anywhere, also while this thread holds the lock.
+    # The garbage collector may call this anywhere, even while this thread holds the lock.
     LOCKED.released.append((runtime, used))
     unlock_unused()
 
 
 def unlock_unused() -> None:
-    """Unlock the pages that nobody uses any more, unless another thread holds the lock: it does so then."""
+    """Unlock unused pages. If another thread holds the lock, it calls this function afterwards."""
     while LOCKED.released and not is_capturing() and LOCKED.lock.acquire(blocking=False):
         try:
             runtime, used = LOCKED.released.popleft()
             for part, _ in used:
                 part.users -= 1
-                if part.users == 0 and part in LOCKED.pages:  # not what a process locked that this one is a fork of
+                if part.users == 0 and part in LOCKED.pages:  # not pages that the parent of a forked process locked
                     LOCKED.pages.remove(part)
                     wait_for_devices()
                     runtime.cudaHostUnregister(part.start)
@@ -263,7 +263,7 @@ def is_capturing() -> bool:
 
 
 def wait_for_devices() -> None:
-    # What runs there may still read what is about to be unlocked.
+    # Running kernels may still read the memory.
     for index in devices_in_use():
         with suppress(RuntimeError):
             torch.cuda.synchronize(index)
@@ -271,7 +271,7 @@ def wait_for_devices() -> None:
 
 def devices_in_use() -> Iterator[int]:
     for index in range(torch.cuda.device_count()):
-        # A device that failed, or may no longer be used, reads nothing.
+        # Ignore devices that failed or may no longer be used.
         with suppress(RuntimeError):
             if is_in_use(index):
                 yield index
@@ -280,5 +280,5 @@ def devices_in_use() -> Iterator[int]:
 def is_in_use(index: int) -> bool:
     try:
         return torch.cuda.memory_reserved(index) > 0
-    except NotImplementedError:  # another allocator than torch's own, such as RMM's, doesn't tell
+    except NotImplementedError:  # another allocator, such as RMM's, doesn't report it
         return index in READERS or index == torch.cuda.current_device()

@@ -1,4 +1,4 @@
-"""Whether what lies in a file is in memory at present, as the reads of it tell."""
+"""Estimate from recent reads whether the contents of a file are in memory."""
 
 import mmap
 from collections.abc import Iterator
@@ -6,44 +6,44 @@ from contextlib import contextmanager
 
 try:
     import resource
-except ImportError:  # Windows, which does not tell how many pages were waited for
+except ImportError:  # Windows, which doesn't count page faults per thread
     resource = None  # type: ignore[assignment]
 
 BLOCK_BYTES = 512
-"""What the system counts reads in."""
+"""The unit in which the system counts reads."""
 VALUES_PER_WAIT = 512
-"""If fewer values than this come with each page that is read from the disk, reads are made for the disk. A wait for a
-page takes some hundred times as long as the other costs of a value."""
+"""If fewer values than this are read per page from the disk, reads are optimized for the disk. Waiting for a page takes
+some hundred times as long as reading a value from memory."""
 
 
 class ReadChoice:
-    """Decides between reads of a mapping and many reads at a time, which are faster from a disk and slower from memory.
+    """Chooses between a mapping and batched reads, which are faster from a disk and slower from memory.
 
-    When a read found nearly all pages in memory, the next ones go through a mapping. Once one of these had to wait for
-    pages, it takes twice as many reads from memory as before until they do so again.
+    After a read that found nearly all pages in memory, the mapping is used. Whenever a read of the mapping waits for
+    pages, twice as many reads as before must find their pages in memory before it is used again.
     """
 
     def __init__(self) -> None:
         self.from_disk = True
         self.needed = 1
-        """How many reads in a row must find their pages in memory before the mapping is used."""
+        """Number of consecutive reads that must find their pages in memory before the mapping is used."""
         self.in_memory = 0
-        """How many reads in a row needed next to nothing from the disk."""
+        """Number of consecutive reads that needed almost nothing from the disk."""
         self.pages = self.values = 0
-        """Of reads since the last decision."""
+        """Pages and values read since the last decision."""
 
     @staticmethod
     @contextmanager
     def count(pages: list[int]) -> Iterator[None]:
-        """Append how many pages this thread has waited for meanwhile."""
+        """Append the number of pages that this thread waited for within the block."""
         blocks, faults = count_reads()
         yield
         blocks_after, faults_after = count_reads()
-        # Faults that wait are major ones; where pages are asked for, they find them. Some systems count no blocks.
+        # Page faults that wait are major ones; prefetched pages only show as blocks. Some systems count no blocks.
         pages.append(max((blocks_after - blocks) * BLOCK_BYTES // mmap.PAGESIZE, faults_after - faults))
 
     def decide(self, pages: int, values: int) -> None:
-        """Decide on the next read by how many pages came from the disk for so many values; few values don't tell."""
+        """Decide how to read next by the number of pages from the disk per value, once there are enough values."""
         self.pages, self.values = self.pages + pages, self.values + values
         if self.values < VALUES_PER_WAIT:
             return
@@ -57,9 +57,9 @@ class ReadChoice:
 
 def count_reads() -> tuple[int, int]:
     if resource is None:
-        # Nobody counts.
+        # The system doesn't count.
         return 0, 0
-    # Of this thread alone, where the system counts so.
+    # Count only this thread, if the system supports it.
     usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
-    # The blocks that were read so far, and the pages that were waited for.
+    # The number of blocks read, and of major page faults.
     return usage.ru_inblock, usage.ru_majflt

@@ -1,7 +1,7 @@
-"""Memory that other processes can map, in huge pages where the system has them, which make random reads far faster.
+"""Memory that other processes can map, on huge pages if available, which make random reads far faster.
 
-On Linux, it is an anonymous memory file, which other processes open by its owner's process id and descriptor, and which
-lives as long as one of them maps it. Elsewhere, it is a temporary file, removed when its owner exits.
+On Linux, it is an anonymous memory file. Other processes open it by its owner's process id and descriptor, and it
+exists while a process maps it. On other systems, it is a temporary file that is removed when its owner exits.
 """
 
 import atexit
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from graphfeed.ops.mapped_memory import Mapped, all_mapped
 
 ALIGNMENT = 64
-"""Arrays that share a mapping begin at a multiple of this: a cache line."""
+"""Alignment of arrays that share a mapping: a cache line."""
 HUGE_PAGE = 2 << 20
 COLLAPSE = 25
-"""Linux's MADV_COLLAPSE, from version 6.1 on."""
+"""Linux's MADV_COLLAPSE, since version 6.1."""
 POPULATED_BYTES = 1 << 28
-"""What `populate` does between two looks at interrupts: some hundredths of a second."""
+"""Number of bytes that `populate` processes between checks for interrupts: some hundredths of a second."""
 SHARED_BYTES = 1 << 25
-"""Smaller arrays get no shared memory of their own, for which a file stays open: a second copy of them does no harm."""
+"""Smaller arrays are not shared, since each would keep a file open, and a second copy is cheap."""
 MAP_FIXED = 0x10
 FAILED = ctypes.c_void_p(-1).value
 
@@ -35,7 +35,7 @@ Bytes = NDArray[np.uint8]
 
 
 def load_system() -> ctypes.CDLL | None:
-    """Return the C library, or None where its mmap may have another signature."""
+    """Return the C library, or None if its mmap may have another signature."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     system = ctypes.CDLL(None, use_errno=True)
@@ -51,20 +51,20 @@ SYSTEM = load_system()
 
 
 class MemoryFile:
-    """Owns a descriptor of a file, and closes it when it is dropped; an anonymous one lives while a process maps it."""
+    """Owner of a file descriptor, which closes it when it dies. Anonymous files exist while a process maps them."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     @classmethod
     def create(cls, size: int) -> "MemoryFile":
-        """Create an anonymous file of `size` bytes. It takes memory only where it is written to. Linux only."""
+        """Create an anonymous file of `size` bytes. Memory is allocated when it is written to. Linux only."""
         file = cls(os.memfd_create("graphfeed", os.MFD_CLOEXEC))
         os.truncate(file.descriptor, size)
         return file
 
     def close(self) -> None:
-        """Close the descriptor. Does nothing the second time."""
+        """Close the descriptor. Has no effect if called again."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -74,12 +74,12 @@ class MemoryFile:
 
 
 def align(size: int, step: int = ALIGNMENT) -> int:
-    """Round up to a multiple of a step."""
+    """Round up to a multiple of `step`."""
     return -(-size // step) * step
 
 
 class MappedMemory:
-    """Memory at an address, as an object that NumPy can view; with the last view it goes, and what it keeps."""
+    """Memory at an address, as an object that NumPy can view. Views keep it and its `keeps` alive."""
 
     def __init__(self, start: int, size: int, keeps: object = None) -> None:
         self.keeps = keeps
@@ -87,10 +87,10 @@ class MappedMemory:
 
 
 def map_shared(descriptor: int, size: int) -> Bytes:
-    """Map the first bytes of a file, on a huge page's boundary, to read and write; the last view there unmaps them."""
+    """Map the first bytes of a file for reading and writing, aligned to huge pages, until the last view dies."""
     if SYSTEM is None:
         return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
-    # Reserve more address space than needed, wherever there is some, then map the file over its aligned part.
+    # Reserve more address space than needed, then map the file over its aligned part.
     step = HUGE_PAGE if size >= HUGE_PAGE else mmap.PAGESIZE
     room = size + step
     reserved = SYSTEM.mmap(None, room, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
@@ -103,13 +103,13 @@ def map_shared(descriptor: int, size: int) -> Bytes:
         SYSTEM.munmap(reserved, room)
         raise OSError(error, f"a file can't be mapped with {size} bytes")
     memory = MappedMemory(start, size)
-    # Not at exit: threads may still read in the interpreter's last moments.
+    # Not at exit: threads may still read while the interpreter shuts down.
     weakref.finalize(memory, SYSTEM.munmap, reserved, room).atexit = False
     return np.asarray(memory)
 
 
 def collapse(memory: Bytes) -> bool:
-    """Move what is written of a mapping to huge pages, for all processes, at 2 to 4 s a GB; tell whether it worked."""
+    """Move written pages of a mapping to huge pages, for all processes; return whether it worked. Takes 2 to 4 s/GB."""
     start = memory.ctypes.data
     whole = memory.size // HUGE_PAGE * HUGE_PAGE
     if SYSTEM is None or whole == 0 or start % HUGE_PAGE:
@@ -118,7 +118,7 @@ def collapse(memory: Bytes) -> bool:
 
 
 def read_at_random(tensors: Iterable[torch.Tensor], *, yes: bool) -> None:
-    """Tell the system whether mapped files are read at random: then it reads single pages, and none around them."""
+    """Advise the system whether mapped files are read at random, so that it doesn't read the pages around."""
     for tensor in tensors:
         if SYSTEM is None:
             return
@@ -127,18 +127,18 @@ def read_at_random(tensors: Iterable[torch.Tensor], *, yes: bool) -> None:
 
 
 def populate(memory: Bytes) -> bool:
-    """Back a mapping that nobody has written to with huge pages; return whether that worked, for whole ones.
+    """Back an unwritten mapping with huge pages; return whether it worked. The last partial huge page is ignored.
 
-    It takes 0.1 s per GB, and up to 2 s where the system must free huge pages first; then writes are far faster.
+    This takes 0.1 s/GB, or up to 2 s/GB if the system must free huge pages first. Writes are far faster afterwards.
     """
-    memory[::HUGE_PAGE] = 0  # the system makes no huge page where there is no small one
+    memory[::HUGE_PAGE] = 0  # the system only collapses existing small pages
     pieces = [memory[begin : begin + POPULATED_BYTES] for begin in range(0, memory.size, POPULATED_BYTES)]
     worked = [collapse(piece) for piece in pieces if piece.size >= HUGE_PAGE]
     return all(worked)
 
 
 class SharedMemory(Mapped):
-    """A memory file and its mapping. Arrays over it keep it, so that others can open it as long as they live."""
+    """A memory file and its mapping. Arrays over it keep it alive, so that other processes can open it."""
 
     def __init__(self, file: MemoryFile, path: str, size: int) -> None:
         self._mapped = map_shared(file.descriptor, size)
@@ -150,7 +150,7 @@ class SharedMemory(Mapped):
 
     @classmethod
     def create(cls, size: int) -> "SharedMemory":
-        """Make memory full of zeros."""
+        """Create zeroed memory."""
         if hasattr(os, "memfd_create"):
             return cls(MemoryFile.create(size), "", size)
         descriptor, path = tempfile.mkstemp(prefix="graphfeed-")
@@ -160,33 +160,33 @@ class SharedMemory(Mapped):
 
     @classmethod
     def open(cls, file: MemoryFile, path: str, size: int) -> "SharedMemory":
-        """Map an open file, unless this process has done so already."""
+        """Map an open file, or return its existing mapping in this process."""
         identity = identity_of(file)
         known = (memory for memory in all_mapped() if isinstance(memory, SharedMemory))
         return next((memory for memory in known if memory.identity == identity), None) or cls(file, path, size)
 
     @property
     def path(self) -> str:
-        """Where other processes of the machine open it, for as long as this process has it."""
-        # Rather than the path by which this process found it: its creator may be gone by then.
+        """Path by which other processes of the machine can open it while this process keeps it."""
+        # Not the path that this process opened: its creator may have exited by then.
         own = f"/proc/{os.getpid()}/fd/{self.file.descriptor}"
         return own if os.path.exists(own) else self._path
 
 
 def identity_of(file: MemoryFile) -> tuple[int, int]:
     found = os.fstat(file.descriptor)
-    # No other file has these while this one is there.
+    # These are unique while the file exists.
     return found.st_dev, found.st_ino
 
 
 def remove_own(path: str, owner: int) -> None:
-    # A fork of the process that created the file leaves it alone.
+    # A fork of the process that created the file must not remove it.
     if os.getpid() == owner and os.path.exists(path):
         os.remove(path)
 
 
 def empty_shared(size: int) -> Bytes | None:
-    """Return uninitialised memory that other processes can map; None if it is small, or would be slow to read."""
+    """Return uninitialised memory that other processes can map; None if it is small or huge pages are unavailable."""
     if size < SHARED_BYTES or SYSTEM is None:
         return None
     try:
@@ -194,6 +194,6 @@ def empty_shared(size: int) -> Bytes | None:
     except OSError:  # too many files are open, or the system forbids it
         return None
     memory = np.asarray(shared)
-    # Each takes a descriptor. Half of those that the process may have are left for other uses.
+    # Each needs a descriptor. Leave half of the process's limit for other uses.
     has_room = shared.file.descriptor < os.sysconf("SC_OPEN_MAX") // 2
     return memory if has_room and populate(memory) else None

@@ -1,6 +1,6 @@
-"""What concerns the process: optional packages, progress bars, which files it opens, and what a fork makes anew.
+"""Process-wide utilities: optional packages, progress bars, files, interrupts, and state to reset after a fork.
 
-Nothing here starts a process or a thread: `graphfeed.loader` and `graphfeed.ops.cpu.compiler` do so.
+Worker processes and threads are started by `graphfeed.loader` and `graphfeed.ops.cpu.compiler`.
 """
 
 from graphfeed.ops.process.forks import ForkLock, after_fork_in_child, renew_in_child

@@ -1,4 +1,4 @@
-"""What a forked process makes anew, because it has no thread but the one that forked."""
+"""State that a forked process must reset, because only the forking thread exists there."""
 
 import os
 import threading
@@ -9,25 +9,25 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 RENEWED: "WeakKeyDictionary[object, Callable[..., object]]" = WeakKeyDictionary()
-"""What is to be called for each object, in the order in which they were made."""
+"""The function to call for each object, in order of registration."""
 
 
 def renew_in_child(thing: T, function: Callable[[T], object]) -> None:
-    """Let a function renew an object, which others keep alive, in each forked process before anything else there.
+    """Call a function with an object at the start of each forked process, as long as the object is alive.
 
-    It replaces locks, which another thread may hold, and closes what is the parent's, without referring to the object.
+    It replaces locks that another thread may hold, and closes the parent's resources. Don't pass a bound method.
     """
     RENEWED[thing] = function
 
 
 def after_fork_in_child(function: Callable[[], None]) -> Callable[[], None]:
-    """Let a function run in every process that is forked from this one.
+    """Register a function that is called in every process that is forked from this one.
 
     Example:
         >>> @after_fork_in_child
         ... def forget_what_the_parent_owns() -> None: ...
     """
-    renew_in_child(function, lambda given: given())  # not a method of it: that would keep it alive
+    renew_in_child(function, lambda given: given())  # not a bound method, which would keep it alive
     return function
 
 
@@ -41,10 +41,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class ForkLock:
-    """Has a reentrant lock that is free in a forked process, unless the thread that forked holds it.
+    """A reentrant lock that is free in a forked process, unless the forking thread holds it.
 
-    Reentrant, because the garbage collector may run a finalizer in a section that is locked by its own thread. The lock
-    itself, which is written in C, belongs in a `with` statement: Ctrl-C could leave one with a Python `__enter__` held.
+    It is reentrant because the garbage collector may run a finalizer while the same thread holds the lock. Use `lock`
+    in `with` statements: it is implemented in C, while Ctrl-C could leave a lock with a Python `__enter__` locked.
 
     Example:
         >>> shared = ForkLock()
@@ -57,7 +57,7 @@ class ForkLock:
         renew_in_child(self, ForkLock._renew)
 
     def _renew(self) -> None:
-        # Free, or held by the thread that forked, which will release it.
+        # Free, or held by the forking thread, which will release it.
         if self.lock.acquire(blocking=False):
             self.lock.release()
         else:

@@ -1,13 +1,13 @@
-"""Ctrl-C that is never lost, and that leaves no lock held.
+"""Handling of Ctrl-C, so that it is never lost and leaves no lock held.
 
-Python may raise KeyboardInterrupt after any call in the main thread, also in these two places:
+Python may raise KeyboardInterrupt after any call in the main thread, including these two places:
 
-- In a finalizer (`__del__`, the callback of a weak reference, a generator that is collected). Python drops exceptions
-  there, even one that is raised before the first line of the finalizer, where no `try` can catch it. It passes them to
-  `sys.unraisablehook`, and `raise_again` has them raised once more.
-- In `__enter__` or `__exit__` of a lock that is written in Python, as those of `threading.Condition`, which events and
-  futures use too. The lock then stays held, or is released twice. A lock that is written in C has no such moment in a
-  `with` statement; `Changes` waits with such locks only, and `uninterrupted` is for what the standard library locks.
+- In a finalizer (`__del__`, the callback of a weak reference, a generator that is collected). Python discards its
+  exceptions, even one raised before the first line of the finalizer, where no `try` can catch it. It passes them to
+  `sys.unraisablehook`, where `raise_again` schedules the interrupt again.
+- In `__enter__` or `__exit__` of a lock that is implemented in Python, such as `threading.Condition`, which events and
+  futures use. The lock then stays held, or is released twice. Locks that are implemented in C are safe in `with`
+  statements; `Changes` only uses such locks, and `uninterrupted` protects calls that use the standard library's locks.
 """
 
 import _thread
@@ -28,19 +28,19 @@ REPORT = sys.unraisablehook
 
 
 def raise_again(unraisable: Any) -> None:
-    """Raise an interrupt that a finalizer got in the main thread; report any other exception as before."""
+    """Raise KeyboardInterrupt again if a finalizer in the main thread lost it; report other exceptions as usual."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt) or not in_main_thread():
         REPORT(unraisable)
         return
     with suppress(RuntimeError):  # the interpreter shuts down
-        # By another thread: if this one did it, the interrupt would be raised right here, and dropped again.
+        # In another thread: here, the interrupt would be raised immediately, and discarded again.
         _thread.start_new_thread(interrupt_soon, (threading.get_ident(),))
 
 
 def interrupt_soon(main: int) -> None:
-    time.sleep(0.01)  # so that it finds the thread at its next work or wait
+    time.sleep(0.01)  # so that the main thread has left the finalizer
     if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(main, signal.SIGINT)  # which also ends a wait
+        signal.pthread_kill(main, signal.SIGINT)  # also interrupts a wait
     else:
         _thread.interrupt_main()
 
@@ -49,16 +49,16 @@ sys.unraisablehook = raise_again
 
 
 def in_main_thread() -> bool:
-    """Tell whether this is the thread in which Python handles signals."""
+    """Return whether this is the thread in which Python handles signals."""
     return threading.get_ident() == threading.main_thread().ident
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the end of a block, which must be short and run no code of users.
+    """Delay Ctrl-C until the end of a block, which must be short and must not run user-defined code.
 
-    It is for calls that hold a lock of the standard library's, such as those of futures that other threads complete,
-    or that start threads. It takes some 30 microseconds in the main thread; other threads are never interrupted.
+    Use it for calls that hold locks of the standard library, such as methods of futures that other threads complete, or
+    that start threads. It takes about 30 microseconds in the main thread. Other threads are never interrupted.
     """
     before = signal.getsignal(signal.SIGINT) if in_main_thread() else None
     if not callable(before):
@@ -86,7 +86,7 @@ def in_one_step(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def wait_until_done(future: "Future[Any]", seconds: float | None = None) -> bool:
-    """Wait until a future is done; return False if it is not when the time has passed."""
+    """Wait until a future is done; return False if the timeout expires before."""
     done: SimpleQueue[None] = SimpleQueue()
     in_one_step(future.add_done_callback, lambda _: done.put(None))
     try:
@@ -97,7 +97,7 @@ def wait_until_done(future: "Future[Any]", seconds: float | None = None) -> bool
 
 
 def as_they_end(futures: "Collection[Future[T]]") -> "Iterator[Future[T]]":
-    """Yield each future once it is done, as `concurrent.futures.as_completed` does."""
+    """Yield each future when it is done, like `concurrent.futures.as_completed`."""
     ended: SimpleQueue[Future[T]] = SimpleQueue()
     for future in futures:
         in_one_step(future.add_done_callback, ended.put)
@@ -106,16 +106,16 @@ def as_they_end(futures: "Collection[Future[T]]") -> "Iterator[Future[T]]":
 
 
 def result_of(future: "Future[T]", seconds: float | None = None) -> T:
-    """Return the result of a future as its own method does, but an interrupt never leaves its lock held."""
+    """Return the result of a future like `Future.result`, but an interrupt never leaves its lock held."""
     if not wait_until_done(future, seconds):
         raise TimeoutError
     return future.result(0)
 
 
 class Changes:
-    """Lets threads wait until something changes, as `threading.Condition` does, but an interrupt leaves it usable.
+    """A condition variable like `threading.Condition` that stays usable after an interrupt.
 
-    Change what others wait for with `lock` held, in a `with` statement, and then call `notify_all`.
+    Change the shared state with `lock` held, in a `with` statement, and then call `notify_all`.
 
     Example:
         >>> changes, items = Changes(), [1]
@@ -128,15 +128,15 @@ class Changes:
         self._waiting: list[SimpleQueue[None]] = []
 
     def notify_all(self) -> None:
-        """Have all threads that wait look again."""
+        """Wake all waiting threads to check their condition again."""
         for woken in list(self._waiting):
             woken.put(None)
 
     def wait_for(self, ready: Callable[[], T], seconds: float | None = None, every: float | None = None) -> T:
-        """Return what `ready` returns once that is true, or, when the time has passed, what it returns then.
+        """Wait until `ready` returns a true value, or the timeout expires; return its last result.
 
-        `ready` is called with the lock held, and may change things. The caller must not hold the lock. With `every`,
-        `ready` is also called after each so many seconds without a change.
+        `ready` is called with the lock held, and may change the state. The caller must not hold the lock. With `every`,
+        `ready` is also called every `every` seconds without a change.
         """
         woken: SimpleQueue[None] = SimpleQueue()
         end = None if seconds is None else time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Files that users name, packages that may be missing, what optional rooms add, and what is shown of a long step."""
+"""Files given by users, optional dependencies, entry points of optional packages, and progress bars."""
 
 import os
 import re
@@ -19,15 +19,15 @@ from graphfeed.ops.process.forks import ForkLock, after_fork_in_child
 
 
 def regular_file(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file for `open(path, "rb", opener=regular_file)`, unless it is a pipe or a device: a ValueError.
+    """Opener for `open(path, "rb", opener=regular_file)` that raises a ValueError for pipes and devices.
 
-    A reader of those may wait for ever, and never comes to their end. Folders are left to `open`, which refuses them.
+    Reading these may wait forever, or never end. Folders are left to `open`, which rejects them.
 
     Example:
         >>> open("/dev/null", "rb", opener=regular_file)
         Traceback (most recent call last):
             ...
-        ValueError: /dev/null is no regular file, but a pipe or a device; give the path of a file
+        ValueError: /dev/null is not a regular file, but a pipe or a device; give the path of a file
     """
     # Without O_NONBLOCK, opening a pipe would wait for its writer.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
@@ -35,7 +35,7 @@ def regular_file(path: str | os.PathLike[str], flags: int) -> int:
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return descriptor
     os.close(descriptor)
-    raise ValueError(f"{path} is no regular file, but a pipe or a device; give the path of a file")
+    raise ValueError(f"{path} is not a regular file, but a pipe or a device; give the path of a file")
 
 
 def natural_order(path: str | os.PathLike[str]) -> tuple[list[str], str]:
@@ -46,14 +46,14 @@ def natural_order(path: str | os.PathLike[str]) -> tuple[list[str], str]:
         ['part', 'part.1', 'part.2', 'part.10']
     """
     text = os.fspath(path)
-    # A name has 255 bytes at most, so that all numbers get the same width.
+    # Names have at most 255 bytes, so all numbers get the same width.
     return [re.sub(r"\d+", lambda digits: digits[0].zfill(255), part) for part in Path(text).parts], text
 
 
 def local_path(name: str, path: str | os.PathLike[str]) -> str:
-    """Return a path as text. Raise a ValueError that names the argument if it is an address of a remote storage."""
+    """Return a path as a string. Raise a ValueError if it is the URL of a remote storage."""
     text = os.fspath(path)
-    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # pathlib makes one slash of two
+    if re.match(r"[A-Za-z][\w+.-]+:/", text):  # pathlib merges two slashes
         raise ValueError(
             f"{name} must be a path on this machine, but is {text!r}; copy the files, or mount the storage"
         )
@@ -61,11 +61,11 @@ def local_path(name: str, path: str | os.PathLike[str]) -> str:
 
 
 class Closeable(ABC):
-    """An object that the end of a `with` block closes."""
+    """A context manager that calls `close` on exit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds. Does nothing the second time."""
+        """Release all resources. Has no effect if called again."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,21 +75,21 @@ class Closeable(ABC):
 
 
 ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "runs": {}, "stages": {}}
-"""What optional rooms add to the core, each as "module:name" that is imported when it is first used.
+"""Extensions of the core by optional packages, as "module:name" strings that are imported at the first use.
 
-The core asks for an addition by a name of its own, such as "to_pyg_data"; stages have their fluent names. The root
-package, which alone knows all rooms, fills the table, so that no room names one above it. Every import of a module runs
-the root package first, also where a process unpickles a stage.
+The core refers to them by fixed names, such as "to_pyg_data"; stages have their fluent names. The root package fills
+the table, so that no package imports a higher one. It is imported before any of its modules, even when a process
+unpickles a stage.
 """
 
 
 def load_entry_point(group: str, name: str) -> Any:
-    """Return what an optional room adds under a name, importing its module if necessary."""
+    """Return the extension with a name, importing its module if necessary."""
     return resolve_name(ENTRY_POINTS[group][name])
 
 
 def imported_entry_points(group: str) -> list[Any]:
-    """Return the additions of those rooms that the program has imported, for whom others have no use."""
+    """Return the extensions whose modules the program has already imported."""
     return [resolve_name(place) for place in ENTRY_POINTS[group].values() if place.partition(":")[0] in sys.modules]
 
 
@@ -98,13 +98,13 @@ LOCK = ForkLock()
 
 
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
-    """Import a module whose package may be missing, without warnings; an ImportError says its purpose and remedy."""
+    """Import an optional module without warnings. If it is missing, the ImportError has its purpose and a remedy."""
     known = IMPORTED.get(module)
-    # What is in sys.modules alone may be half imported, by another thread.
+    # A module that is only in sys.modules may be partially imported by another thread.
     if known is not None and sys.modules.get(module) is known:
         return known
     try:
-        # All threads have the same filters of warnings: two that changed them at once would leave wrong ones behind.
+        # Warning filters are shared by all threads: concurrent changes would leave wrong filters.
         with LOCK.lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             IMPORTED[module] = found = import_module(module)
@@ -117,7 +117,7 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install an extra of graphfeed, for error messages. It names a clone because no release has it yet.
+    """Return how to install an extra of graphfeed, for error messages. It uses a clone until there is a release.
 
     Example:
         >>> install_hint("arrow")
@@ -127,9 +127,9 @@ def install_hint(extra: str) -> str:
 
 
 class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A progress bar without tqdm's monitor, a thread that would stay until the end of the program.
+    """A progress bar without tqdm's monitor, a thread that would run until the end of the program.
 
-    The monitor redraws bars that wait for more steps than come. These look at the clock at each update instead.
+    The monitor redraws bars that are rarely updated. These bars check the time at each update instead.
     """
 
     monitor_interval = 0
@@ -148,7 +148,7 @@ renew_lock()
 
 
 def progress_bar(name: str, total: int | None, unit: str, *, wanted: bool = True) -> ProgressBar:
-    """Return a progress bar, which appears after a second, and only in a terminal; never if it is not wanted."""
+    """Return a progress bar, which appears after a second, in terminals only, if it is `wanted`."""
     return ProgressBar(
         desc=name,
         total=total,

@@ -137,7 +137,7 @@ def test_an_argument_of_another_kind_is_named(tmp_path: Path) -> None:
 
         check_refused([(make, (TypeError, ValueError), words)])
     check_refused([
-        (lambda: build(spec(edges), memory=float("inf")), TypeError, "^memory must be .*, but is inf"),
+        (lambda: build(spec(edges), memory=float("inf")), TypeError, "^memory must be an integer, but is inf"),
         (lambda: build(spec(edges), executor={}), TypeError, r"^executor must be an executor with .*, but is \{\}"),
         (lambda: build(spec(edges), progress="no"), TypeError, "^progress must be True or False, but is 'no'"),
         (lambda: build(spec(edges), on_error=[]), TypeError, r"^on_error must be .raise. or .skip., but is \[\]"),

@@ -177,7 +177,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     check_refused(refused)
     os.mkfifo(tmp_path / "pipe")
     answer = in_child(lambda: read(tmp_path / "pipe"), seconds=20)
-    assert answer.startswith(f"ValueError: {tmp_path / 'pipe'} is no regular file"), answer
+    assert answer.startswith(f"ValueError: {tmp_path / 'pipe'} is not a regular file"), answer
 
 
 def test_the_tensors_may_be_written_to_and_saved(tmp_path: Path) -> None:

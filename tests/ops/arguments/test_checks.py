@@ -48,7 +48,7 @@ def test_what_is_right_passes() -> None:
 def test_what_is_wrong_is_named_with_what_would_be_right() -> None:
     ids, outside = torch.tensor([0, -7, 9]), torch.tensor([0, 5])
     check_refused([
-        (lambda: check_vector("ids", [1]), TypeError, "^ids must be a torch.Tensor, but is a list; make one with"),
+        (lambda: check_vector("ids", [1]), TypeError, "^ids must be a torch.Tensor, but is a list; convert it with"),
         (lambda: check_vector("ids", None), TypeError, "^ids must be a torch.Tensor, but is a NoneType"),
         (lambda: check_vector("ids", torch.tensor(1)), ValueError, r"ids must have 1 dimension, but has shape \(\)"),
         (lambda: check_vector("ids", torch.ones(2, 3)), ValueError, r"1 dimension, but has shape \(2, 3\)"),
@@ -64,10 +64,10 @@ def test_what_is_wrong_is_named_with_what_would_be_right() -> None:
         (lambda: check_count("size", 1, 2), ValueError, "size must be 2 or more, but is 1"),
         (lambda: check_count("size", torch.tensor(1), 2), ValueError, "size must be 2 or more, but is"),
         (lambda: check_count("size", 9, 2, 8), ValueError, "size must be 8 or less, but is 9"),
-        (lambda: check_count("size", 1.0, 1), TypeError, r"size must be a whole number, but is 1\.0"),
-        (lambda: check_count("size", "1", 1), TypeError, "size must be a whole number, but is '1'"),
-        (lambda: check_count("size", None, 1), TypeError, "size must be a whole number, but is None"),
-        (lambda: check_count("size", outside, 1), TypeError, r"must be a whole number, but is tensor\(\[0, 5\]\)"),
+        (lambda: check_count("size", 1.0, 1), TypeError, r"size must be an integer, but is 1\.0"),
+        (lambda: check_count("size", "1", 1), TypeError, "size must be an integer, but is '1'"),
+        (lambda: check_count("size", None, 1), TypeError, "size must be an integer, but is None"),
+        (lambda: check_count("size", outside, 1), TypeError, r"must be an integer, but is tensor\(\[0, 5\]\)"),
         (lambda: check_seconds("timeout", 0), ValueError, "timeout must be more than 0 seconds, but is 0"),
         (lambda: check_seconds("timeout", -1.0), ValueError, r"timeout must be more than 0 seconds, but is -1\.0"),
         (lambda: check_seconds("timeout", float("nan")), ValueError, "timeout must be more than 0 seconds, but is nan"),

@@ -368,7 +368,7 @@ def test_memory_mapped_from_a_file_is_locked_or_refused_with_what_to_do(tmp_path
     except RuntimeError as error:
         refused = str(error)
     if refused:
-        assert "copy what is mapped from a file with .clone()" in refused
+        assert "copy memory-mapped tensors with .clone()" in refused
         assert torch.ones(1, device="cuda").item() == 1  # the failure is not found by what comes next
     else:
         rows = ops.gather_rows(tensor[:, None], torch.tensor([0, 99_999], device="cuda"))

@@ -266,7 +266,7 @@ REFUSED: list[Refusal] = [
     (graph_of({}, {"user": 5}), ValueError, "edges is empty; pass an edge list for at least one edge type"),
     (graph_of((SOURCES.float(), DESTINATIONS), 5), TypeError,
      "sources must be torch.int32 or torch.int64, but is torch"),
-    (graph_of(ENDS, 5.0), TypeError, "num_nodes must be a whole number or a dict, but is 5.0"),
+    (graph_of(ENDS, 5.0), TypeError, "num_nodes must be an integer or a dict, but is 5.0"),
     (graph_of(ENDS, {"user": 5}), TypeError, "edges and num_nodes must both be dicts by type, or neither"),
     (graph_of(TYPED, 5), TypeError, "edges and num_nodes must both be dicts by type, or neither"),
     (graph_of({"user:x:user": (SOURCES.float(), SOURCES)}, {"user": 5}), TypeError,

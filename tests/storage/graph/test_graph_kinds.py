@@ -303,8 +303,8 @@ def test_each_hop_has_a_key(graph: gf.SamplingGraph) -> None:
     wrong: list[tuple[list[Any], type[Exception], str]] = [
         ([1, 2], ValueError, "keys must hold 1 numbers, one per hop, but holds 2"),
         ([], ValueError, "keys must hold 1 numbers, one per hop, but holds 0"),
-        ([None], TypeError, "key must be a whole number"),
-        ([(1, 2)], TypeError, "key must be a whole number"),
+        ([None], TypeError, "key must be an integer"),
+        ([(1, 2)], TypeError, "key must be an integer"),
     ]
     check_refused([(partial(graph.sample_hops, NODES, request, keys), *error) for keys, *error in wrong])  # type: ignore[misc]
     with pytest.raises(ValueError, match=r"seed2_contribution must lie in 0 \.\. 1, but is 7"):
