@@ -1,11 +1,11 @@
-"""HOW: pure functions on arrays, one operation per file.
+"""Operations: pure functions on arrays, one operation per module.
 
-Each file has an operation's contract, its checks and the allocation of its results. The kernels are in
-`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names; `graphfeed.storage` says what is stored.
+Each module has an operation's contract, its checks and the allocation of its results. The kernels are in
+`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Graphs and features are in `graphfeed.storage`.
 
-Unless an operation says otherwise, `indptr` holds column starts, int32 or int64, of shape (columns + 1,), `indices` the
-source of each edge, and `key` is that of the draws (`Key.at`); ids are int32 or int64. Another dtype is a TypeError,
-and arrays that don't fit together are a ValueError.
+Unless stated otherwise, `indptr` has column starts, int32 or int64, shape (columns + 1,); `indices` has the source of
+each edge; `key` is the key of random draws (`Key.at`); and ids are int32 or int64. A wrong dtype raises a TypeError,
+and inconsistent arrays raise a ValueError.
 """
 
 # fmt: off

@@ -1,10 +1,10 @@
-"""What is known of a kernel that a process compiled or loaded."""
+"""Records of kernels that a process compiled or loaded."""
 
 from typing import NamedTuple
 
 
 class KernelLoad(NamedTuple):
-    """A kernel for some types of arguments, as a process first called it."""
+    """The first call of a kernel with some argument types in a process, which compiles or loads it."""
 
     kernel: str
     """Its module and name, such as "structure.compact.compact"."""
@@ -12,4 +12,4 @@ class KernelLoad(NamedTuple):
     """The types of its arguments."""
     seconds: float
     compiled: bool
-    """Whether it was compiled, rather than found on disk."""
+    """Whether it was compiled, rather than loaded from disk."""

@@ -1,4 +1,4 @@
-"""Keys of random numbers: which mini-batch is made, by which stage, and who draws outside of one."""
+"""Keys of random numbers, by mini-batch, stage and hop; and seeds of draws without a key."""
 
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from graphfeed.ops.arguments import check_seed
 from graphfeed.ops.random import MASK, fold
 
 UNNAMED_HOPS = 1 << 32
-"""The first hop number of draws without a number of their own."""
+"""The first hop number of draws without an explicit hop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Identifies a mini-batch by its seed, epoch and index, which determine all its random numbers.
+    """Identifies a mini-batch by seed, epoch and index, which determine all of its random numbers.
 
     Example:
         >>> Key(seed=0, epoch=1, index=2).at(stage=0, hop=1) == Key(0, 1, 2).at(0, 1)
@@ -33,7 +33,7 @@ class Key:
                 check_seed(name, getattr(self, name))
 
     def at(self, stage: int, hop: int = 0) -> int:
-        """Return the 64-bit key of one hop of one stage."""
+        """Return the 64-bit key of a hop of a stage."""
         try:
             return fold(self.seed, self.epoch, self.index, stage, hop)
         except TypeError:
@@ -43,21 +43,21 @@ class Key:
 
 
 class Unkeyed:
-    """The generator of draws without a key, in this process."""
+    """The process-wide generator for draws without a key."""
 
     generator: ClassVar[torch.Generator | None] = None
-    """None is torch's default generator."""
+    """None stands for torch's default generator."""
 
 
 def seed(val: int | None) -> None:
-    """Seed all random numbers of this process that have no seed of their own.
+    """Seed all random numbers of this process that have no explicit seed.
 
-    That is the seed of a `DataLoader` if neither it nor the item sampler has one, and the draws of stages and graphs
-    without a key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. From then on
-    torch's generators are neither set nor used.
+    These are the seed of a `DataLoader` if neither it nor its item sampler has one, and draws of stages and graphs
+    without a key: for mini-batches created manually, and in direct calls of a graph's methods. Explicit seeds are not
+    affected. After this call, torch's generators are neither set nor used.
 
     Args:
-        val: Any whole number, of which 64 bits count. None goes back to torch's default generator, as at the start.
+        val: Any integer, of which 64 bits are used. None restores the initial state: torch's default generator.
 
     Example:
         >>> seed(7)
@@ -71,13 +71,13 @@ def seed(val: int | None) -> None:
 
 
 def draw_unkeyed() -> int:
-    """Return 62 random bits that depend on no mini-batch (see `seed`)."""
+    """Return 62 random bits that don't depend on a mini-batch (see `seed`)."""
     return int(torch.randint(1 << 62, (), generator=Unkeyed.generator, device="cpu"))
 
 
 @dataclass(eq=False)
 class Draws:
-    """Lets `draw_key` draw from a mini-batch's key, in this thread; one without gets a random key at the first draw."""
+    """Context in which `draw_key` uses a mini-batch's key, in this thread; None is replaced at the first draw."""
 
     key: Key | None
     stage: int
@@ -91,12 +91,12 @@ class Draws:
         CURRENT.reset(self.before)
 
     def draw_own(self) -> Key:
-        """Give the mini-batch, which has none, a random key."""
+        """Set and return a random key for a mini-batch without a key."""
         self.key = Key(draw_unkeyed(), 0, 0)
         return self.key
 
     def at(self, hop: int | None) -> int:
-        """Return the key of a hop; None is the next of those without a number."""
+        """Return the key of a hop; None stands for the next hop without an explicit number."""
         if hop is None:
             hop = self.unnamed
             self.unnamed += 1
@@ -108,13 +108,13 @@ drawing = Draws
 
 
 RUNNING: ContextVar[Any] = ContextVar("running", default=None)
-"""The stage whose `__call__` this thread runs."""
+"""The stage whose `__call__` runs in this thread."""
 FOREIGN, NUMBERED, OUTSIDE = range(0x47454E52, 0x47454E55)
-"""Keep the seeds of generators apart from the keys of hops."""
+"""Hop numbers that separate the seeds of generators from the keys of hops."""
 
 
 def generator_seed(key: Key | None) -> int:
-    """Return the seed of a mini-batch's generator in the stage that this thread runs."""
+    """Return the seed of a mini-batch's generator in the stage that runs in this thread."""
     stage = RUNNING.get()
     if key is None:
         return draw_unkeyed()
@@ -129,22 +129,22 @@ def generator_seed(key: Key | None) -> int:
 
 
 def minibatch_key() -> Key:
-    """Return the key of the mini-batch that this thread is making; outside of a stage, a random key."""
+    """Return the key of the mini-batch that this thread produces; outside of a stage, a random key."""
     draws = CURRENT.get()
     return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key or draws.draw_own()
 
 
 def draw_key(hop: int | None = None) -> int:
-    """Return the key of a hop of the stage that this thread runs, for its mini-batch; outside of a stage, a random one.
+    """Return the key of a hop for the current stage and mini-batch; outside of a stage, a random key.
 
-    A hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Without a hop, keys differ by call.
+    Call it in hooks that draw, such as `SubgraphSampler.sample_subgraphs`. Without a hop, each call returns a new key.
     """
     draws = CURRENT.get()
     return draw_unkeyed() if draws is None else draws.at(hop)
 
 
 def draw_keys(count: int) -> list[int]:
-    """Return the keys of the first hops, each as `draw_key` gives it."""
+    """Return the keys of the first `count` hops (see `draw_key`)."""
     draws = CURRENT.get()
     if draws is None:
         return [draw_unkeyed() for _ in range(count)]

@@ -1,9 +1,9 @@
-// The device code of every op. Its results equal those of ops/cpu bit for bit: decisions are made on integers, and
-// atomics stand only where the result doesn't depend on their order.
+// The device code of all ops. Its results are bit-identical to those of ops/cpu: decisions use integers, and atomics
+// are only used if the result doesn't depend on their order.
 //
-// Every parameter is 8 bytes wide, or a struct of such fields, one a line; `source.py` reads both. Ids come as a pointer
-// and the bytes of one id, since int32 and int64 share a kernel.
-// Loops stride by the grid, so that a launch of any size does all the work.
+// Every parameter is 8 bytes wide, or a struct of such fields, one per line; `source.py` parses both. Ids are passed as
+// a pointer and the size of an id in bytes, since int32 and int64 share a kernel. Grid-stride loops make a launch of
+// any size process all items.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -11,19 +11,19 @@ typedef unsigned long long u64;
 #define EACH(item, count) \
     for (i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x; item < (count); item += (i64)gridDim.x * blockDim.x)
 
-// In front of loops that the compiler would unroll, which takes registers, so that fewer threads wait for memory at once.
+// Prevents unrolling, which would need more registers, so that fewer threads could wait for memory at once.
 #define ROLLED _Pragma("unroll 1")
 
-// A number that a kernel has written, if there is a pointer to it; the CPU knows only that it is at most `most`.
+// A number that a kernel has written, if there is a pointer to it. The CPU only knows its upper bound `most`.
 __device__ inline i64 counted(const i64 *number, i64 most) { return number ? *number : most; }
 
 const unsigned ALL_LANES = 0xFFFFFFFFu;
 const i64 WARP_SIZE = 32;
-const i64 ALWAYS = (i64)(1ull << 63);  // the time of what exists always
+const i64 ALWAYS = (i64)(1ull << 63);  // the time of nodes and edges that always exist
 
 __device__ inline i64 lane() { return threadIdx.x & (WARP_SIZE - 1); }
 
-// The sum of the values of this lane and of those before it; all lanes of the warp must call this together.
+// The sum of the values of this lane and all lanes before it. All lanes of the warp must call this together.
 __device__ inline i64 sum_up_to_lane(i64 value) {
     for (i64 step = 1; step < WARP_SIZE; step *= 2) {
         i64 before = (i64)__shfl_sync(ALL_LANES, (u64)value, (int)(lane() < step ? lane() : lane() - step));
@@ -59,7 +59,7 @@ struct OutInts {
     }
 };
 
-// First place in low .. high - 1 of ascending values that exceeds the target, else high.
+// The first position in low .. high - 1 whose value, in ascending order, exceeds the target; high if there is none.
 template <class Values>
 __device__ inline i64 first_above(const Values &values, i64 low, i64 high, i64 target) {
     while (low < high) {
@@ -70,7 +70,7 @@ __device__ inline i64 first_above(const Values &values, i64 low, i64 high, i64 t
     return low;
 }
 
-// The part of ascending starts (parts + 1 of them) that an item lies in.
+// The part that contains an item, given the ascending starts of the parts and the end of the last one.
 template <class Values>
 __device__ inline i64 part_of(const Values &starts, i64 parts, i64 item) {
     return first_above(starts, 0, parts + 1, item) - 1;

@@ -1,7 +1,7 @@
-"""The only module that imports CuPy, which compiles the device code; kernels start on torch's streams and memory.
+"""Compilation of the device code with CuPy, and kernel launches on torch's streams and memory.
 
-Kernels take addresses of torch's tensors, so CuPy allocates nothing and torch's allocator knows which stream uses a
-block.
+No other module imports CuPy. Kernels get the addresses of torch tensors, so CuPy allocates nothing, and torch's
+allocator knows the stream that uses a block.
 """
 
 import ctypes
@@ -18,58 +18,58 @@ from graphfeed.ops.cuda.source import INTS, device_code, file_of_kernel, paramet
 from graphfeed.ops.memory import pinned
 
 THREADS = 256
-"""Per block: eight warps, so that any device can run several blocks at once."""
+"""Threads per block: eight warps, so that any device can run several blocks at once."""
 WARP_SIZE = 32
 BUFFER_POINTER, BUFFER_SIZE = 1, 2
-"""Tell the driver what comes next: where all arguments of a kernel lie, and how many bytes these are."""
+"""Tags of the driver for the address of a kernel's packed arguments, and for their size in bytes."""
 INVALID_CONTEXT = 201
 MAX_BLOCKS = 1 << 16
-"""Kernels stride by the grid, so more blocks would only take longer to start."""
+"""Maximum number of blocks. Kernels use grid-stride loops, so more blocks would only take longer to start."""
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space")
-"""Lambdas run on the device; CuPy 14 says so by itself."""
+"""Lambdas run on the device; CuPy 14 sets this option itself."""
 
 
 def launch(kernel: str, size: int, *arguments: Any) -> None:
-    """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
+    """Launch a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
 
     Args:
-        kernel: Its name.
+        kernel: Name of the kernel.
         size: The number of items.
-        arguments: What the kernel takes: numbers, tensors, or None for no tensor; of structs, their fields.
+        arguments: Arguments of the kernel: numbers, tensors, or None for no tensor; structs as their fields.
     """
     if size == 0:
         return
     tensors = [part for part in arguments if type(part) is not int and isinstance(part, torch.Tensor)]
     device = next(part.device for part in tensors if not part.is_cpu)
-    # Those that read page-locked memory have no more threads than `set_max_uva_threads` allows, in whole blocks.
+    # Kernels that read page-locked memory have at most `set_max_uva_threads` threads, in full blocks.
     over_the_bus = [part for part in tensors if part.is_cpu and part.numel()]
     most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
     if over_the_bus:
         pinned.READERS.add(device.index)
-    # What is found to be page-locked stays so until the kernel has started; whoever unlocks it waits for the device.
-    # CuPy's own context would go back to a device that nobody uses, such as the first one of each rank.
+    # The lock keeps memory page-locked until the kernel has started; unlocking it then waits for the device.
+    # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
     with pinned.LOCKED.lock if over_the_bus else nullcontext(), torch.cuda.device(device):
         packed = pack(kernel, arguments)
         stream = torch.cuda.current_stream(device).cuda_stream
         start(function_of(device.index, kernel), min(-(-size // THREADS), most), packed, stream, device)
     if over_the_bus:
-        pinned.unlock_unused()  # what was to be unlocked meanwhile
+        pinned.unlock_unused()  # pages that were released in the meantime
     for part in over_the_bus:
         if not pinned.is_locked_in_place(part):
-            # Torch hands its pinned memory out again as soon as it is freed, unless a stream has copied of it.
+            # Torch reuses its pinned memory as soon as it is freed, unless a stream has copied from it.
             part.view(-1)[:1].to(device, non_blocking=True)
 
 
 @cache
 def form_of(kernel: str) -> tuple[list[bool], struct.Struct, Any]:
-    """Return which of a kernel's arguments are arrays with a width, and how and where the driver takes them."""
+    """Return which of a kernel's arguments are arrays with a width, and the format and type of its packed arguments."""
     own = parameters_of(device_code(file_of_kernel()[kernel]))[kernel]
     packed = "".join("Qq" if part.kind in INTS else "q" if part.kind == "i64" else "Q" for part in own)
     return [part.kind in INTS for part in own], struct.Struct(f"{packed}6Q"), ctypes.c_uint64 * (len(packed) + 6)
 
 
 def pack(kernel: str, arguments: tuple[Any, ...]) -> Any:
-    """Return the arguments of a kernel, 8 bytes each, and behind them their size and what tells the driver of both."""
+    """Pack the arguments of a kernel, 8 bytes each, followed by their size and the driver's description of both."""
     with_width, form, make = form_of(kernel)
     values: list[int] = []
     for has_width, part in zip(with_width, arguments, strict=True):
@@ -83,9 +83,9 @@ def pack(kernel: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def start(function: Any, blocks: int, packed: Any, stream: int, device: torch.device) -> None:
-    """Start a kernel of CuPy's by the driver, which takes the arguments in one piece.
+    """Launch a CuPy kernel through the driver, with packed arguments.
 
-    CuPy itself makes an object of each argument, and a context of each stream, which takes as long as most kernels run.
+    CuPy would create an object per argument and a context per stream, which takes as long as most kernels run.
     """
     pieces = ctypes.addressof(packed) + 8 * (len(packed) - 5)
     given = (function.ptr, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
@@ -96,7 +96,7 @@ def start(function: Any, blocks: int, packed: Any, stream: int, device: torch.de
     if status != 0:
         name = ctypes.c_char_p()
         driver().cuGetErrorName(status, ctypes.byref(name))
-        raise RuntimeError(f"CUDA started no kernel: {(name.value or b'').decode() or 'error'} ({status})")
+        raise RuntimeError(f"CUDA could not launch a kernel: {(name.value or b'').decode() or 'error'} ({status})")
 
 
 @cache
@@ -108,25 +108,25 @@ def driver() -> ctypes.CDLL:
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a small tensor from the CPU to a device, without waiting for what runs there."""
-    # CUDA stages such memory before the call returns, so the tensor may change or be freed then.
+    """Copy a small tensor from the CPU to a device, without synchronizing."""
+    # CUDA stages pageable memory before the call returns, so the tensor may be changed or freed afterwards.
     return table.to(device, non_blocking=True)
 
 
 def as_argument(value: Any) -> int:
-    """Return an argument as a number; an empty tensor and None are null pointers."""
+    """Convert an argument to an integer; empty tensors and None are null pointers."""
     if isinstance(value, torch.Tensor):
         assert value.is_contiguous()
         if value.is_cpu and value.numel() and not pinned.is_page_locked(value):
-            # A kernel that reads it would end the process.
+            # Reading it in a kernel would terminate the process.
             raise ValueError(
                 f"a kernel on a GPU was given {value.numel()} values in the CPU's memory that are not page-locked; "
                 "page-lock them with pin_memory_(), or move them with .to(...)"
             )
         if value.is_cpu and value.data_ptr() % value.itemsize:
             raise ValueError(
-                f"a kernel on a GPU reads whole values, but was given {value.dtype} that begins at an address between "
-                "two of them; copy it with .clone()"
+                f"a kernel on a GPU needs aligned values, but was given {value.dtype} at an address that is not a "
+                "multiple of their size; copy it with .clone()"
             )
         return value.data_ptr()  # 0 for an empty one
     return 0 if value is None else int(value)
@@ -136,10 +136,10 @@ def as_argument(value: Any) -> int:
 def function_of(device_index: int, kernel: str) -> Any:
     if not cupy.cuda.is_available():
         raise RuntimeError(
-            f"torch has tensors on cuda:{device_index}, but CuPy finds no CUDA device; graphfeed doctor --cuda tells "
-            "which CuPy fits, or run on the CPU"
+            f"torch has tensors on cuda:{device_index}, but CuPy finds no CUDA device; run graphfeed doctor "
+            "--cuda to find the CuPy version to install, or run on the CPU"
         )
-    # CuPy compiles for the current device, so each device has its own.
+    # CuPy compiles for the current device, so each device has its own function.
     return module(file_of_kernel()[kernel]).get_function(kernel).kernel
 
 

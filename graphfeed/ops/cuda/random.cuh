@@ -16,7 +16,7 @@ __device__ inline u64 mix(u64 value) {
     return value ^ (value >> 31);
 }
 
-// The key of a column: that of the hop or, if there are trees, that of its tree.
+// The key of a column: the key of the hop or, if there are trees, of its tree.
 __device__ inline u64 key_of(u64 key, const i64 *trees, i64 column) {
     return trees ? mix(key ^ mix((u64)trees[column] + GOLDEN)) : key;
 }
@@ -42,7 +42,7 @@ __device__ inline u64 high_bits(u64 key, i64 node) {
     return bits ^ (bits >> 15);
 }
 
-// The variates of LABOR, which all columns share.
+// LABOR's variates, which all columns share.
 struct Variates {
     u64 first;
     u64 second;

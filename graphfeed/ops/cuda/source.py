@@ -1,6 +1,6 @@
-"""The device code: each `.cu` file of this folder and those below it, with what it includes.
+"""The device code: each `.cu` file in this folder and its subfolders, with its includes.
 
-Each file is compiled by itself, so that a first mini-batch waits for the kernels that it uses.
+Files are compiled separately, so that the first mini-batch only waits for the kernels that it uses.
 """
 
 import re
@@ -14,11 +14,11 @@ KERNEL = re.compile(r"__global__ void (\w+)\(([^)]*)\)")
 STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 FIELD = re.compile(r"^    ([\w ]+ \*?\w+);", re.MULTILINE)
 INTS = ("Ints", "OutInts")
-"""Arrays of integers of any width, which take two parameters: their address, and the bytes of a value."""
+"""Arrays of integers of any width, passed as two parameters: the address, and the size of a value in bytes."""
 
 
 class Parameter(NamedTuple):
-    """A number or an address that a kernel takes, or an array of integers of any width."""
+    """A kernel parameter: a number, an address, or an array of integers of any width."""
 
     kind: str
     name: str
@@ -26,13 +26,13 @@ class Parameter(NamedTuple):
 
 @cache
 def file_of_kernel() -> dict[str, str]:
-    """Return the file of each kernel."""
+    """Return the file of each kernel, by name."""
     files = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cu"))
     return {kernel: file for file in files for kernel, _ in KERNEL.findall((FOLDER / file).read_text())}
 
 
 def parameters_of(code: str) -> dict[str, list[Parameter]]:
-    """Return what each kernel of a text takes; of structs, their fields."""
+    """Return the parameters of each kernel in source code; structs are expanded to their fields."""
     structs = {name: FIELD.findall(fields) for name, fields in STRUCT.findall(code) if name not in INTS}
 
     def expand(text: str) -> list[Parameter]:
@@ -49,8 +49,8 @@ def parameters_of(code: str) -> dict[str, list[Parameter]]:
 
 @cache
 def device_code(file: str) -> str:
-    """Return a file as one text without includes, for compilers that look for no files."""
-    # CuPy's cache on disk knows a text, not the files that it includes.
+    """Return the source of a file with its includes inlined, for compilers without access to files."""
+    # CuPy's disk cache only considers the source, not the included files.
     included: set[str] = set()
 
     def inline(name: str) -> str:

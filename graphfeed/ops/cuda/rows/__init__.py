@@ -1,4 +1,4 @@
 """The CUDA kernels of `graphfeed.ops.rows`.
 
-They also read pinned memory over the bus. Reading files has no kernel here: that is done on the CPU.
+They also read pinned memory over the bus. Files are read on the CPU only.
 """

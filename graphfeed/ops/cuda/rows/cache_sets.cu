@@ -1,10 +1,10 @@
-// One warp per key, or for all keys of a set; one lane per place of the set.
+// One warp per key, or per set of keys; one lane per place of the set.
 
 #include "random.cuh"
 
 __device__ inline i64 set_of(i64 key, i64 sets) { return (i64)__umul64hi(mix((u64)key), (u64)sets); }
 
-// All that several warps write to one place is the same.
+// Warps that write to the same place write the same value.
 extern "C" __global__ void find_in_sets(
     const i64 *keys, i64 *uses, i64 sets, i64 ways, const i64 *wanted, i64 count, i64 request, i64 *slots) {
     i64 lane = threadIdx.x & (WARP_SIZE - 1);
@@ -22,7 +22,7 @@ extern "C" __global__ void number_sets(i64 sets, const i64 *wanted, i64 count, i
     EACH(item, count) numbers[item] = set_of(wanted[item], sets);
 }
 
-// The first lane whose place was last used before all others, and before the request; -1 if there is none.
+// The first lane with the least recently used place, if that was before the request; otherwise -1.
 __device__ inline int find_oldest(i64 use, i64 request, i64 lane) {
     i64 least = use;
     for (i64 apart = WARP_SIZE / 2; apart > 0; apart /= 2) {
@@ -33,7 +33,7 @@ __device__ inline int find_oldest(i64 use, i64 request, i64 lane) {
     return least < request ? __ffs((int)oldest) - 1 : -1;
 }
 
-// The keys are in the order of their sets; the warp that has a set's first one does all of them.
+// Keys are sorted by set; the warp of the first key of a set processes all of its keys.
 extern "C" __global__ void replace_in_sets(
     i64 *keys, i64 *uses, i64 ways, const i64 *numbers, const i64 *order, const i64 *wanted, i64 count, i64 request,
     i64 *slots) {
@@ -42,7 +42,7 @@ extern "C" __global__ void replace_in_sets(
     for (i64 item = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / WARP_SIZE; item < count; item += step) {
         i64 set = numbers[item], first = set * ways;
         if (item > 0 && numbers[item - 1] == set) continue;
-        // A lane without a place never holds a key, and is never the oldest.
+        // A lane without a place never has a key, and is never the oldest.
         i64 held = lane < ways ? keys[first + lane] : -1, use = lane < ways ? uses[first + lane] : request;
         for (i64 next = item; next < count && numbers[next] == set; next++) {
             i64 key = wanted[order[next]];

@@ -1,4 +1,4 @@
-"""Kernels of a cache whose keys have few places each."""
+"""Kernels of a set-associative cache."""
 
 import torch
 
@@ -14,7 +14,7 @@ def replace_in_sets(keys, uses, wanted, request, slots):
     count = wanted.numel()
     numbers = torch.empty_like(wanted)
     launch("number_sets", count, keys.shape[0], wanted, count, numbers)
-    # Keys of a set are side by side then, in their order: the warp of the first one does all of them.
+    # Afterwards, the keys of a set are adjacent and in order; the warp of the first key processes all of them.
     numbers, order = torch.sort(numbers, stable=True)
     launch(
         "replace_in_sets", WARP_SIZE * count, keys, uses, keys.shape[1], numbers, order, wanted, count, request, slots

@@ -8,7 +8,7 @@ struct alignas(16) Wide {
 
 const u64 LINE_BYTES = 128;
 
-// A whole warp begins at a cache line, so that each of its reads takes whole lines; that counts over the bus.
+// A full warp begins at a cache line, so that it reads full lines, which matters over the bus.
 template <class Word>
 __device__ inline void copy_words(
     const void *values, Ints index, i64 rows, i64 words, i64 lane_bits, void *out, const i64 *to_rows) {
@@ -25,8 +25,8 @@ __device__ inline void copy_words(
     }
 }
 
-// Without `to_rows` the rows go side by side; else no two go to the same, and those below 0 nowhere. There may be fewer
-// rows than the CPU makes room for; how many there are, lies at `num_rows` then.
+// Without `to_rows`, rows are written consecutively. Otherwise targets are distinct, and negative ones are skipped. If
+// `num_rows` is given, it points to the actual number of rows, at most `most_rows`.
 extern "C" __global__ void copy_rows(
     const void *values, Ints from, i64 most_rows, const i64 *num_rows, i64 words, i64 word_bytes, i64 lane_bits, void *out,
     const i64 *to_rows) {

@@ -7,11 +7,11 @@ import torch
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch
 
 WIDEST = 16
-"""Bytes that one thread reads at once."""
+"""Maximum number of bytes that a thread reads at once."""
 SORTED_BYTES = 1 << 30
-"""Pinned arrays of so many bytes are read in the order of their memory, since a GPU's TLB covers only a few GB of the
-CPU's: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 when these were sorted; of 1 GiB, at 28
-and at 32 (`python -m tests.gpu.speed tables`)."""
+"""Pinned arrays of this size or more are read in the order of addresses, since a GPU's TLB covers only a few GB of CPU
+memory: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 GB/s after sorting them; rows of 1 GiB
+at 28 and 32 GB/s (`python -m tests.gpu.speed tables`)."""
 
 
 def gather_rows(values, index, row_bytes, out):
@@ -19,9 +19,9 @@ def gather_rows(values, index, row_bytes, out):
 
 
 def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
-    """Copy rows of an index, perhaps over the bus, each to its own of `to_rows` (-1: nowhere; None: side by side)."""
+    """Copy rows by index, possibly over the bus, to distinct `to_rows` (-1: skip the row; None: consecutive rows)."""
     if values.is_cpu and values.nbytes >= SORTED_BYTES:
-        # Only the GPU knows how many rows are wanted: the others, which may be any numbers, go last.
+        # If only the GPU knows the number of rows, sort the arbitrary ids after them to the end.
         if num_rows is not None:
             places = torch.arange(index.numel(), device=index.device)
             index = torch.where(places < num_rows, index, torch.iinfo(index.dtype).max)
@@ -37,10 +37,10 @@ def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
 
 
 def _read_first(values, positions, num_positions):
-    """Return what is at some positions and None for them, or the same if no bus is to be crossed."""
+    """Read values over the bus; return them and None, or the arguments if the values need not cross the bus."""
     if values is None or not values.is_cpu:
         return values, positions
-    # Kernels which do more than to read need not have as few threads as those that read over the bus.
+    # A separate kernel reads over the bus, so that the limit of threads doesn't apply to later kernels.
     found = torch.empty(positions.numel(), dtype=values.dtype, device=positions.device)
     _gather(values, positions, values.itemsize, found, num_positions)
     return found, None
@@ -50,7 +50,7 @@ def copy_rows(source, from_rows, row_bytes, out, to_rows, distinct):
     if not distinct:
         places = torch.arange(to_rows.numel(), device=to_rows.device)
         last = torch.full((out.numel() // row_bytes + 1,), -1, dtype=torch.int64, device=out.device)
-        # Of rows with the same target the last one is copied, as by the CPU.
+        # For duplicate targets, the last row is copied, as on the CPU.
         last.scatter_reduce_(0, to_rows + 1, places, "amax")
         to_rows = torch.where(last[to_rows + 1] == places, to_rows, -1)
     _gather(source, from_rows, row_bytes, out, to_rows=to_rows)

@@ -1,5 +1,5 @@
 """The CUDA kernels of `graphfeed.ops.sampling`.
 
-The `.cuh` headers hold what several of them share. One hop is one launch per kernel; sampling all hops in one call
-exists on the CPU alone.
+The `.cuh` headers have the code that several kernels share. Hops are sampled one by one; programs that sample all hops
+in a single call exist on the CPU only.
 """

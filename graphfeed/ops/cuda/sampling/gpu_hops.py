@@ -1,4 +1,4 @@
-"""Kernels between the hops of a mini-batch, whose sizes the CPU does not know."""
+"""Kernels between the hops of a mini-batch, whose sizes only the GPU knows."""
 
 from graphfeed.ops.cuda.launch import launch
 from graphfeed.ops.cuda.rows.gather import _read_first
@@ -7,7 +7,7 @@ from graphfeed.ops.cuda.structure.relabel import HopNodes, relabel, relabel_by_t
 
 
 def compact_hop(hop, indices, picks, types, rows, local, slots):
-    """Relabel the sources of a hop's edges, of which only the GPU knows how many there are."""
+    """Relabel the sources of a hop's edges, whose number only the GPU knows."""
     offsets, positions = picks
     neighbors, at = _read_first(indices, positions, offsets[-1:])
     nodes = HopNodes(hop.seeds, neighbors, positions.numel(), at, hop.num_seeds, offsets[-1:], slots)
@@ -15,20 +15,20 @@ def compact_hop(hop, indices, picks, types, rows, local, slots):
 
 
 def append_rows(hop, indices, edge_times, picks, rows, local, moments, types):
-    """Make a row of each edge of a hop in time, as `compact_hop` does of each node."""
+    """Append a row for each edge of a temporal hop, where `compact_hop` has a row per node."""
     seeds, (offsets, positions), most = hop.seeds, picks, picks[1].numel()
     (indices, at), (edge_times, times_at) = (
         _read_first(part, positions, offsets[-1:]) for part in (indices, edge_times)
     )
-    # The rows' `moments` are written, too; without times of edges, they are those of the column.
+    # The rows' `moments` are written, too. Without edge times, they are those of the column.
     given = seeds, seeds.numel(), hop.num_seeds, indices, at, offsets, most, *hop.moments, edge_times, times_at
     ends = types.neighbor_starts, types.row_starts, types.next_parts
     launch("append_rows", rows.numel(), *given, rows, local, *moments, *ends)
 
 
 def clean_seeds(seeds, types, clean, is_wrong):
-    """Copy seeds, with -1 for those that are no nodes; write whether there are any to `is_wrong`, which is 0."""
-    # Where the seeds of each node type start, and its first id: ids inside of it become ids of all nodes.
+    """Copy seeds, replacing ids out of range by -1; set `is_wrong`, initially 0, to 1 if there are any."""
+    # Where the seeds of each node type start, and its first id: ids within a type become ids of the graph.
     seed_starts, first_ids = types
     launch(
         "clean_seeds",
@@ -45,7 +45,7 @@ def clean_seeds(seeds, types, clean, is_wrong):
 
 def compact_typed_hop(hop, graph, picks, types, ranks, written, slots):
     """Group the edges of a hop by edge type, and relabel their sources within their node type."""
-    # Written: rows as ids of all nodes, and as ids inside their node type; the column starts of each edge type; the
+    # `written`: rows as ids of the graph, and as ids within their node type; the column starts of each edge type; the
     # edges in that order, and their sources as positions.
     (edge_types, indices), (offsets, positions), (rows, own_ids, indptr, grouped, local) = graph, picks, written
     starts = types.seed_starts

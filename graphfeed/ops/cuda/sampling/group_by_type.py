@@ -7,16 +7,16 @@ from graphfeed.ops.cuda.rows.gather import _read_first
 
 
 def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
-    """Do as the CPU's kernel; `column_starts`, `destinations` and `bounds` lie on the CPU."""
+    """CUDA version of the CPU function; `column_starts`, `destinations` and `bounds` are on the CPU."""
     del destinations
     starts, parts = upload(column_starts, offsets.device), upload(bounds, offsets.device)
     _group(types, positions, offsets, starts, parts, None, indptr, grouped)
 
 
 def _group(types, positions, offsets, starts, parts, ranks, indptr, grouped):
-    """Group by the rank of the edge type; return how many edges come before each value of `indptr`."""
+    """Group by the rank of the edge type; return the number of edges before each value of `indptr`."""
     columns, room = offsets.numel() - 1, indptr.numel()
-    # There may be room for more edges, and for more column starts.
+    # `positions` and `indptr` may have unused values at the end.
     counts = torch.zeros(room, dtype=torch.int64, device=offsets.device)
     launch("sort_columns", columns, positions, offsets, columns)
     types, at = _read_first(types, positions, offsets[-1:])

@@ -1,15 +1,15 @@
-// Edges with a second time: one warp per column, or a block, reads those that the first time and the window leave.
+// Edges with second times: a warp or a block per column reads the edges that the first time and the window admit.
 
 #include "sampling/temporal_eligibility.cuh"
 
-// The edges of a segment that the second time may leave: those that exist always come first, and are in every window.
+// The edges of a segment to check by second time. Edges that always exist come first, and are in every window.
 __device__ inline Segment late_part(const Graph &graph, const TimeRange &range, i64 column, const Segment &whole) {
     Segment own = eligible_part(graph, range, column, whole);
     if (range.times && whole.low < whole.high && range.times[whole.low] == ALWAYS) own.low = whole.low;
     return own;
 }
 
-// Also counts, in `eligible_offsets`, how many edges of each column are not too early by their second time.
+// Also counts the edges of each column whose second time is eligible, in `eligible_offsets`.
 extern "C" __global__ void count_late_neighbors(
     Graph graph, TimeRange range, Columns columns, const i64 *earliest, i64 replace, i64 *offsets, i64 *eligible_offsets) {
     i64 number = columns.count(), *counts = offsets + 1, *eligible_counts = eligible_offsets + 1;
@@ -38,7 +38,7 @@ extern "C" __global__ void count_late_neighbors(
     });
 }
 
-// Gather those edges of each column from its offset on: their positions in the graph, the running sums of their
+// Gather these edges of each column, beginning at its offset: their positions in the graph, the running sums of their
 // weights, and their types.
 extern "C" __global__ void gather_late_neighbors(
     Graph graph, TimeRange range, Columns columns, const i64 *earliest, Ints order, const i64 *offsets, i64 *found,

@@ -1,4 +1,4 @@
-// Which edges of a segment are sampled (ops/cpu/sampling/passes/uniform.py).
+// Selection of edges of a segment (ops/cpu/sampling/passes/uniform.py).
 
 #include "random.cuh"
 #include "sampling/teams.cuh"
@@ -11,7 +11,7 @@ struct Graph {
     i64 fanout;
 };
 
-// The columns of a hop: all of them, or only the first ones, if the CPU does not know how many there are.
+// The columns of a hop: all of them or, if the CPU doesn't know their number, the first ones.
 struct Columns {
     Ints nodes;
     i64 most;
@@ -21,11 +21,11 @@ struct Columns {
 
 struct Segment {
     i64 low, high, fanout, type, start, end;
-    // The sum of the weights in front of it.
+    // The sum of the weights before it.
     __device__ i64 before(const i64 *cumulative) const { return low > start ? cumulative[low - 1] : 0; }
 };
 
-// What is no node (-1) has no edges.
+// An invalid node (-1) has no edges.
 __device__ inline i64 degree_of(const Ints &indptr, i64 node) { return node < 0 ? 0 : indptr[node + 1] - indptr[node]; }
 
 __device__ inline Segment open_column(const Graph &graph, i64 node) {
@@ -42,13 +42,13 @@ __device__ inline bool next_segment(const Graph &graph, Segment &own) {
     return true;
 }
 
-// An edge's own weight, 1 without weights.
+// The weight of an edge; 1 without weights.
 __device__ inline i64 weight_of(const i64 *cumulative, const Segment &own, i64 edge) {
     if (!cumulative) return 1;
     return cumulative[edge] - (edge > own.start ? cumulative[edge - 1] : 0);
 }
 
-// How many edges have a weight; a few more than `most` of them may be counted. Looks at ever more edges at once.
+// The number of edges with a positive weight. May stop counting after `most`. Reads increasingly many edges at once.
 template <class Team>
 __device__ inline i64 count_eligible(const Team &team, const i64 *cumulative, const Segment &own, i64 most) {
     if (!cumulative) return own.high - own.low;
@@ -72,7 +72,7 @@ __device__ inline i64 count_picks(const Team &team, const i64 *cumulative, const
     return own.fanout < 0 || eligible < own.fanout ? eligible : own.fanout;
 }
 
-// Write all edges of a segment that have a weight.
+// Write all edges of a segment with a positive weight.
 template <class Team>
 __device__ inline void take_eligible(const Team &team, const i64 *cumulative, const Segment &own, i64 *out) {
     Piece piece = piece_of(team, own.low, own.high);
@@ -93,7 +93,7 @@ __device__ inline void take_eligible(const Team &team, const i64 *cumulative, co
     }
 }
 
-// First edge whose cumulative weight exceeds the target, which lies below the last one's.
+// The first edge whose cumulative weight exceeds the target, which is below that of the last edge.
 __device__ inline i64 find_edge(const i64 *cumulative, const Segment &own, i64 target) {
     return first_above(cumulative, own.low, own.high - 1, own.before(cumulative) + target);
 }
@@ -108,8 +108,8 @@ __device__ inline bool insert(i64 *table, i64 slots, i64 position) {
     return true;
 }
 
-// Floyd's algorithm. With a table, of twice as many slots as picks, picks are looked up in it; else each pick is
-// compared with all before it.
+// Floyd's algorithm. With a table, which has twice as many slots as picks, picks are looked up in it; otherwise each
+// pick is compared with all previous ones.
 __device__ inline void pick_plain(const Segment &own, i64 count, u64 state, i64 *out, i64 *table) {
     i64 degree = own.high - own.low;
     for (i64 number = 0; number < count; number++) {
@@ -126,7 +126,7 @@ __device__ inline void pick_plain(const Segment &own, i64 count, u64 state, i64 
     }
 }
 
-// Distinct edges one after the other by weight; the weight of each is cut out of the rest.
+// Select distinct edges one by one in proportion to their weights, excluding the weights of previous ones.
 __device__ inline void pick_weighted(const i64 *cumulative, const Segment &own, i64 count, u64 state, i64 *out) {
     i64 remaining = cumulative[own.high - 1] - own.before(cumulative);
     for (i64 number = 0; number < count; number++) {
@@ -143,7 +143,7 @@ __device__ inline void pick_weighted(const i64 *cumulative, const Segment &own, 
     }
 }
 
-// Tell whether a team has picked the edges of a segment; if not, each needs the draws before it, by one thread.
+// Pick the edges of a segment if draws are independent, and return whether they are; otherwise one thread must pick.
 template <class Team>
 __device__ inline bool pick_together(
     const Team &team, const i64 *cumulative, const Segment &own, i64 count, bool replace, u64 state, i64 *out) {
@@ -163,10 +163,10 @@ __device__ inline bool pick_together(
     return true;
 }
 
-// A segment that a team can't pick together: each thread is given one, and when all have one, they pick.
+// A segment that a team can't process in parallel. Each thread is assigned one, and when all have one, they pick.
 struct Turn {
     Segment own;
-    i64 count, next;  // `next`: who is given the next one; the same for all of the team
+    i64 count, next;  // `next`: the thread to assign next; equal for the whole team
     u64 state;
     i64 *out;
 };

@@ -1,10 +1,10 @@
-// How a warp or a block picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/sampling/passes/labor.py).
+// Selection of the edges with the smallest variates by a warp or a block (ops/cpu/sampling/passes/labor.py).
 
 #include "sampling/pick.cuh"
 
 const int TIME_BITS = 48;
 
-// The entries of the smallest fractions, value over unit, the worst of them on top; only one thread touches it.
+// A heap of the smallest fractions, value / unit, with the largest at the root. Only one thread accesses it.
 struct Heap {
     u64 *values, *units;
     i64 *places;
@@ -41,7 +41,7 @@ struct Heap {
     }
 };
 
-// The time of the first event of a Poisson process in units of 2^-TIME_BITS: -log2(1 - bits / 2^64).
+// The time of the first event of a Poisson process, -log2(1 - bits / 2^64), in units of 2^-TIME_BITS.
 __device__ inline u64 waiting_time(u64 bits) {
     const u64 half = 1ull << 63;
     u64 rest = ~bits | 1, time = 0;
@@ -54,13 +54,13 @@ __device__ inline u64 waiting_time(u64 bits) {
     return time;
 }
 
-// A limit that a few more than `count` of the fractions are expected to lie below; the units sum to `total`.
+// A limit that slightly more than `count` of the fractions are expected to be below. The units sum to `total`.
 __device__ inline u64 likely_limit(i64 count, i64 total) {
     i64 wanted = count + count / 2 + 8;
     return wanted >= total ? MAX_U64 : MAX_U64 / (u64)total * (u64)wanted;
 }
 
-// What the worst of the best edges so far is, or what nearly all of them are expected to be better than.
+// The worst of the best edges so far, or an expected bound.
 struct Limit {
     u64 value, unit;
     i64 place;
@@ -75,7 +75,7 @@ __device__ inline Limit limit_of(const Heap &heap, const Limit &before) {
     return {heap.values[0], heap.units[0], heap.places[0]};
 }
 
-// One thread enters one edge: its value, or all its events before the limit. The order of edges makes no difference.
+// Insert an edge, in one thread: its value, or all its events before the limit. The order of edges doesn't matter.
 __device__ inline void enter(Heap &heap, u64 value, u64 unit, i64 edge, bool events, Limit &limit) {
     u64 time = events ? waiting_time(value) : value;
     for (i64 number = 0; limit.admits(time, unit, edge); number++) {
@@ -87,7 +87,7 @@ __device__ inline void enter(Heap &heap, u64 value, u64 unit, i64 edge, bool eve
     }
 }
 
-// The edges of a segment as they compete.
+// The competing edges of a segment.
 template <class Sources>
 struct Rivals {
     const Sources &sources;
@@ -98,15 +98,15 @@ struct Rivals {
 
     __device__ u64 unit(i64 edge) const { return (u64)weight_of(cumulative, own, edge); }
 
-    // Since -log2(1 - x) >= x, no event comes before value >> 16: most edges need no logarithm. Those that do are asked
-    // here, where all threads are at work, and not by the one thread that enters them.
+    // Since -log2(1 - x) >= x, no event is before value >> 16, so most edges need no logarithm. For the others, it is
+    // computed here, in parallel, and not only by the thread that inserts them.
     __device__ bool may_enter(u64 value, u64 per, i64 edge, const Limit &limit) const {
         if (per == 0 || !limit.admits(events ? value >> (64 - TIME_BITS) : value, per, edge)) return false;
         return !events || limit.admits(waiting_time(value), per, edge);
     }
 };
 
-// Enter the edges of a segment. Each lane hashes one edge; those that may be among the best are entered by lane 0.
+// Insert the edges of a segment. Each lane hashes an edge; lane 0 inserts those that may be among the best.
 template <class Sources>
 __device__ inline i64 enter_all(const Warp &, const Rivals<Sources> &rivals, Limit limit, Heap &heap) {
     heap.size = 0;
@@ -133,7 +133,7 @@ __device__ inline i64 enter_all(const Warp &, const Rivals<Sources> &rivals, Lim
 
 const i64 QUEUE = 2048;
 
-// The same by a block: all threads hash edges and queue those that may be among the best, which thread 0 enters.
+// The same for a block: all threads hash edges and queue those that may be among the best, which thread 0 inserts.
 template <class Sources>
 __device__ inline i64 enter_all(const Block &team, const Rivals<Sources> &rivals, Limit limit, Heap &heap) {
     __shared__ i64 queue[QUEUE];
@@ -163,8 +163,8 @@ __device__ inline i64 enter_all(const Block &team, const Rivals<Sources> &rivals
     return team.total(heap.size, before);
 }
 
-// Write the edges that a segment is sampled to, `count` by `count_picks`, in ascending order. The whole team calls
-// this, and then any of its threads may read the result. `values` and `units` are scratch for `count` entries.
+// Write the sampled edges of a segment, `count` by `count_picks`, in ascending order. The whole team must call this;
+// afterwards, any thread may read the result. `values` and `units` are scratch for `count` entries.
 template <class Team, class Sources>
 __device__ inline void pick_labor(
     const Team &team, const Sources &sources, const i64 *cumulative, const Segment &own, i64 count, bool replace,

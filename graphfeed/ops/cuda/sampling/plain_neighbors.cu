@@ -1,5 +1,5 @@
-// The most common picks: random ones of a graph without weights, with one small fan-out for all edges, and no times.
-// These have fewer registers than those of `sample_neighbors.cu`, and compile in a twentieth of the time.
+// Kernels for the most common hops: uniform, without weights and times, with a single small fan-out. They need fewer
+// registers than those in `sample_neighbors.cu`, and compile 20 times as fast.
 
 #include "sampling/pick.cuh"
 

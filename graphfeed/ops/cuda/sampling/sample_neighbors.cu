@@ -1,6 +1,5 @@
-// One thread per column; a warp or a block per column where its edges are read. Without times, all edges of a column
-// are eligible. There may be fewer columns than the CPU makes room for; how many there are, lies at `num_columns` then,
-// and the others have no edges.
+// One thread per column; a warp or a block if its edges are read. Without times, all edges of a column are eligible. If
+// only the GPU knows the number of columns, the remaining ones have no edges.
 
 #include "sampling/temporal_eligibility.cuh"
 #include "sampling/pick_labor.cuh"
@@ -19,13 +18,14 @@ extern "C" __global__ void count_neighbors(
         }
         if (team.rank() == 0) counts[column] = total;
     };
-    // If few edges have a weight, most of the column is read.
+    // If few edges have a positive weight, most of the column is read.
     auto walk = [&](i64 column) { return graph.cumulative ? degree_of(graph.indptr, columns.nodes[column]) : 0; };
     if (graph.cumulative) each_column_by_warp(number, walk, count);
     else each_column(number, walk, count, [] {});
 }
 
-// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole. If edges were gathered (`found`), they are the columns.
+// The part of a column in the table begins at twice its offset. `walks`: some columns may be read completely. If edges
+// were gathered (`found`), they form the columns.
 extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
     Graph graph, TimeRange range, Columns columns, RankPositions position_of, i64 replace, i64 latest, i64 walks, u64 hop_key,
     const i64 *trees, const i64 *offsets, i64 *table, i64 *positions) {
@@ -33,7 +33,7 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
         if (!walks || (!graph.fanouts && offsets[column + 1] - offsets[column] == graph.fanout)) return (i64)0;
         return degree_of(graph.indptr, position_of.found ? column : columns.nodes[column]);
     };
-    // Not in registers, of which they take an eighth.
+    // Not in registers, of which it would need an eighth.
     __shared__ Turn turns[THREADS];
     Turn &turn = turns[threadIdx.x];
     turn.count = turn.next = 0;
@@ -51,7 +51,7 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
         if (at == offsets[column + 1]) return;
         i64 node = columns.nodes[column];
         u64 key = key_of(hop_key, trees, column);
-        // At another time a node draws others.
+        // A node has different draws at different times.
         u64 state = range.limits ? timed_state(key, node, range.limits[column]) : node_state(key, node);
         Segment all = open_column(graph, position_of.found ? column : node);
         while (next_segment(graph, all)) {
@@ -69,7 +69,7 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
                 if (++turn.next == team.size()) finish();
                 continue;
             }
-            // One thread may have written what others move.
+            // Other threads may have written the picks.
             team.sync();
             position_of.move(team, own.start, count, out);
         }
@@ -77,7 +77,7 @@ extern "C" __launch_bounds__(THREADS, 4) __global__ void fill_neighbors(
     each_column(columns.count(), walk, fill, finish);
 }
 
-// One warp per column, or a block. The scratch of a column, values and units, begins at its offset.
+// A warp or a block per column. The scratch of a column (values and units) begins at its offset.
 extern "C" __global__ void fill_labor_neighbors(
     Graph graph, TimeRange range, Columns columns, RankPositions position_of, Ints indices, i64 replace, Variates variates,
     const i64 *offsets, u64 *values, u64 *units, i64 *positions) {
@@ -105,7 +105,7 @@ extern "C" __global__ void sort_columns(i64 *positions, const i64 *offsets, i64 
     each_column(columns, picks, sort_one, [] {});
 }
 
-// A pick's column, its edge type, and the first pick of both; picks ascend inside a column, and so do types.
+// The column and edge type of a pick, and the first pick of both. Picks and types ascend within a column.
 struct TypedPick {
     i64 column, type, first;
     bool is_last;
@@ -113,7 +113,7 @@ struct TypedPick {
 
 struct PickTypes {
     Ints types;
-    const i64 *at;  // null: there is one for each pick
+    const i64 *at;  // null: there is one per pick
     __device__ i64 operator[](i64 place) const { return types[at ? at[place] : place]; }
 };
 
@@ -124,9 +124,9 @@ __device__ inline TypedPick find_pick(const PickTypes &kinds, const i64 *offsets
     return {column, type, first_above(kinds, offsets[column], place, type - 1), is_last};
 }
 
-// One thread per pick; `most_edges` is how many there are at most. Their types are `at` some positions of the graph, or
-// one for each pick. A count is written after the place of its column in its type's part, for a running sum. Parts are in
-// the order of `ranks`, if there are any.
+// One thread per pick, of at most `most_edges`. Types are read `at` positions of the graph, or there is one per pick.
+// The count of a column is written one place after it in the part of its type, for a running sum. Parts are in the
+// order of `ranks`, if given.
 extern "C" __global__ void count_types(
     PickTypes types, const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds,
     const i64 *ranks, i64 most_edges, i64 *counts) {
@@ -138,7 +138,7 @@ extern "C" __global__ void count_types(
     }
 }
 
-// `before` holds the running sum of the counts over all parts. Also writes each part's column starts, from 0.
+// `before` is the running sum of the counts over all parts. Also writes the column starts of each part, beginning at 0.
 extern "C" __global__ void fill_types(
     PickTypes types, const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds,
     const i64 *ranks, i64 most_edges, const i64 *before, const i64 *positions, i64 *grouped, i64 edge_types,

@@ -1,7 +1,6 @@
-"""Kernels of one hop: count the picks of each column, fill in their positions; LABOR, too.
+"""Kernels of one hop, including LABOR: count the picks of each column, and write their positions.
 
-A graph without times comes as a `TemporalGraph` whose times are empty. Windows are given as the first time inside of
-each.
+A graph without times is a `TemporalGraph` with empty times. A window is given as the first time inside it.
 """
 
 import torch
@@ -11,7 +10,7 @@ from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 
 def count_neighbors(graph, hop, offsets):
-    """Write the running sum of the columns' picks to `offsets` (one longer than the seeds)."""
+    """Write the running sums of the columns' numbers of picks to `offsets`, shape (num_seeds + 1,)."""
     columns, replace = _columns(hop), hop.drawing.replace
     if _has_late(graph, hop):
         _count_late(graph, hop, replace, offsets)
@@ -24,7 +23,7 @@ def count_neighbors(graph, hop, offsets):
 
 
 def fill_neighbors(graph, hop, offsets, positions):
-    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    """Write the sampled edges of each column, beginning at `offsets[column]`, with edge types in ascending order."""
     columns, replace, key = _columns(hop), hop.drawing.replace, hop.keys[0]
     if _is_plain(graph, hop):
         given = graph.indptr, *columns, int(hop.fanouts), replace, key, hop.trees
@@ -32,10 +31,10 @@ def fill_neighbors(graph, hop, offsets, positions):
         return
     graph, found = _gather_late(graph, hop)
     fanouts, table = hop.fanouts.tolist(), None
-    # Two slots per pick, as hash tables of the columns' picks; none if fan-outs are small.
+    # Hash tables of the columns' picks, with two slots per pick; none for small fan-outs.
     if max(fanouts) > MAX_LOOK_BACK:
         table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
-    # Some columns may be read whole: to find the edges that have a weight, or to take all of a type.
+    # Some columns may be read completely, to find edges with a weight, or to select all edges of a type.
     walks = graph.cumulative.numel() > 0 or min(fanouts) == -1
     given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order
     asked = replace, hop.drawing.method == "latest", walks, key, hop.trees
@@ -43,7 +42,7 @@ def fill_neighbors(graph, hop, offsets, positions):
 
 
 def fill_labor_neighbors(graph, hop, offsets, positions):
-    """Write as `fill_neighbors` the edges of the smallest variates, which the columns share."""
+    """Like `fill_neighbors`, for LABOR: select the edges with the smallest variates."""
     graph, found = _gather_late(graph, hop)
     columns, scratch = _columns(hop), (torch.empty_like(positions), torch.empty_like(positions))
     given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order, graph.indices
@@ -55,14 +54,14 @@ def fill_labor_neighbors(graph, hop, offsets, positions):
 
 
 def _is_plain(graph, hop):
-    """Tell whether picks are of the most common kind, which have kernels of their own, with fewer registers."""
+    """Return whether the hop is of the most common kind, which has specialized kernels with fewer registers."""
     simple = hop.fanouts.numel() == 1 and 0 <= int(hop.fanouts) <= MAX_LOOK_BACK and hop.drawing.method != "latest"
     return simple and not graph.cumulative.numel() and not hop.moments.times.numel()
 
 
-# What the structs of the device code hold, which have these names.
+# The fields of the structs `Graph`, `TimeRange` and `Columns` of the device code.
 def _graph(graph, hop):
-    # A table of the fan-outs; a single number needs none.
+    # A table of fan-outs, unless there is only one.
     table, one = (upload(hop.fanouts, hop.seeds.device), 0) if hop.fanouts.numel() > 1 else (None, int(hop.fanouts))
     return graph.indptr, graph.cumulative, graph.types, table, one
 
@@ -76,13 +75,13 @@ def _columns(hop):
 
 
 def _has_late(graph, hop):
-    """Tell whether edges have a second time, which a window may exclude."""
+    """Return whether edges have second times that windows may exclude."""
     return graph.earliest.numel() > 0 and hop.moments.windows.numel() > 0
 
 
 def _count_late(graph, hop, replace, offsets):
-    """Write how many edges are picked of each column where edges have a second time; return how many may be."""
-    # Both have a place more: the first, for none.
+    """Write the number of picks of each column for edges with second times; return the number of eligible edges."""
+    # Both have an additional first value, 0.
     eligible_offsets = torch.empty_like(offsets)
     given = *_graph(graph, hop), *_range(graph, hop), *_columns(hop), graph.earliest, replace
     launch("count_late_neighbors", WARP_SIZE * max(hop.seeds.numel(), 1), *given, offsets, eligible_offsets)
@@ -90,15 +89,15 @@ def _count_late(graph, hop, replace, offsets):
 
 
 def _gather_late(graph, hop):
-    """Return the graph, or a copy of the edges whose second time is not too early; and where these are in it."""
+    """Return the graph and None, or a copy of the edges whose second time is eligible and their positions in it."""
     if not _has_late(graph, hop):
         return graph, None
     seeds, device = hop.seeds, hop.seeds.device
     offsets = torch.empty(seeds.numel() + 1, dtype=torch.int64, device=device)
     offsets = _count_late(graph, hop, False, offsets).cumsum_(0)
-    # Waits for the device, to learn how many edges there are.
+    # Synchronizes to read the number of edges.
     size = int(offsets[-1])
-    # Never empty: a kernel without an address of it would take the columns of the copy for those of the graph.
+    # Never empty: with a null pointer, the kernel would treat the columns of the copy as those of the graph.
     found = torch.empty(max(size, 1), dtype=torch.int64, device=device)
     sums = torch.empty(size if graph.cumulative.numel() else 0, dtype=torch.int64, device=device)
     kinds = torch.empty(size if hop.fanouts.numel() > 1 else 0, dtype=graph.types.dtype, device=device)

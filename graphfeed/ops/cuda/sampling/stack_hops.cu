@@ -1,7 +1,7 @@
 #include "arrays.cuh"
 
-// Copy the seeds, with -1 in place of those that are no nodes, of which `is_wrong` tells. They come type after type,
-// with ids inside of it, and become ids of all nodes.
+// Copy the seeds, replacing ids out of range by -1 and setting `is_wrong`. Seeds are ids within their type, ordered by
+// type, and become ids of the graph.
 extern "C" __global__ void clean_seeds(
     Ints seeds, i64 num_seeds, const i64 *seed_starts, const i64 *first_ids, i64 kinds, OutInts clean, i64 *is_wrong) {
     EACH(item, num_seeds) {
@@ -13,9 +13,9 @@ extern "C" __global__ void clean_seeds(
     }
 }
 
-// In time, every edge makes a row: at the time of its column, or at its own if edges have `edge_times`, and with the
-// window of its column. An edge that exists always has no time of its own. Sources and edge times are `at` some positions of the graph, or one for each edge. Rows that the
-// CPU makes room for in vain are at time 0.
+// Temporal hops: append a row for every edge, with the window of its column, and its time, or the time of the edge if
+// there are `edge_times` and it is not ALWAYS. Sources and edge times are read `at` positions of the graph, or have one
+// value per edge. Unused rows have time 0.
 extern "C" __global__ void append_rows(
     Ints seeds, i64 most_seeds, const i64 *num_seeds, Ints sources, const i64 *at, const i64 *offsets, i64 most_edges,
     const i64 *times, const i64 *windows, const i64 *edge_times, const i64 *times_at, OutInts rows, OutInts local,

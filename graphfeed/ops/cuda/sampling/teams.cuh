@@ -1,15 +1,15 @@
-// Who goes through one column: a thread, a warp, or a whole block, by how many edges of it have to be looked at. So no
-// column takes many times as long as the others.
+// Teams that process a column: a thread, a warp or a block, depending on the number of edges to read, so that no column
+// takes many times as long as the others.
 //
-// A team consists of parts, which are warps; those that are alike in a part can vote. All threads of a team call its
-// methods together.
+// A team consists of parts, which are warps, or a single thread; the lanes of a part can vote. All threads of a team
+// must call its methods together.
 
 #include "arrays.cuh"
 
 #ifndef HUB_EDGES
 #define HUB_EDGES 4096
 #endif
-// From how many edges on a warp looks at them, and a block.
+// The minimum number of edges for a warp, and for a block.
 const i64 WARP_EDGES = 64, BLOCK_EDGES = HUB_EDGES;
 const i64 THREADS = 256, MOST_WARPS = THREADS / WARP_SIZE;  // of a block
 
@@ -37,7 +37,7 @@ struct Thread {
     __device__ void sync() const {}
 };
 
-// What a team does whose parts are warps.
+// Methods of teams whose parts are warps.
 struct OfWarps {
     static const i64 LANES = WARP_SIZE;
     __device__ i64 lane_of_part() const { return lane(); }
@@ -53,10 +53,10 @@ struct Warp : OfWarps {
     __device__ i64 part() const { return 0; }
     __device__ i64 rank() const { return lane(); }
     __device__ i64 size() const { return WARP_SIZE; }
-    // The sum of the values of all threads; `before` becomes the sum over the parts before this one.
+    // The sum of the values of all threads; `before` is set to the sum over the parts before this one.
     __device__ i64 total(i64 value, i64 &before) const {
         before = 0;
-        // Exchanges of values don't order accesses to memory, and who has the sum may write what others have read.
+        // Shuffles don't order memory accesses, and a thread with the sum may overwrite values that others have read.
         __syncwarp();
         return sum_of_warp(value);
     }
@@ -78,14 +78,14 @@ struct Block : OfWarps {
             if (other == part()) before = all;
             all += sums[other];
         }
-        // Others may still read.
+        // Other threads may still read.
         __syncthreads();
         return all;
     }
     __device__ void sync() const { __syncthreads(); }
 };
 
-// The edges from `low` to `high` that belong to a part of the team; parts have them in order.
+// The edges from `low` to `high` that a part of the team processes; parts are in order.
 struct Piece {
     i64 low, high;
 };
@@ -103,7 +103,7 @@ __device__ inline i64 marks_before(const Team &team, unsigned marks) {
     return __popc(marks & ((1u << team.lane_of_part()) - 1));
 }
 
-// Columns that a block has to look at, one after the other: those marked by each warp, counted from its first one.
+// Process the columns for a block one by one: those that each warp has marked, relative to its first column.
 template <class Work>
 __device__ inline void each_long_column(i64 first, i64 columns_per_warp, unsigned marks, const Work &work) {
     __shared__ unsigned marks_of[MOST_WARPS];
@@ -114,12 +114,12 @@ __device__ inline void each_long_column(i64 first, i64 columns_per_warp, unsigne
             work(Block(), first + warp * columns_per_warp + __ffs((int)left) - 1);
         }
     }
-    // Before the marks of the next columns.
+    // Before the marks of the next columns are written.
     __syncthreads();
 }
 
-// Each column goes to a team that suits how many of its edges `walk(column)` says have to be looked at. All threads of
-// the block call this. They call `finish` when other teams begin.
+// Process each column by a team that suits the number of edges to read, `walk(column)`. All threads of the block must
+// call this. They call `finish` before the next kind of team begins.
 template <class Walk, class Work, class Finish>
 __device__ inline void each_column(i64 columns, const Walk &walk, const Work &work, const Finish &finish) {
     for (i64 first = (i64)blockIdx.x * blockDim.x; first < columns; first += (i64)gridDim.x * blockDim.x) {
@@ -134,7 +134,7 @@ __device__ inline void each_column(i64 columns, const Walk &walk, const Work &wo
     }
 }
 
-// The same for work that a thread by itself can't do; there is a warp per column.
+// The same for work that a single thread can't do, with a warp or a block per column.
 template <class Walk, class Work>
 __device__ inline void each_column_by_warp(i64 columns, const Walk &walk, const Work &work) {
     i64 warps = Block().parts();
@@ -145,7 +145,7 @@ __device__ inline void each_column_by_warp(i64 columns, const Walk &walk, const 
     }
 }
 
-// Sort the few places that a thread has.
+// Sort the few places of a thread.
 __device__ inline void sort(const Thread &, i64 *places, i64 count) {
     for (i64 next = 1; next < count; next++) {
         i64 moved = places[next], at = next;
@@ -154,7 +154,7 @@ __device__ inline void sort(const Thread &, i64 *places, i64 count) {
     }
 }
 
-// Sort in place. Places that ascend already, as those of whole columns do, take one pass. Bitonic, with all comparisons
+// Sort in place. Sorted places, such as those of complete columns, take one pass. A bitonic sort with all comparisons
 // in one direction, so that any number of places can be sorted.
 template <class Team>
 __device__ inline void sort(const Team &team, i64 *places, i64 count) {

@@ -1,5 +1,5 @@
-// Which edges of a segment are eligible at a time (ops/cpu/sampling/passes/in_time.py). Edges are named by their
-// rank in time.
+// Eligibility of the edges of a segment by time (ops/cpu/sampling/passes/in_time.py). Edges are identified by their
+// rank in the order of time.
 
 #include "sampling/pick.cuh"
 
@@ -9,7 +9,7 @@ struct TimeRange {
     const i64 *limits;
 };
 
-// First place in low .. high - 1 of rising values that is not below the bound, else high.
+// The first position in low .. high - 1 whose value, in ascending order, is not below the bound; high if there is none.
 __device__ inline i64 first_from(const i64 *values, i64 low, i64 high, i64 bound) {
     while (low < high) {
         i64 middle = (low + high) >> 1;
@@ -19,7 +19,7 @@ __device__ inline i64 first_from(const i64 *values, i64 low, i64 high, i64 bound
     return low;
 }
 
-// The edges of a segment whose times are eligible in a column.
+// The edges of a segment whose times are eligible for a column.
 __device__ inline Segment eligible_part(const Graph &graph, const TimeRange &range, i64 column, const Segment &whole) {
     Segment own = whole;
     if (!range.times) return own;
@@ -28,14 +28,14 @@ __device__ inline Segment eligible_part(const Graph &graph, const TimeRange &ran
     return own;
 }
 
-// The position in the graph of the edge at a rank: among the gathered edges, or in the order of its column.
+// The position in the graph of the edge at a rank: of the gathered edges, or in the order of its column.
 struct RankPositions {
     const i64 *found;  // null: no edges were gathered
     Ints order;        // null: ranks are positions
     __device__ i64 operator()(i64 start, i64 rank) const {
         return found ? found[rank] : order.data ? start + order[rank] : rank;
     }
-    // Replace the ranks that a team has picked of a column by positions.
+    // Replace the ranks that a team has picked from a column by positions.
     template <class Team>
     __device__ void move(const Team &team, i64 start, i64 count, i64 *ranks) const {
         if (!found && !order.data) return;

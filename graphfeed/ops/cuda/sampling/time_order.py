@@ -11,7 +11,7 @@ def is_in_order(indptr, times, types):
 def sort_by_time(indptr, times, types, order, rising, scratch):
     del scratch
     runs = _begins(indptr, times, types).cumsum(0)
-    # By time and then by run, both stably: so ties stay in their order.
+    # Sort by time and then by run, both stably, so that ties keep their order.
     by_time = torch.sort(times, stable=True).indices
     places = by_time[torch.sort(runs[by_time], stable=True).indices]
     rising.copy_(times[places])

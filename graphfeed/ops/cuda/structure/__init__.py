@@ -1,4 +1,4 @@
 """The CUDA kernels of `graphfeed.ops.structure`.
 
-Sorting, scanning and counting are PyTorch's where it has them; a kernel is here where it has not.
+Sorting, scanning and counting use PyTorch where possible; other operations have kernels.
 """

@@ -1,12 +1,12 @@
-// One thread per node. The items are the seeds and then the neighbours. The order in which threads take the slots makes
-// no difference: only slots of one node are compared, and its first item is a minimum.
+// One thread per node. The items are the seeds, followed by the neighbours. The order in which threads claim slots
+// doesn't matter: only slots of the same node are compared, and its first item is a minimum.
 //
-// There may be fewer seeds and neighbours than the CPU makes room for; `num_seeds` and `num_neighbors` point to how many
-// there are then.
+// `most_seeds` and `most_neighbors` may be upper bounds; `num_seeds` and `num_neighbors` then point to the actual
+// numbers.
 
 #include "random.cuh"
 
-// Enter a node into the first slot that is free or its own; return the slot.
+// Insert a node into the first slot that is free or has the node; return the slot.
 template <class Word>
 __device__ inline i64 enter(const OutInts &keys, const OutInts &first, i64 mask, i64 node, i64 item) {
     const Word none = (Word)MAX_U64;
@@ -19,7 +19,7 @@ __device__ inline i64 enter(const OutInts &keys, const OutInts &first, i64 mask,
     return slot;
 }
 
-// `positions` say where the neighbours are, if not one after the other.
+// `positions` of the neighbours in `neighbors`; null if these are only the neighbours, in order.
 extern "C" __global__ void enter_nodes(
     Ints neighbors, const i64 *positions, Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors,
     const i64 *num_neighbors, OutInts keys, OutInts first, i64 mask, i64 *slots) {
@@ -33,7 +33,7 @@ extern "C" __global__ void enter_nodes(
     }
 }
 
-// Before a running sum of `is_new`, which has a place more: the first, for none.
+// Mark new nodes, for a running sum. `is_new` has an additional first value, 0.
 extern "C" __global__ void mark_new(
     const i64 *slots, Ints first, i64 most_seeds, i64 most_neighbors, const i64 *num_neighbors, i64 *is_new) {
     i64 edges = counted(num_neighbors, most_neighbors);
@@ -43,9 +43,9 @@ extern "C" __global__ void mark_new(
     }
 }
 
-// Where each node type's rows start, and what to add to the rank of an edge type's new nodes; by the first block.
-// `new_before` holds how many new nodes come before each neighbour. Where an edge type's neighbours start is given, or
-// is in `edges_before`, at the first value of its part of the column starts. `next_parts` become those of the next hop.
+// In the first block: where the rows of each node type start, and the `shifts` of each edge type's new nodes.
+// `new_before` has the number of new nodes before each neighbour. The starts of an edge type's neighbours are given, or
+// read from `edges_before` at the start of its part. `next_parts` are those of the next hop.
 extern "C" __global__ void count_rows(
     const i64 *new_before, const i64 *edges_before, const i64 *parts, const i64 *seed_starts, i64 kinds,
     const i64 *sources, const i64 *destinations, i64 edge_types, i64 *neighbor_starts, i64 *shifts, i64 *row_starts,
@@ -77,9 +77,9 @@ extern "C" __global__ void count_rows(
     }
 }
 
-// `before` holds how many new nodes come before each neighbour; adding the type's `shifts` makes it a position. Without
-// types (no `kinds`), the shift is the number of seeds, and where neighbours, rows and the next hop's column starts end is
-// written, unless nobody asks. With `first_ids`, the rows' ids inside their node type go to `own_ids`.
+// `before` has the number of new nodes before each neighbour; adding the type's shift yields a position. Without types
+// (no `kinds`), the shift is the number of seeds, and the ends of the neighbours, the rows and the next hop's column
+// starts are written if requested. With `first_ids`, the rows' ids within their node type are written to `own_ids`.
 extern "C" __global__ void place_nodes(
     Ints seeds, i64 most_seeds, const i64 *num_seeds, i64 most_neighbors, const i64 *num_neighbors, const i64 *slots,
     Ints keys, Ints first, const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds,

@@ -1,4 +1,4 @@
-"""Kernels that relabel a mini-batch: node ids become positions, in order of first appearance."""
+"""Kernels that relabel the nodes of a mini-batch to positions, in order of first appearance."""
 
 import torch
 
@@ -7,7 +7,7 @@ from graphfeed.ops.cuda.structure.relabel import HopNodes, HopTypes, relabel, re
 
 
 def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
-    """Do as the CPU's kernel, and wait once for the number of rows; `parts` and `row_starts` lie on the CPU."""
+    """CUDA version of the CPU kernel; `parts` and `row_starts` are on the CPU. Synchronizes once."""
     del keys, node_map
     nodes = HopNodes(seeds, neighbors, neighbors.numel())
     if row_starts.numel() == 2 and parts[-1].numel() == 1:

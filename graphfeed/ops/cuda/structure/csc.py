@@ -1,17 +1,17 @@
-"""Kernels for compressed sparse columns: torch's operations."""
+"""Kernels for compressed sparse columns, as torch operations."""
 
 import torch
 
 
 def count_columns(destinations, indptr):
-    # `indptr` comes zeroed.
+    # `indptr` is initialized with zeros.
     indptr[1:].scatter_add_(0, destinations.long(), indptr.new_ones(1).expand(destinations.numel()))
     indptr.cumsum_(0)
 
 
 def fill_columns(destinations, starts, order):
     del starts
-    # A stable sort does not need where columns start.
+    # A stable sort doesn't need the column starts.
     order.copy_(torch.sort(destinations, stable=True).indices)
 
 
@@ -23,7 +23,7 @@ def find_unsorted(indptr, types):
     starts = indptr.to(types.device)
     falls = (types[1:] < types[:-1]).nonzero().flatten() + 1
     columns = torch.searchsorted(starts, falls, right=True) - 1
-    # Where a column begins, types may fall.
+    # At the start of a column, types may decrease.
     return _first(columns[starts[columns] < falls])
 
 

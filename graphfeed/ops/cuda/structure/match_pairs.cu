@@ -9,7 +9,7 @@ struct Pairs {
     }
 };
 
-// Which of several equal pairs gets the slot makes no difference.
+// It doesn't matter which of several equal pairs gets the slot.
 extern "C" __global__ void enter_pairs(const i64 *ends, i64 size, u64 *table, u64 mask) {
     Pairs pairs = {ends, mask};
     EACH(pair, size) {

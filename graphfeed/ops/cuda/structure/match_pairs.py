@@ -1,4 +1,4 @@
-"""Kernel that looks up edges among pairs of nodes."""
+"""Kernel that finds the edges that are among pairs of nodes."""
 
 import torch
 
@@ -6,7 +6,7 @@ from graphfeed.ops.cuda.launch import launch
 
 
 def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
-    """Do as the CPU's kernel, but return the number of edges as a tensor; `table` comes filled with -1."""
+    """CUDA version of the CPU kernel; returns the number of edges as a tensor. `table` is initialized with -1."""
     del ends
     matches = torch.empty_like(out)
     mask = table.numel() - 1
@@ -14,7 +14,7 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
     edges = indices.numel()
     given = indptr, indices, rows, destinations, pairs, table, mask, destinations.numel(), edges
     launch("match_pairs", edges, *given, matches)
-    # The place of the n-th match is where the running sum gets to n.
+    # The n-th match is where the running sum reaches n.
     before = matches.cumsum_(0)
     out.copy_(torch.searchsorted(before, torch.arange(1, out.numel() + 1, device=out.device)))
     return before[-1:]

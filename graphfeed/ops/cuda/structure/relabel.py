@@ -1,4 +1,4 @@
-"""Launches of the kernels that relabel nodes; perhaps only the GPU knows how many there are."""
+"""Launches of the kernels that relabel nodes. The number of nodes may only be known on the GPU."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,52 +9,52 @@ from graphfeed.ops.cuda.launch import launch
 
 
 class HopNodes(NamedTuple):
-    """The nodes of a hop: seeds and neighbours, of which perhaps the CPU only knows how many fit."""
+    """The seeds and neighbours of a hop. The CPU may only know their maximum numbers."""
 
     seeds: torch.Tensor
     neighbors: torch.Tensor
-    """The neighbours, or an array that holds them."""
+    """The neighbours, or an array that contains them."""
     most: int
-    """How many neighbours there are, or may be."""
+    """Number of neighbours, or its maximum."""
     positions: torch.Tensor | None = None
-    """Where the neighbours are in that array; None if they come one after the other."""
+    """Positions of the neighbours in that array. None: `neighbors` only has the neighbours, in order."""
     num_seeds: torch.Tensor | None = None
-    """What only the GPU knows; None: all. So are the neighbours."""
+    """On the GPU: the actual numbers of seeds and neighbours. None: the maximum."""
     num_neighbors: torch.Tensor | None = None
     slots: torch.Tensor | None = None
-    """What `new_slots` makes for as many nodes; None: made when it is needed."""
+    """A hash table from `new_slots` for the maximum number of nodes. None: created when needed."""
 
 
 class HopTypes(NamedTuple):
-    """The types of a hop's nodes: int64, on the GPU. Edge types are in the order in which new nodes are counted."""
+    """The types of a hop's nodes: int64, on the GPU. Edge types are in the order in which new nodes are numbered."""
 
     seed_starts: torch.Tensor
-    """Where each node type's seeds start."""
+    """Where the seeds of each node type start."""
     sources: torch.Tensor
-    """Node type of each edge type's neighbours."""
+    """Source node type of each edge type."""
     neighbor_starts: torch.Tensor
-    """Where each edge type's neighbours start; written if there are `edges_before`."""
+    """Where the neighbours of each edge type start. Written if `edges_before` is given."""
     shifts: torch.Tensor
-    """Written: what is added to the number of new nodes before a neighbour to get its position."""
+    """Written: added to the number of new nodes before a neighbour to get its position."""
     row_starts: torch.Tensor
-    """Written: where each node type's rows start."""
+    """Written: where the rows of each node type start."""
     first_ids: torch.Tensor | None = None
-    """The first id of each node type, if ids inside of it are wanted, too."""
+    """The first id of each node type, if ids within the type are written, too."""
     destinations: torch.Tensor | None = None
-    """Node type of each edge type's columns."""
+    """Destination node type of each edge type."""
     parts: torch.Tensor | None = None
-    """Where each edge type's column starts start."""
+    """Where the column starts of each edge type begin."""
     edges_before: torch.Tensor | None = None
-    """How many edges come before each of these."""
+    """Number of edges before each column start."""
     next_parts: torch.Tensor | None = None
-    """Written: the parts of the next hop."""
+    """Written: `parts` of the next hop."""
 
 
 def relabel(nodes: HopNodes, rows: torch.Tensor, local: torch.Tensor, *ends: torch.Tensor | None) -> None:
-    """Write each node once, seeds first, the neighbours as positions among these, and where the one type ends.
+    """Write the rows (seeds, then new nodes), the neighbours as positions among them, and the ends of three arrays.
 
-    There are three ends, each written behind the first number of an array, which may be None: that of the neighbours,
-    of the rows, and of the next hop's column starts.
+    These are the numbers of neighbours, of rows, and of the next hop's column starts. Each is written to the second
+    element of one of `ends`, which may be None.
     """
     _place(nodes, _enter(nodes), (None, None, 0, None, None, None, 0, None), (rows, None, local, *ends))
 
@@ -62,9 +62,9 @@ def relabel(nodes: HopNodes, rows: torch.Tensor, local: torch.Tensor, *ends: tor
 def relabel_by_type(
     nodes: HopNodes, types: HopTypes, rows: torch.Tensor, own_ids: torch.Tensor | None, local: torch.Tensor
 ) -> None:
-    """Write each node once, type after type, seeds first, and the neighbours as positions in their type."""
+    """Write the rows of each type (seeds, then new nodes), and the neighbours as positions in their type."""
     table, kinds, edge_types = _enter(nodes), types.row_starts.numel() - 1, types.sources.numel()
-    # One block: types are few, and so the CPU need not wait for the counts.
+    # A single block, as there are few types. It avoids a synchronization to read the counts.
     launch(
         "count_rows", 1,
         table[-1], types.edges_before, types.parts, types.seed_starts, kinds, types.sources, types.destinations,
@@ -75,16 +75,16 @@ def relabel_by_type(
 
 
 def new_slots(counts: Sequence[int], ids: torch.Tensor) -> list[torch.Tensor]:
-    """Return an empty hash table for each number of nodes with such ids: ids and their first items."""
+    """Return an empty hash table for each number of nodes, with ids of the dtype of `ids` and their first items."""
     dtype = ids.dtype if max(counts) <= torch.iinfo(ids.dtype).max else torch.int64
-    # Powers of two, of which at most half are used.
+    # Powers of two; at most half of the slots are used.
     sizes = [2 << (2 * count + 1).bit_length() for count in counts]
-    # One call fills all.
+    # A single call fills all tables.
     return [part.view(2, -1) for part in torch.full((sum(sizes),), -1, dtype=dtype, device=ids.device).split(sizes)]
 
 
 def _enter(nodes):
-    """Enter all ids into a hash table at once; an id's first appearance is the minimum of its places."""
+    """Insert all ids into a hash table in parallel; the first item of an id is the minimum of its items."""
     seeds, neighbors, most, positions, num_seeds, num_neighbors, table = nodes
     count, device = seeds.numel(), seeds.device
     slots = torch.empty(count + most, dtype=torch.int64, device=device)
@@ -95,12 +95,12 @@ def _enter(nodes):
     )  # fmt: skip
     before = torch.empty(most + 1, dtype=torch.int64, device=device)
     launch("mark_new", most + 1, slots, first, count, most, num_neighbors, before)
-    # The slot of each item, the ids in the slots, their first items, and the new nodes before each neighbour.
+    # The slot of each item, the ids in the slots, their first items, and the number of new nodes before each neighbour.
     return slots, keys, first, before.cumsum_(0)
 
 
 def _place(nodes, table, types, written):
-    """Write the rows, and the neighbours as positions in them, of what `_enter` returned."""
+    """Write the rows, and the neighbours as positions in them, with the hash table from `_enter`."""
     seeds, most, num_seeds, num_neighbors = nodes.seeds, nodes.most, nodes.num_seeds, nodes.num_neighbors
     given = seeds, seeds.numel(), num_seeds, most, num_neighbors
     launch("place_nodes", seeds.numel() + most, *given, *table, *types, *written)
