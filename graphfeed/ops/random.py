@@ -64,7 +64,7 @@ def high_bits(key: int, node: int) -> int:
 def variate(keys: tuple[int, int], switch_threshold: int, node: int) -> int:
     """Return the 64 random bits of a neighbour, which all columns share; its further draws are counted from there."""
     # The threshold is the share of nodes that use the second of two consecutive keys, in units of 2**-64, of which the
-    # upper 32 bits are used. As it grows, each node switches once. So two similar thresholds yield equal bits for most
+    # upper 32 bits are used. As it grows, each node switches once. So similar thresholds yield the same draws for most
     # nodes, while the bits of each node are uniform.
     key = keys[high_bits(SWITCH, node) < switch_threshold >> 32]
     # The lower half is the lower half of the node's state.

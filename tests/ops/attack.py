@@ -33,14 +33,14 @@ DTYPES = [
 MEMORY_BYTES = 1 << 30
 """Enough for the valid calls; more would only be filled with zeros, which takes minutes."""
 KNOWN_AS = {"types": "type_per_edge", "count": "max_uva_threads", "indptr": "csc_indptr"}
-"""What a graph's users call an argument, where an error says that."""
+"""Public names of arguments, which errors use."""
 NO_MEMORY = "can't allocate memory"
-"""What torch says in place of a MemoryError. Neither knows which argument asked for so much."""
+"""Torch's message instead of a MemoryError. Neither names the argument that caused it."""
 FILE_ENDS = (OSError, EOFError)
 MISSING: dict[str, tuple[type[Exception], ...]] = {
     "pin_in_place": (RuntimeError,), "read_blocks": FILE_ENDS, "read_bytes": FILE_ENDS, "read_rows": FILE_ENDS,
 }  # fmt: skip
-"""Errors that tell of no argument: there is no GPU, or a file ends."""
+"""Errors that name no argument: there is no GPU, or a file ends."""
 KERNELS = str(Path(jit.__file__).parent)
 COMPILER = str(Path(kernel_module.__file__).parent)
 
@@ -113,7 +113,7 @@ def other_tensors(draw: st.DrawFn, tensor: torch.Tensor) -> Any:
 
 @st.composite
 def others(draw: st.DrawFn, value: Any) -> Any:
-    """Return something else in the place of an argument."""
+    """Return another value for an argument."""
     if isinstance(value, torch.Tensor):
         return draw(other_tensors(value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -141,7 +141,7 @@ def arguments(draw: st.DrawFn, valid: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_a_kernel(error: BaseException) -> bool:
-    """Tell whether a kernel itself raised: it read or wrote outside of an array."""
+    """Return whether a kernel itself raised: it read or wrote outside of an array."""
     last = traceback.extract_tb(error.__traceback__)[-1].filename
     return (last.startswith(KERNELS) and not last.startswith(COMPILER)) or last == __file__
 

@@ -130,10 +130,10 @@ def hop_calls() -> dict[str, Call]:
         "sample_hops": Call(plain_hops, hops),
         "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}),
         "sample_hops in trees": Call(plain_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
-        "sample_hops in time": Call(plain_hops, {**hops, **in_time}),
+        "sample_hops with times": Call(plain_hops, {**hops, **in_time}),
         "sample_hops with types": Call(ops.sample_hops, by_type),
         "sample_hops with types by LABOR": Call(ops.sample_hops, {**by_type, **labor}),
-        "sample_hops with types in time": Call(ops.sample_hops, {**by_type, **typed_in_time}),
+        "sample_hops with types and times": Call(ops.sample_hops, {**by_type, **typed_in_time}),
     }
 
 

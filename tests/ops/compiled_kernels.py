@@ -15,8 +15,8 @@ from graphfeed.ops.cuda.source import KERNEL
 
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
-# What several of these libraries hold under one name, such as shared memory in a template, stays apart. What C++ leaves
-# open ends the process, and variables that nobody set hold other values.
+# Symbols that several of these libraries define, such as shared memory in a template, are kept separate. Undefined
+# behaviour ends the process, and uninitialized variables have other values.
 FLAGS = (
     "-std=c++20", "-O1", "-fno-gnu-unique", "-fno-strict-aliasing", "-shared", "-fPIC",
     "-ftrivial-auto-var-init=pattern", "-fsanitize=shift,signed-integer-overflow,integer-divide-by-zero",

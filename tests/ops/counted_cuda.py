@@ -31,7 +31,7 @@ PLACES = (
 
 @dataclass(frozen=True)
 class Counted:
-    """What one launch of a kernel, or one operation of torch, did."""
+    """Counters of one kernel launch, or one torch operation."""
 
     kernel: str
     threads: int
@@ -40,9 +40,9 @@ class Counted:
     most: int
     """Of the thread with the most."""
     device_bytes: int
-    """What moved between the GPU and its memory, in whole sectors."""
+    """Bytes moved between the GPU and its memory, in full sectors."""
     bus_bytes: int
-    """What moved over the bus, for arrays in the CPU's memory."""
+    """Bytes moved over the bus, for arrays in CPU memory."""
     bus_requests: int = 0
     """In how many requests, of a line of 128 bytes at most."""
 

@@ -37,7 +37,7 @@ GARBAGE = 0xA5
 SIZED = ("_local_scalar_dense", "nonzero", "masked_select", "isin", "unique", "_unique", "bincount", "equal.")
 """Operations with a number of the CPU as result, or with results whose size depends on values."""
 MAY_MIX = ("_to_copy", "copy_", "index.")
-"""What torch itself allows for tensors on several devices."""
+"""Operations that torch allows for tensors on several devices."""
 
 
 class Pretended(torch.Tensor):
@@ -181,7 +181,7 @@ def note_uses(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None
 
 
 def waits(name: str, args: Any, kwargs: dict[str, Any], *, there: bool, crosses: bool) -> bool:
-    """Tell whether torch waits for a GPU in an operation: for a number, or a copy that is done when it returns."""
+    """Return whether an operation of torch waits for a GPU: for a number, or for a blocking copy."""
     if name.startswith("_to_copy"):
         return crosses and not kwargs.get("non_blocking")
     if name.startswith("copy_"):
@@ -220,7 +220,7 @@ LOCAL = PerThread()
 
 @contextmanager
 def pretending() -> Iterator[None]:
-    """Let torch make pretended tensors in this thread."""
+    """Make torch create pretended tensors in this thread."""
     if LOCAL.pretends:
         yield
         return
@@ -278,11 +278,11 @@ class EmulatedCuda:
     waits: list[str] = []  # noqa: RUF012
     """Operations of torch since `running` for which a GPU would be waited for."""
     memory = LockedMemory()
-    """What is page-locked."""
+    """The page-locked memory."""
 
     @staticmethod
     def is_late() -> bool:
-        """Tell whether work is put off now."""
+        """Return whether work is deferred now."""
         return EmulatedCuda.late and not EmulatedCuda.watched and ORDER.depth > 0
 
     def put(self, tensor: torch.Tensor, device: torch.device = DEVICE) -> torch.Tensor:
@@ -294,7 +294,7 @@ class EmulatedCuda:
         return EmulatedCuda.memory.pin_memory(tensor)
 
     def is_there(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor lies on the device."""
+        """Return whether a tensor is on the device."""
         return isinstance(tensor, Pretended)
 
     def each_order(self) -> Iterator[AbstractContextManager[object]]:
@@ -304,7 +304,7 @@ class EmulatedCuda:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let ops find the device."""
+        """Make the device available to ops."""
         launch = import_launch()
         convert = launch.as_argument
         EmulatedCuda.launches.clear()
@@ -353,7 +353,7 @@ class RealCuda:
         return tensor.pin_memory()
 
     def is_there(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor lies on the device."""
+        """Return whether a tensor is on the device."""
         return tensor.device.type == "cuda"
 
     def each_order(self) -> Iterator[AbstractContextManager[object]]:

@@ -22,11 +22,11 @@ Work = Callable[[], object]
 
 NUMBERS = count(1)
 OTHER_VALUE = 1
-"""What memory holds before its values come and after it was freed: small, so that an index leads nowhere far."""
+"""Content of memory before it is written and after it is freed: small, so that an index is not far out of range."""
 
 
 class PerThread(threading.local):
-    """What CUDA keeps for each thread."""
+    """CUDA's state of each thread."""
 
     device = 0
     stream: "Stream | None" = None
@@ -102,7 +102,7 @@ class Stream:
     pieces: ClassVar[int] = 0
     """How many pieces of work all streams have done, which stands for the time."""
     to_spoil: ClassVar[deque[tuple[Mark, Work]]] = deque()
-    """What fills memory that may be in use elsewhere, and the place that its own stream must have come to."""
+    """Work that overwrites memory that may be in use elsewhere, and the mark that its own stream must have reached."""
 
     def __init__(self, device: Any = None, name: str | None = None, address: int | None = None) -> None:
         Stream.made += 1
@@ -231,7 +231,7 @@ def set_device(device: Any) -> None:
 
 
 def has_context(index: int) -> bool:
-    """Tell whether a device was set, or has done something."""
+    """Return whether a device was set or used."""
     return index in SET or any(index_of(stream.device) == index for stream in ORDER.streams)
 
 
@@ -288,7 +288,7 @@ def done_at_the_end() -> Iterator[None]:
 
 @contextmanager
 def installed() -> Iterator[StreamOrder]:
-    """Let torch and graphfeed find the pretended devices and their streams."""
+    """Make the pretended devices and their streams available to torch and graphfeed."""
     with ExitStack() as stack:
         outermost = ORDER.depth == 0
         stack.enter_context(ORDER.checked())

@@ -19,7 +19,7 @@ class NotStartedError(RuntimeError):
 
 
 def takes_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Tell whether an operation of torch makes tensors on the pretended device."""
+    """Return whether an operation of torch allocates tensors on the pretended device."""
     here = any(isinstance(leaf, Pretended) for leaf in tree_leaves((args, kwargs)))
     named = arguments_of(func)
     makes = func.__name__.startswith(EMPTY) or (named is not None and not any(named.values()))
@@ -28,7 +28,7 @@ def takes_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
 
 @contextmanager
 def failing_at(number: int) -> Iterator[list[str]]:
-    """Let the n-th of them fail, and no other; yield the names of those that came up to then."""
+    """Make only the n-th operation fail; yield the names of the operations so far."""
     launch, run, seen = import_launch(), emulated_cuda.run, []
     start = launch.start
 

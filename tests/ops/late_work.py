@@ -39,13 +39,13 @@ def source_of(tensor: torch.Tensor, is_locked: Callable[[torch.Tensor], bool]) -
 def put_off(
     stream: Stream, func: Any, args: Any, kwargs: dict[str, Any], is_locked: Callable[[torch.Tensor], bool]
 ) -> Any:
-    """Let a stream do an operation when it must.
+    """Enqueue an operation on a stream, to run as late as possible.
 
     Args:
         stream: The stream.
         func: The operation.
         args, kwargs: What it is given; pretended tensors have an attribute `held`. What it writes is not copied.
-        is_locked: Tells whether memory of the CPU is page-locked.
+        is_locked: Returns whether CPU memory is page-locked.
 
     Returns:
         The results, tensors of the CPU; None if their shapes depend on values.

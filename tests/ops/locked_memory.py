@@ -16,7 +16,7 @@ from tests.ops.stream_order import ORDER
 
 ALREADY_REGISTERED = 712
 OTHER_VALUE = 1
-"""What memory holds after it was freed: small, so that an index leads nowhere far."""
+"""Content of memory after it is freed: small, so that an index is not far out of range."""
 
 
 class Block:
@@ -40,11 +40,11 @@ class LockedMemory:
 
     def __init__(self) -> None:
         self.status = {0: 0, READ_ONLY: 0}
-        """What it answers, by flag."""
+        """Status codes by flag."""
         self.locked: dict[int, int] = {}
         """Addresses and sizes of what is registered."""
         self.blocks: dict[int, Block] = {}
-        """What torch has pinned, by address."""
+        """Torch's pinned blocks, by address."""
         self.free: list[Block] = []
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
@@ -78,9 +78,9 @@ class LockedMemory:
         return torch.from_numpy(own).view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
 
     def take_back(self, block: Block) -> None:
-        """Let others have a block: at once, unless it was copied, when the streams of the copies have come so far.
+        """Reuse a freed block: at once or, if it was copied, when the streams have finished the copies.
 
-        Kernels that read it are no copies; torch knows nothing of them.
+        Torch doesn't track kernels that read it.
         """
         left = set(block.streams)
 
@@ -112,7 +112,7 @@ class LockedMemory:
         return any(start <= first < start + size for start, size in self.locked.items())
 
     def holds_all(self, tensor: torch.Tensor) -> bool:
-        """Tell whether every byte between a tensor's first and last is locked."""
+        """Return whether all bytes from a tensor's first to its last one are locked."""
         place, last = tensor.data_ptr(), tensor.data_ptr() + span_of(tensor)
         while place < last:
             ends = (start + size for start, size in tuple(self.locked.items()) if start <= place < start + size)
@@ -131,7 +131,7 @@ class LockedMemory:
 
     @contextmanager
     def installed(self) -> Iterator["LockedMemory"]:
-        """Let torch and graphfeed page-lock memory here."""
+        """Make torch and graphfeed page-lock memory here."""
         with ExitStack() as stack:
             for owner, name, value in (
                 (torch.cuda, "is_available", lambda: True),

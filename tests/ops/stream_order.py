@@ -18,7 +18,7 @@ Clock = dict[int, int]
 
 
 class PerThread(threading.local):
-    """What each thread has waited for."""
+    """The clock of each thread: the work that it has waited for."""
 
     host: Clock | None = None
 
@@ -64,7 +64,7 @@ class StreamOrder:
         self.lock = threading.RLock()
         self.depth = 0
         self.main: Clock = {}
-        """What the main thread has waited for."""
+        """The work that the main thread has waited for."""
         self.faults: list[str] = []
         self.streams: list[Any] = []
         self.bus: list[tuple[int, int, int, int, str]] = []
@@ -73,7 +73,7 @@ class StreamOrder:
         """Addresses of memory of which different parts are read and written at the same time."""
 
     def reset(self) -> None:
-        """Begin anew, behind all that was done before."""
+        """Start again, after all previous work."""
         for stream in self.streams:
             join(self.main, stream.clock)
         self.streams.clear()
@@ -83,7 +83,7 @@ class StreamOrder:
 
     @property
     def host(self) -> Clock:
-        """What the calling thread has waited for: at first, the same as the main one."""
+        """The work that the calling thread has waited for; initially that of the main thread."""
         if threading.current_thread() is threading.main_thread():
             return self.main
         if LOCAL.host is None:

@@ -2,7 +2,7 @@
 
 A kernel starts on the thread's current device and a stream of it. Its arguments are 8 bytes each, as no type is checked
 on a GPU: a pointer must be the address of a tensor that was given to this very launch, on this
-device, with values as wide as the kernel takes them. What lies on the CPU must be page-locked, and is only read.
+device, with values as wide as the kernel takes them. CPU memory must be page-locked, and is only read.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ MAX_THREADS = 1024
 
 
 class PerThread(threading.local):
-    """What CuPy and a launch keep for each thread."""
+    """State of CuPy and of a launch for each thread."""
 
     def __init__(self) -> None:
         self.given: dict[int, list[torch.Tensor]] = {}
@@ -79,7 +79,7 @@ def signatures_of(code: str) -> dict[str, list[Parameter]]:
 
 
 class Launched:
-    """What one launch was given, in the order of a kernel's parameters."""
+    """The arguments of a launch, in the order of a kernel's parameters."""
 
     def __init__(self, parameters: list[Parameter], values: list[int]) -> None:
         self.parameters = parameters

@@ -127,7 +127,7 @@ def test_kernels_run_on_the_device_of_their_tensors_whichever_is_the_current_one
         rows = ops.gather_rows(cuda.put(torch.eye(3), second), cuda.put(torch.tensor([2, 0]), second))
         assert rows.device == second
         assert rows.tolist() == [[0, 0, 1], [1, 0, 0]]
-        # The first device is not set again: nobody uses it, and it would have to give memory to this process.
+        # The first device is not set again: it is unused, and would need memory for this process.
         assert not emulated_runtime.has_context(0)
         torch.cuda.set_device(0)
         assert ops.gather_rows(rows, cuda.put(torch.tensor([0]), second)).tolist() == [[0, 0, 1]]

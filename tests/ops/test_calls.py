@@ -1,7 +1,7 @@
 """Every operation: its valid call, on arrays of any layout; and what is said of arguments that are refused.
 
-That every error names an argument, in few words, is the law of `tests/test_swept_arguments.py`. Here are the words that
-users rely on, each once.
+`tests/test_swept_arguments.py` checks that every error names an argument, briefly. This module checks the messages that
+users rely on.
 """
 
 from collections.abc import Callable
@@ -134,7 +134,7 @@ ROWS: list[Refusal] = [
 LAYOUT = ExampleLayout(["id", "w", "tag"], ["int64", "float", "bytes"], counts=[1, 2, 1], widths=[8, 4, 3])
 OUT = torch.zeros(LAYOUT.buffer_bytes(1), dtype=torch.uint8)
 IDS = ExampleLayout(["a"], ["int64"], [1], [8])
-"""Two texts."""
+"""Two strings."""
 
 
 def parse(start: int = 0, size: int = 1, out: torch.Tensor = OUT, defaults: Any = None) -> Any:

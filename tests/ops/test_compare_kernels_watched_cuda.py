@@ -72,11 +72,11 @@ FAULTY = [
     ("beyond", 1, r"thread 63 reads outside: 8 bytes"),
     ("before", 1, r"thread 0 writes outside: 8 bytes"),
     ("into_const", 1, r"writes through const: 8 bytes at 0 of tensor 0"),
-    ("unwritten", 1, r"reads what nobody wrote: 8 bytes at 0 of tensor 1"),
+    ("unwritten", 1, r"reads unwritten memory: 8 bytes at 0 of tensor 1"),
     ("between_lanes", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
     ("between_warps", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
     ("voted", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
-    ("not_cleared", 0, r"thread \d+ reads what nobody wrote, shared by its block"),
+    ("not_cleared", 0, r"thread \d+ reads unwritten memory, shared by its block"),
     ("same_value", 1, r"thread 1 writes what another one writes, with nothing between them: 8 bytes at 0 of tensor 1"),
     ("counted", 0, r"thread 1 (reads|writes) what another one (writes|reads), with nothing between them"),
     ("misaligned", 1, r"touches memory between two values: 8 bytes at 4 of tensor 0"),
@@ -95,7 +95,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> EmulatedCuda:
 
 
 def run(name: str, size: int, cuda: EmulatedCuda) -> None:
-    """Start a kernel of the code above with 64 threads, values to read, and memory that nobody has written."""
+    """Start a kernel of the code above with 64 threads, values to read, and unwritten memory."""
     from_, to = cuda.put(torch.arange(THREADS)), torch.empty(THREADS, dtype=torch.int64, device="meta")
     if name in ("between_lanes", "voted", "counted"):
         to.zero_()
@@ -123,17 +123,17 @@ def test_an_operation_of_torch_reads_only_what_somebody_wrote(watched: EmulatedC
     with watched.running():
         made = torch.empty(4, dtype=torch.int64, device="meta")
         for read in (lambda: made + 1, made.tolist):
-            with pytest.raises(AssertionError, match="reads what nobody wrote"):
+            with pytest.raises(AssertionError, match="reads unwritten memory"):
                 read()
         made[1:].fill_(7)
         assert made[1:].tolist() == [7] * 3
-        with pytest.raises(AssertionError, match="reads what nobody wrote"):
+        with pytest.raises(AssertionError, match="reads unwritten memory"):
             made.clone()
 
 
 def compare(watched: EmulatedCuda, order: AbstractContextManager[object], nodes: int, hub: int) -> None:
     """Run every kernel, and raise unless it did nothing that it must not do, and gave the bits of the CPU."""
-    # What reads over the bus has few blocks then, which go on to further columns.
+    # Kernels that read over the bus have few blocks then, which continue with further columns.
     with order, watched.running(), patch.object(LIMIT, "threads", 1):
         found = list(compare_kernels(torch.device("meta"), make_inputs(nodes, hub)))
         assert [comparison for comparison in found if not comparison.same] == []

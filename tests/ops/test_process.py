@@ -1,4 +1,4 @@
-"""What concerns the process: optional packages, entry points, progress bars, and what a fork makes anew."""
+"""Process-wide utilities: optional packages, entry points, progress bars, and state that is reset after a fork."""
 
 import io
 import os

@@ -97,7 +97,7 @@ static UNWATCHED void check_cell(Cell &cell, unsigned char *at, size_t size, boo
     if (shared && cell.write.block != current.block) cell.write = {};
     // A GPU does not clear it between blocks.
     if (shared && reads && !cell.write.thread && !is_of_emulation(at)) {
-        report("reads what nobody wrote, shared by its block", at, size);
+        report("reads unwritten memory, shared by its block", at, size);
     }
     if (shared && cell.read.block != current.block) cell.read = {};
     if (shared && cell.other_read.block != current.block) cell.other_read = {};
@@ -137,7 +137,7 @@ static UNWATCHED void touch(void *address, size_t size, bool reads, bool writes,
     bool shared = found == range_count - 1;
     unsigned long long offset = (Address)at - own.start;
     for (size_t byte = 0; byte < size && own.written; byte++) {
-        if (reads && !own.written[offset + byte]) return report("reads what nobody wrote", at, size);
+        if (reads && !own.written[offset + byte]) return report("reads unwritten memory", at, size);
         if (writes) own.written[offset + byte] = 1;
     }
     for (unsigned long long cell = offset / own.width; cell <= (offset + size - 1) / own.width; cell++) {

@@ -16,7 +16,7 @@ def held(tensor: Any) -> torch.Tensor:
 
 
 def note_empty(tensor: Any) -> None:
-    """Note that nobody has written to a tensor's memory yet."""
+    """Record that a tensor's memory is unwritten."""
     storage: Any = held(tensor).untyped_storage()
     storage.written = np.zeros(storage.nbytes(), dtype=np.uint8)
 
@@ -47,7 +47,7 @@ def written_bytes(tensor: Any) -> Any:
 
 
 def note_written(func: Any, reads: list[Any], writes: list[Any]) -> None:
-    """Note which bytes an operation of torch writes, and fail if it reads what nobody wrote."""
+    """Record the bytes that an operation of torch writes, and fail if it reads unwritten memory."""
     for tensor, writing in (*((part, False) for part in reads), *((part, True) for part in writes)):
         known = written_bytes(tensor)
         if known is None or tensor.numel() == 0:
@@ -58,4 +58,4 @@ def note_written(func: Any, reads: list[Any], writes: list[Any]) -> None:
         if writing:
             own[:] = 1
         else:
-            assert own.all() or not tensor.is_contiguous(), f"{func.__name__} reads what nobody wrote"
+            assert own.all() or not tensor.is_contiguous(), f"{func.__name__} reads unwritten memory"

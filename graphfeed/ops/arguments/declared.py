@@ -63,7 +63,7 @@ def is_device(value: Any) -> bool:
 
 RULES: dict[Any, Rule] = {
     NoneType: Rule(lambda value: value is None, "", frozenset([NoneType])),
-    bool: Rule(  # other objects with a truth value, such as strings, are more likely mistakes
+    bool: Rule(  # strings and arrays, which Python also accepts as conditions, are more likely mistakes
         lambda value: isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)),
         "True or False",
         frozenset([bool]),

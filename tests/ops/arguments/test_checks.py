@@ -238,7 +238,7 @@ def test_fanouts_that_cannot_be_counted_are_refused_by_name(replace: bool) -> No
 
 @pytest.mark.parametrize("wrong", [[5, 7, 9], [0, 4, 2], []])
 def test_what_is_no_indptr_is_refused(wrong: list[int]) -> None:
-    indptr, text = torch.tensor(wrong, dtype=torch.int64), r"indptr must (start with 0|not fall)"
+    indptr, text = torch.tensor(wrong, dtype=torch.int64), r"indptr must (start with 0|not decrease)"
     check_refused([
         (lambda: ops.expand_indptr(indptr, dtype=torch.int64), ValueError, text),
         (lambda: ops.indptr_edge_ids(indptr), ValueError, text),

@@ -13,7 +13,7 @@ from graphfeed.ops.arguments.texts import LONGEST
 
 
 class Column:
-    """What a data frame's column is to NumPy."""
+    """Behaves like a data frame's column for NumPy."""
 
     def __init__(self, values: np.ndarray[Any, Any]) -> None:
         self.values = values

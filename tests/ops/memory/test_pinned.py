@@ -1,4 +1,4 @@
-"""Page-locked memory: what is locked where it lies, for how long, and what is copied."""
+"""Page-locked memory: which tensors are locked in place, for how long, and which are copied."""
 
 import gc
 import subprocess
@@ -335,7 +335,7 @@ def test_own_locked_memory_takes_whole_pages_and_comes_back(runtime: LockedMemor
 def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_for_both(
     monkeypatch: pytest.MonkeyPatch, disk_path: Path
 ) -> None:
-    """What was locked for writing is written to the disk anew when it is unlocked."""
+    """Memory that was locked for writing would be written to the disk again when it is unlocked."""
     runtime = LockedMemory()
     np.save(disk_path / "rows.npy", np.arange(5000.0))
     flags: list[int] = []

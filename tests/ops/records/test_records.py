@@ -127,7 +127,7 @@ def test_values_go_to_the_rows_of_their_records() -> None:
 FORMS = {
     "another order": example({name: ROW[name] for name in ("tag", "w", "id")}),
     "values that are not packed": example(ROW, packed=False),
-    "features that nobody asked for": example({"other": [1], **ROW, "more": [b"", b"x"]}),
+    "features that are not in the layout": example({"other": [1], **ROW, "more": [b"", b"x"]}),
     "names that resemble others": example({"i": [1], "ids": [2], **ROW}),
     "unknown fields": field(9, b"x") + b"\x50\x01" + b"\x5d1234" + b"\x6112345678" + example(ROW),
     "two maps": example({"id": ROW["id"]}) + example({"w": ROW["w"], "tag": ROW["tag"]}),

@@ -213,7 +213,7 @@ def check(plan: RowPlan) -> set[int]:
 
 
 class Event(NamedTuple):
-    """What happened to a plan: rows that were read, or a mini-batch that was used."""
+    """An event of a plan: rows were read, or a mini-batch was used."""
 
     read: list[int]
     used: list[int] | None

@@ -1,4 +1,4 @@
-"""What is known of edges: their types, those into the largest columns, and their weights."""
+"""Properties of edges: types, the index of the largest columns, and weights."""
 
 import random
 from contextlib import nullcontext
@@ -181,7 +181,7 @@ def test_a_guide_is_the_first_edge_that_its_share_may_choose(dtype: torch.dtype,
     for low, high in pairwise(indptr.tolist() if guides.numel() else []):
         own, total = sums[low:high].tolist(), int(sums[high - 1]) if high > low else 0
         for place, number in enumerate(guides[low:high].tolist() if total else []):
-            # Draws are whole numbers, and the share of a draw is computed in floating point.
+            # Draws are integers, and the share of a draw is computed in floating point.
             border, slack, edge = place * total / (high - low), 1 + total * 1e-9, place + number
             assert own[edge] >= border - slack
             assert edge == 0 or own[edge - 1] <= border + slack

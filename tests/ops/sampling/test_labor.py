@@ -41,7 +41,7 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
 
 
 def sample_column(fanout: int, units: list[int]) -> list[int]:
-    """Sample a column of so many edges with replacement, in a thread: a kernel that does not end can't be stopped."""
+    """Sample a column with replacement, in a thread, since a kernel that doesn't end can't be stopped."""
     size, made = len(units), list[ops.Picks]()
     cumulative = torch.tensor(units).cumsum(0) if set(units) != {1} else None
     graph = ops.StaticGraph(torch.tensor([0, size]), torch.arange(size), cumulative)
@@ -136,7 +136,7 @@ def test_a_growing_share_changes_each_variate_once() -> None:
     first = choose(0, 0)
     same = [float((choose(0, step) == first).double().mean()) for step in range(steps)]
     assert same == sorted(same, reverse=True)
-    # Either of two variates drawn anew turns the choice with chance 1/2, and 1/2 ** 0 where none is.
+    # If one of the two variates is drawn again, the choice changes with probability 1/2.
     for step, share in enumerate(same):
         kept = (1 - step / steps) ** 2
         assert share == pytest.approx(kept + (1 - kept) * 0.5, abs=0.12)

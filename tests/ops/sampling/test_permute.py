@@ -39,7 +39,7 @@ def test_equal_to_the_reference(size: int, key: int, data: st.DataObject) -> Non
     result = ops.permute(start, stop, size, key)
     assert result.dtype == torch.int64
     assert result.tolist() == reference.permute(start, stop, size, key)
-    # What a caller writes is its own.
+    # Writes of a caller don't affect later results.
     result.zero_()
     assert ops.permute(start, stop, size, key).tolist() == reference.permute(start, stop, size, key)
 

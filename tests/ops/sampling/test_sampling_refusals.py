@@ -1,4 +1,4 @@
-"""What operations that draw, or prepare a graph for them, refuse; all hops are in `hops`."""
+"""Invalid arguments of random operations, and of their preparation, are rejected; all hops are in `hops`."""
 
 from typing import Any
 

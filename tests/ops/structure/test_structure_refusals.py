@@ -1,4 +1,4 @@
-"""What operations on the structure of a graph refuse."""
+"""Invalid arguments of operations on graph structure are rejected."""
 
 from typing import Any
 

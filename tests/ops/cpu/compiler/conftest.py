@@ -19,14 +19,14 @@ def compiled() -> None:
 
 @pytest.fixture
 def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process have said nothing of compiling, and have compiled nothing."""
+    """Reset the notices about compilation in this process."""
     monkeypatch.setattr(folders.NOTICES, "said", set())
     monkeypatch.setattr(folders.NOTICES, "spent", 0.0)
 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Iterator[Path]:
-    """Let the package, the user's home and temporary files lie in new folders; return the one that holds them all."""
+    """Move the package, the user's home and temporary files to new folders; return their parent folder."""
     for name in ("sources", "home", "tmp"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(folders, "SOURCES", tmp_path / "sources")
@@ -41,7 +41,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Ite
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Iterator[Path]:
-    """Let machine code be kept in a new folder, for this process and those that it starts; return that."""
+    """Store machine code in a new folder, for this process and its children; return the folder."""
     monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path / "kept"))
     folders.folders.cache_clear()
     _, folder = folders.folders()

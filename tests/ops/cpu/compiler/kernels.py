@@ -25,7 +25,7 @@ def loads_of(call: Callable[[], Any]) -> list[KernelLoad]:
 
 
 def was_compiled(old: Kernel, dtypes: tuple[str, ...] = ()) -> bool:
-    """Load a kernel as a new process would, and tell whether it was compiled rather than found on disk."""
+    """Load a kernel like a new process; return whether it was compiled rather than found on disk."""
     (load,) = loads_of(lambda: anew(old).code(dtypes))
     return load.compiled
 
@@ -39,7 +39,7 @@ def double(numbers: Int64s) -> None:
 
 @kernel
 def add(left: int, right: int) -> int:
-    """Add whole numbers."""
+    """Add integers."""
     return left + right
 
 
@@ -101,5 +101,5 @@ def make_array(size: int) -> int:
 
 @kernel
 def divide(left: int, right: int, out: Int64s) -> None:
-    """Divide whole numbers."""
+    """Divide integers."""
     out[0] = left // right

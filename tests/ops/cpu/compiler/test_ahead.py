@@ -40,7 +40,7 @@ print(places.tolist(), "numba" in sys.modules)
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch, kept: Path) -> list[tuple[Kernel, tuple[str, ...]]]:
-    """Let the package have two kernels, which are not compiled yet."""
+    """Replace the package's kernels by two that are not compiled yet."""
     two: list[tuple[Kernel, tuple[str, ...]]] = [(hash_places, ()), (permute, ())]
     monkeypatch.setattr(ahead, "all_kernels", lambda: two)
     return two

@@ -148,7 +148,7 @@ COMPILING = "graphfeed is compiling its kernels for this machine, "
 
 
 def compile_for(seconds: float, clock: Notices, folder: Path | None = None) -> None:
-    """Have compiled for some time."""
+    """Record some seconds of compilation."""
     with clock.timing(folder):
         clock.spent += seconds
 

@@ -1,4 +1,4 @@
-"""Machine code is kept where nobody else can write, and else nowhere."""
+"""Machine code is only stored in folders to which no other user can write."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ def loads(count: int = 2) -> list[bool]:
 
 
 def block(folder: Path) -> None:
-    """Let nobody make a folder, not even root."""
+    """Prevent the creation of a folder, even by root."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.write_text("a file")
 

@@ -47,7 +47,7 @@ REACHED_BY_OTHERS = {
     "compiler.program", "records.crc32c", "records.parse_examples", "records.scan_records",
     "rows.gather_by_page", "rows.read_rows", "rows.row_plan",
 }  # fmt: skip
-"""What valid calls don't run, or not all of it; tests of these rooms hold it to references."""
+"""Kernels that valid calls don't run completely. Tests of their packages compare them with references."""
 EVERY = {name: call for name, call in calls().items() if name != "pin_in_place"}  # which needs a GPU
 
 

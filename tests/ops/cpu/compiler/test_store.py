@@ -77,7 +77,7 @@ def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def age(path: Path) -> None:
-    """Let a file be some hours old."""
+    """Make a file some hours old."""
     os.utime(path, (time.time() - 10_000,) * 2)
 
 
@@ -116,7 +116,7 @@ def test_a_file_that_others_can_write_to_is_not_run_but_compiled_anew(kept: Path
         os.umask(before)
     (name,) = files(kept)
     path = kept / name
-    assert path.stat().st_mode & 0o777 == 0o644, "nobody else may write to it, whatever the umask"
+    assert path.stat().st_mode & 0o777 == 0o644, "no other user may write to it, whatever the umask"
     path.chmod(0o646)
     assert [was_compiled(double), was_compiled(double)] == [True, False]
     path.unlink()
@@ -216,7 +216,7 @@ def test_what_killed_processes_and_other_sources_left_is_removed(kept: Path) -> 
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Let no file grow beyond some bytes."""
+    """Limit the size of all files to some bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
     try:
@@ -272,7 +272,7 @@ def test_who_comes_second_waits_for_what_the_first_one_compiles(kept: Path) -> N
 
 
 def is_free(lock: Path) -> bool:
-    """Tell whether nobody holds a lock."""
+    """Return whether a lock is free."""
     with lock.open("w") as file:
         return store.locked(file.fileno())
 

@@ -1,4 +1,4 @@
-"""What operations on all hops refuse."""
+"""Invalid arguments of operations on all hops are rejected."""
 
 from collections.abc import Callable
 from typing import Any
