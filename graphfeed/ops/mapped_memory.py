@@ -45,7 +45,7 @@ class FileMemory(Mapped):
         super().__init__(memory.ctypes.data, memory.nbytes)
         self.path, self.inode, self.offset, self.access = path, inode, offset, access
         self._shown = memory if shows is None else shows
-        # Marked as writable, because torch warns of read-only memory.
+        # Marked as writable, because torch warns about read-only memory.
         self.__array_interface__ = {**self._shown.__array_interface__, "data": (self._shown.ctypes.data, False)}
 
 

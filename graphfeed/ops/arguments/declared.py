@@ -98,7 +98,7 @@ ALIKE = {Path: PathLike, dict: Mapping, list: Sequence, torch.Size: Sequence, tu
 
 @cache
 def rule_of(declared: Any) -> Rule | None:
-    """Return the rule of a declared type, or None if any value is accepted, or the type can't be checked."""
+    """Return the rule of a declared type, or None if it accepts any value or can't be checked."""
     origin = get_origin(declared) or declared
     if origin is Annotated:
         return rule_of(get_args(declared)[0])
@@ -155,7 +155,7 @@ def check_flags(**values: object) -> None:
 IGNORED = {
     "assume_num_node_within_int32": "all 64 bits of an id are used",
     "asynchronous": "the loader's workers overlap mini-batches already",
-    "cooperative": "ranks make joint mini-batches with sample_neighbor and sample_layer_neighbor",
+    "cooperative": "ranks form joint mini-batches with sample_neighbor and sample_layer_neighbor",
     "gpu_cache_threshold": "a cache of edges cost more than it saved",
     "num_gpu_cached_edges": "a cache of edges cost more than it saved",
     "num_parts": "a cache has one part",
@@ -202,7 +202,7 @@ def ignores(*names: str) -> Callable[[Made], Made]:
 
 
 def checked(made: Made) -> Made:
-    """Make a function, or the constructor of a class, first check each argument by its declared type."""
+    """Decorate a function, or a class, to check the type of each argument against its annotation."""
     if isinstance(made, type):
         maker = "__new__" if issubclass(made, tuple) else "__init__"
         setattr(made, maker, checked(getattr(made, maker)))

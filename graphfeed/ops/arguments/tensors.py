@@ -19,7 +19,7 @@ OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint
 
 
 class Borrowed:
-    """A writable view of an array's memory, because torch warns of read-only arrays. It keeps the array alive."""
+    """A writable view of an array's memory, because torch warns about read-only arrays. It keeps the array alive."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array

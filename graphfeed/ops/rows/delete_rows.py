@@ -37,7 +37,7 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         places: int64, ascending, without duplicates.
 
     Raises:
-        IndexError: A place is not a row.
+        IndexError: A place is out of range.
         ValueError: The places don't ascend, or contain duplicates.
 
     Example:
@@ -75,7 +75,7 @@ def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor, num_edges: i
     `num_edges` is the last value of `indptr`. If it is given, this doesn't synchronize with a GPU to read it.
 
     Raises:
-        IndexError: A place is not an edge. Other errors are those of `delete_rows`.
+        IndexError: A place is out of range. Other errors are those of `delete_rows`.
 
     Example:
         >>> delete_from_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()

@@ -55,7 +55,7 @@ def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor
 
 
 def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
-    """Raise unless the arguments are rows and an index. The values of the index are not checked."""
+    """Check the arguments of a gather, except the values of the index."""
     check_tensors(**{name: values})
     if values.dim() == 0:
         raise ValueError(f"{name} must have 1 dimension or more, but is a scalar; there are no rows")

@@ -36,7 +36,7 @@ class TemporalGraph(NamedTuple):
     """int64, by position: the time at which the next hop samples the source of each edge. None, or `ALWAYS` for an
     edge, stands for the time of the column."""
     types: torch.Tensor | None = None
-    """Edge types, ascending inside each column."""
+    """Edge type of each edge, ascending within each column."""
     num_types: int = 1
     """Number of edge types."""
 

@@ -39,7 +39,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     else:
         out = buffers.empty_long_lived(weights.numel(), torch.int64, weights.device)
     module, exact = kernels("sampling.weights", weights, indptr=indptr), exact.contiguous()
-    for _, columns in cut_columns("adding up weights", indptr):
+    for _, columns in cut_columns("accumulating weights", indptr):
         module.cumulate_weights(as_int64(columns, weights), exact, out)
     mark_valid("running sums", (indptr, out))
     return out
@@ -76,9 +76,9 @@ class GuidedSums(NamedTuple):
     """Fixed-point running sums of edge weights, with a guide table that shortens the search."""
 
     cumulative: torch.Tensor
-    """As `cumulate_weights` returns them."""
+    """int64: the running sums, as `cumulate_weights` returns them."""
     guides: torch.Tensor = NO_GUIDES
-    """As `guide_sums` returns them."""
+    """int32: the guide table, as `guide_sums` returns it, or empty."""
 
 
 def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
@@ -100,7 +100,7 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     guides = buffers.empty_long_lived(cumulative.numel(), torch.int32, cumulative.device)
     module = kernels("sampling.weights", cumulative, indptr=indptr)
     missed = 0
-    for _, columns in cut_columns("guiding draws by weight", indptr):
+    for _, columns in cut_columns("building guide tables", indptr):
         missed += module.guide_sums(as_int64(columns, cumulative), cumulative, guides)
     return guides if missed * MISSED > cumulative.numel() else NO_GUIDES
 

@@ -70,7 +70,7 @@ class Marked(NamedTuple):
 
 
 def compact_marked(ids: torch.Tensor, marks: torch.Tensor | None = None) -> Marked:
-    """Relabel the ids that `marks`, bool, selects, in order of first appearance. Synchronizes once with a GPU.
+    """Relabel the ids that `marks` selects (bool; None: all) by first appearance. Synchronizes once with a GPU.
 
     Raises:
         ValueError: The numbers of ids and marks differ, or a selected id on the CPU is negative.

@@ -208,7 +208,7 @@ def check_joined(
     bounds = offsets.to("cpu", torch.int64)
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
     arrays = indices.contiguous(), as_types(types, types)
-    for first, columns in cut_columns("checking what edges join", indptr):
+    for first, columns in cut_columns("checking endpoint types", indptr):
         # The kernel numbers the columns of a part from 0, so shift the bounds of destinations.
         tables = ((bounds[own] - torch.tensor([0, first], device="cpu")).to(types.device) for own in (ends, ends + 1))
         edge = int(module.find_misjoined(as_int64(columns, types), *arrays, *tables))

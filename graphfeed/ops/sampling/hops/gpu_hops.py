@@ -39,7 +39,7 @@ class TypeTables:
     """Counts and starts of each type and hop of a mini-batch, in one tensor that a GPU fills and the CPU reads once."""
 
     def __init__(self, shape: Shape, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
-        # Edge types are in the order in which new nodes are counted.
+        # Edge types are in the order in which new nodes are numbered.
         ends = [(shape.sources[kind], shape.destinations[kind]) for kind in shape.order] or [(0, 0)]
         sources, destinations = map(list, zip(*ends, strict=True))
         ranks = sorted(range(len(shape.order)), key=shape.order.__getitem__) or [0]

@@ -26,7 +26,7 @@ class Shape(NamedTuple):
     """The source node type and the destination node type of each edge type."""
     destinations: Sequence[int]
     order: Sequence[int]
-    """The edge types in the order in which new nodes are counted."""
+    """The edge types in the order in which new nodes are numbered."""
 
 
 class HopGraph(NamedTuple):

@@ -53,7 +53,7 @@ class HopEdges(NamedTuple):
 
 
 class SampledHop(NamedTuple):
-    """One hop: the sampled in-edges of `columns`, relabelled. An untyped graph has one type, with the number 0."""
+    """One hop: the sampled in-edges of `columns`, relabelled. An untyped graph has a single type, number 0."""
 
     columns: list[torch.Tensor]
     """Ids of the hop's seeds within their node type, by node type."""
