@@ -77,7 +77,7 @@ def draw_unkeyed() -> int:
 
 @dataclass(eq=False)
 class Draws:
-    """Context in which `draw_key` uses a mini-batch's key, in this thread; None is replaced at the first draw."""
+    """Context in which `draw_key` uses the key of a mini-batch. Without one, the first draw sets a random key."""
 
     key: Key | None
     stage: int

@@ -93,7 +93,7 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
 
 
 def begin_window(plan: RowPlan, first: int) -> RowPlan:
-    """Complete the window that begins at `first`: its missing rows wait for slots. Returns a plan for the next window.
+    """Complete the window that begins at `first`: its missing rows wait for slots. Returns a plan to use from now on.
 
     Rows of the previous window that still wait get no slot, unless this window needs them, too.
     """

@@ -80,7 +80,7 @@ class JoinedHops(NamedTuple):
 
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""Reads values of edges by their positions."""
+"""A function that returns values of edges by their positions."""
 
 
 class Recipe(NamedTuple):
