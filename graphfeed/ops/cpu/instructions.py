@@ -1,4 +1,4 @@
-"""Instructions that kernels use and Python lacks, as plain Python; `compiler/lowering.py` has those of the machine."""
+"""Instructions for kernels that Python lacks, as plain Python; `compiler/lowering.py` generates their machine code."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def prefetch(array: Any, index: Any) -> None:
-    """Prefetch the cache line of `array[index]`, which may lie outside of the array."""
+    """Prefetch the cache line of `array[index]`. The index may be out of bounds."""
 
 
 def lowest_bit(value: Any) -> int:
@@ -18,12 +18,12 @@ def lowest_bit(value: Any) -> int:
 
 
 def count_bits(value: Any) -> int:
-    """Return how many bits of a uint64 are set."""
+    """Return the number of set bits of a uint64."""
     return int(value).bit_count()
 
 
 def mark_below(values: Any, index: Any, limit: Any) -> np.uint64:
-    """Return, as bits, which of 32 values of a uint32 array from an index on are below a limit; SIMD compares them."""
+    """Compare 32 values of a uint32 array, starting at an index, with a limit by SIMD; set a bit for each below it."""
     return np.uint64(sum(1 << number for number, value in enumerate(values[index : index + 32]) if value < limit))
 
 
@@ -33,37 +33,37 @@ def multiply_high(left: Any, right: Any) -> np.uint64:
 
 
 def less_product(a: Any, b: Any, c: Any, d: Any) -> bool:
-    """Return whether `a * b < c * d`, of uint64, in 128 bits."""
+    """Return whether `a * b < c * d` for uint64 values, computed in 128 bits."""
     return int(a) * int(b) < int(c) * int(d)
 
 
 def copy_bytes(out: Any, to: Any, source: Any, start: Any, size: Any) -> None:
-    """Copy `size` bytes from `source[start]` to `out[to]`; the arrays are bytes."""
+    """Copy `size` bytes from `source[start]` to `out[to]`, between byte arrays."""
     out[to : to + size] = source[start : start + size]
 
 
 def load_word(array: Any, at: Any) -> Any:
-    """Return eight bytes of a byte array from an offset on as one uint64; LLVM would make eight loads of a loop."""
+    """Load eight bytes of a byte array at an offset as one uint64. LLVM would turn a loop into eight loads."""
     return array[at : at + 8].view(np.uint64)[0]
 
 
 def add_to_crc32c(checksum: Any, word: Any) -> Any:
-    """Return a CRC32C, a uint64, with the eight bytes of a word added: an instruction of processors with SSE 4.2."""
-    raise NotImplementedError("processors without it go by tables")
+    """Return a CRC32C, as uint64, updated with the eight bytes of a word. Requires a processor with SSE 4.2."""
+    raise NotImplementedError("the CRC32C instruction needs SSE 4.2; use the tables instead")
 
 
 def address_of(array: Any) -> int:
-    """Return where an array lies."""
+    """Return the memory address of an array."""
     address: int = array.ctypes.data
     return address
 
 
 def will_need(address: Any, size: Any) -> None:
-    """Have the system begin to read mapped pages of a file, and not wait for them; an address must begin a page."""
+    """Start reading pages of a mapped file without waiting for them. The address must be that of a page."""
 
 
 def read_at(descriptor: Any, segments: Any, count: Any, start: Any) -> int:
-    """Read from `start` of an open file into `count` pairs (address, size), by preadv; return the bytes read or -1."""
+    """Read an open file from `start` into `count` pairs (address, size) with preadv; return the bytes read, or -1."""
     pairs = zip(segments[: 2 * count : 2].tolist(), segments[1 : 2 * count : 2].tolist(), strict=True)
     into = [(ctypes.c_char * size).from_address(address) for address, size in pairs]
     try:

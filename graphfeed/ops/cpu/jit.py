@@ -1,8 +1,11 @@
-"""What kernels are written with: the decorators, the types of arguments, and how far to prefetch.
+"""Building blocks of kernels: the decorators, the argument types and the prefetch distance.
 
-A kernel is a Python function whose annotations say what it takes. It runs without the interpreter lock, allocates and
-raises nothing, and calls only `@device_function`s, instructions and NumPy's scalars, so that its machine code needs
-nothing of Numba's. With NUMBA_DISABLE_JIT=1 it is plain Python, with the same results a thousand times as slowly.
+A kernel is a Python function whose annotations declare its argument types. It runs without the GIL, allocates nothing,
+raises nothing, and calls only `@device_function`s, instructions and NumPy's scalar types, so its machine code does not
+need Numba. With NUMBA_DISABLE_JIT=1 it runs as plain Python: the same results, a thousand times as slowly.
+
+Loops over edges and rows, and only these, index arrays with `np.uintp`. Such an index can't be negative, so Numba emits
+no test for Python's negative indices.
 """
 
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,14 +37,14 @@ __all__ = [
 ]  # fmt: skip
 
 AHEAD = 32
-"""How many iterations ahead a loop prefetches a value that it reads by a random index.
+"""Number of iterations by which a loop prefetches a value at a random index.
 
-Far enough for a read from memory to arrive meanwhile, and near enough for the value to be in the cache still. With 8,
+Large enough for a read from memory to finish, and small enough for the value to be still in the cache. With 8,
 neighbour sampling takes 1.36 times as long (ogbn-products shaped graph).
 """
 
 if TYPE_CHECKING:
-    # Inside of kernels Numba infers the types; nobody would check what is written there.
+    # Numba infers the types inside kernels, so mypy need not check them.
     Ids: TypeAlias = Any
     SentIds: TypeAlias = Any
     EdgeTypes: TypeAlias = Any

@@ -1,7 +1,7 @@
-"""How kernels read values of a mapped file: in the order of the file, and pages ahead of the reads.
+"""Reads of mapped files by kernels: in file order, with pages requested before they are read.
 
-The system is told of the pages of the next block of values while one is read, as one read at a time is a fifth of what
-a disk can do. No more blocks are under way, so that no page is dropped before it is used.
+While one block of values is read, the pages of the next block are requested from the system, because one read at a time
+reaches a fifth of a disk's speed. Only one block is requested ahead, so that no page is dropped before it is used.
 """
 
 from typing import NamedTuple
@@ -12,32 +12,32 @@ from graphfeed.ops.cpu.jit import Int64s, UInt64s, address_of, device_function, 
 
 NUMBER_BITS = 20
 CHUNK = 1 << NUMBER_BITS
-"""How many values are sorted together at most."""
+"""Maximum number of values that are sorted together."""
 BLOCK = 1024
-"""How many values are asked for together: disks take some hundreds of reads at a time."""
+"""Number of values that are requested together: disks serve some hundreds of reads at a time."""
 MOST_PAGES = 32
-"""How many neighbouring pages are asked for at once: systems silently drop what is beyond their read-ahead."""
+"""Maximum number of adjacent pages per request: systems silently drop what exceeds their read-ahead."""
 DIGIT_BITS = 11
 KEY_BITS = np.uint64(64)
 PAGE = np.uint64(NUMBER_BITS)
-"""Where the page begins in a key, four whole digits; below it is the number of the value."""
+"""Lowest bit of the page number in a key, which has four full digits; the bits below are the index of the value."""
 NUMBER = np.uint64(CHUNK - 1)
 DIGIT = np.uint64(2**DIGIT_BITS - 1)
 
 
 class Order(NamedTuple):
-    """Scratch: which values are read in which order."""
+    """Scratch arrays for the order in which values are read."""
 
     keys: UInt64s
-    """Page and number of each value of a chunk."""
+    """Page number and index of each value of a chunk."""
     spare: UInt64s
     counts: Int64s
-    """One for each digit."""
+    """Number of keys per digit value."""
 
 
 @device_function
 def key_of(array, position, number, page_bits):
-    """Return the key of a value: the page that it lies on, counted from the array's first, and its number."""
+    """Return the key of a value: its page, counted from the array's first page, and its index in the chunk."""
     start = address_of(array)
     page = ((start + position * array.itemsize) >> page_bits) - (start >> page_bits)
     return np.uint64(page) << PAGE | np.uint64(number)
@@ -45,7 +45,7 @@ def key_of(array, position, number, page_bits):
 
 @device_function
 def sort_keys(order, count):
-    """Sort keys by page, two digits at a time, so that they are in their place in the end."""
+    """Sort keys by page, two digits at a time, so that the result is in `order.keys`."""
     keys, highest = order.keys, np.uint64(0)
     for number in range(count):
         highest = max(highest, keys[np.uintp(number)])
@@ -63,7 +63,7 @@ def sort_digit(source, target, counts, count, shift):
     counts[:] = 0
     for number in range(count):
         counts[np.uintp(source[np.uintp(number)] >> shift & DIGIT)] += 1
-    # From the number of each digit's keys to where they begin.
+    # Turn the counts into start positions.
     total = np.int64(0)
     for digit in range(counts.size):
         found = counts[digit]
@@ -86,13 +86,13 @@ def sort_positions(order, array, positions, chunk, count, page_bits):
 
 @device_function
 def ask_ahead(array, keys, block, count, page_bits):
-    """Ask for the pages of the block after one; for the first block, also for its own."""
+    """Request the pages of the block after `block`; for the first block, also its own pages."""
     at, end = (block if block == 0 else block + BLOCK), min(block + 2 * BLOCK, count)
     first_page = address_of(array) >> page_bits
     while at < end:
         low = np.int64(keys[np.uintp(at)] >> PAGE)
         high = low
-        # Neighbouring pages are asked for by one call.
+        # Adjacent pages are requested by one call.
         while at < end and np.int64(keys[np.uintp(at)] >> PAGE) <= min(high + 1, low + MOST_PAGES - 1):
             high = np.int64(keys[np.uintp(at)] >> PAGE)
             at += 1
@@ -101,7 +101,7 @@ def ask_ahead(array, keys, block, count, page_bits):
 
 @device_function
 def touch_pages(order, array, count, page_bits):
-    """Read a value on the page of each key, so that they are in memory."""
+    """Read a value on the page of each key, so that these pages are in memory."""
     sort_keys(order, count)
     offset, total = address_of(array) & ((1 << page_bits) - 1), np.int64(0)
     for block in range(0, count, BLOCK):
@@ -109,4 +109,4 @@ def touch_pages(order, array, count, page_bits):
         for at in range(block, min(block + BLOCK, count)):
             begin = (np.int64(order.keys[np.uintp(at)] >> PAGE) << page_bits) - offset
             total += np.int64(array[np.uintp(max(begin, 0) // array.itemsize)])
-    order.counts[0] = total  # so that the reads are not left out
+    order.counts[0] = total  # keeps LLVM from removing the reads

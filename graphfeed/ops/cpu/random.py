@@ -1,4 +1,4 @@
-"""The draws of `ops/random.py` inside kernels."""
+"""Random draws for kernels, equal to those of `ops/random.py`."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ HALF = np.uint64(32)
 
 @device_function
 def mix(value):
-    # One to one: each step can be undone.
+    # Bijective: each step is invertible.
     value = (value ^ (value >> np.uint64(30))) * FIRST
     value = (value ^ (value >> np.uint64(27))) * SECOND
     return value ^ (value >> np.uint64(31))
@@ -47,7 +47,7 @@ def type_state(state, edge_type):
 
 @device_function
 def high_bits(key, node):
-    """Return the upper 32 bits of a node's variate, as a uint64; the key must be mixed."""
+    """Return the upper 32 bits of a node's variate as uint64. The key must be mixed already."""
     bits = np.uint32((np.uint64(node) ^ key) + (np.uint64(node) >> HALF) * UPPER)
     bits = np.uint32((bits ^ (bits >> np.uint32(16))) * (np.uint32(key >> HALF) | np.uint32(1)))
     bits = np.uint32((bits ^ (bits >> np.uint32(15))) * LAST)
@@ -56,9 +56,9 @@ def high_bits(key, node):
 
 @device_function
 def variate(first, second, switch_threshold, node):
-    """Return the 64 bits of a neighbour that all columns share (see `ops.random.variate`)."""
+    """Return the 64 random bits of a neighbour, the same in all columns (see `ops.random.variate`)."""
     key = first
-    # Mostly there is one key, and then no hash says which.
+    # Usually only one key is in use, and no hash is needed to choose.
     if switch_threshold >> HALF != 0 and high_bits(SWITCH, node) < switch_threshold >> HALF:
         key = second
     return high_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))
@@ -71,5 +71,5 @@ def draw_bits(state, number):
 
 @device_function
 def draw_below(state, number, bound):
-    # In `0 .. bound - 1`: the high half of a 128-bit product.
+    # In the range 0 to bound - 1: the high half of a 128-bit product.
     return np.int64(multiply_high(draw_bits(state, number), np.uint64(bound)))

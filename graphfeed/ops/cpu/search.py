@@ -1,7 +1,7 @@
-"""How kernels look values up: in hash tables with open addressing, and in ascending arrays.
+"""Lookups for kernels: in hash tables with open addressing, and in ascending arrays.
 
-A table's size is a power of two, with -1 in free slots, of which there must be one. It holds keys (`find_key`) or the
-numbers of entries, whose keys are in another array (`find_entry`).
+The size of a table is a power of two. Free slots contain -1, and there must be at least one. A table contains keys
+(`find_key`), or indices of entries whose keys are in another array (`find_entry`).
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ from graphfeed.ops.cpu.random import GOLDEN
 
 @device_function
 def first_slot(size, key):
-    """Return the slot where the search for a key begins: Fibonacci hashing."""
-    # The upper bits of the product, on which all bits of the key have an effect.
+    """Return the slot where the search for a key begins, by Fibonacci hashing."""
+    # The upper bits of the product depend on all bits of the key.
     return np.int64(multiply_high(np.uint64(key) * GOLDEN, np.uint64(size)))
 
 
 @device_function
 def find_key(keys, size, key):
-    """Return the slot of a key among the first `size` slots, or the free one where it belongs."""
+    """Return the slot of a key among the first `size` slots, or the free slot where it belongs."""
     slot = first_slot(size, key)
     there = keys[np.uintp(slot)]
     while there != -1 and there != key:
@@ -30,7 +30,7 @@ def find_key(keys, size, key):
 
 @device_function
 def find_entry(table, keys, key):
-    """Return the slot of the entry with a key, or the free one where it belongs."""
+    """Return the slot of the entry with a key, or the free slot where it belongs."""
     slot = first_slot(table.size, key)
     while table[np.uintp(slot)] >= 0 and keys[np.uintp(table[np.uintp(slot)])] != key:
         slot = (slot + 1) & (table.size - 1)
@@ -39,7 +39,7 @@ def find_entry(table, keys, key):
 
 @device_function
 def first_above(values, low, high, target):
-    """Return the first place in `low .. high - 1` of an ascending array with a value above `target`, else `high`."""
+    """Return the first index from `low` to `high - 1` of an ascending array with a value above `target`, or `high`."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] > target:
@@ -51,5 +51,5 @@ def first_above(values, low, high, target):
 
 @device_function
 def run_end(types, low, end):
-    """Return where the run of edges of one type ends that begins at `low`; the column's end without types."""
+    """Return the end of the run of edges of one type that begins at `low`. Without types, the end of the column."""
     return first_above(types, low, end, types[low]) if types.size > 0 else end

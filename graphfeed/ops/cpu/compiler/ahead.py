@@ -1,6 +1,6 @@
-"""Helper processes that compile kernels, so that Numba is imported and configured there and not in a user's process.
+"""Helper processes that compile kernels, so that Numba is imported and configured there, not in the user's process.
 
-A helper imports the kernels without torch, whose import takes longer. It reads jobs from stdin, one JSON line each.
+A helper imports the kernels without torch, whose import would take longer. It reads jobs from stdin, as JSON lines.
 """
 
 import atexit
@@ -33,7 +33,7 @@ for name, path in (("graphfeed", folder.parent), ("graphfeed.ops", folder)):
 from graphfeed.ops.cpu.compiler.ahead import serve
 serve()
 """
-"""Defines the two upper packages as folders alone, so that nothing but kernels is imported."""
+"""Program of a helper. It defines the two upper packages as bare folders, so that only kernels are imported."""
 SETTINGS = {
     "NUMBA_BOUNDSCHECK": "0",  # kernels can't raise
     "NUMBA_DEBUGINFO": "0",
@@ -43,21 +43,21 @@ SETTINGS = {
     "NUMBA_OPT": "3",
     "NUMBA_SLP_VECTORIZE": "0",
 }
-"""The settings of Numba that change machine code. A helper doesn't inherit a program's own settings."""
+"""Numba's settings that affect machine code. A helper doesn't inherit those of the program."""
 TARGET = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"}
-"""Settings that a helper does inherit: they name the processor, and are part of a file's name."""
+"""Settings that a helper inherits: they select the processor, and are part of the names of files."""
 IDLE_SECONDS = 10.0
-"""How long a helper waits for its next job before it ends."""
+"""Time for which a helper waits for its next job before it exits."""
 MOST_HELPERS = 4
-"""The most helpers that compile the kernels of one pipeline. Each takes some 200 MB."""
+"""Maximum number of helpers that compile the kernels of one pipeline. Each needs some 200 MB."""
 MOST_FAILURES = 3
-"""How many failures an error describes."""
+"""Maximum number of failures that an error describes."""
 IDLE: "list[subprocess.Popen[str]]" = []
-"""The helpers that have no job now."""
+"""Helpers without a job."""
 
 
 def all_kernels() -> list[tuple[Kernel, tuple[str, ...]]]:
-    """Return every kernel of the package with each choice of its dtypes."""
+    """Return all kernels of the package, each with all its choices of dtypes."""
     found = []
     for module in sorted(part.name for part in walk_packages([str(SOURCES)], f"{PACKAGE}.") if not part.ispkg):
         if module.startswith(f"{__package__}.") and not module.endswith(".program"):
@@ -69,10 +69,10 @@ def all_kernels() -> list[tuple[Kernel, tuple[str, ...]]]:
 
 
 def compile_all(processes: int | None = None) -> Iterator[KernelLoad]:
-    """Compile all kernels, or find them on disk, and yield a record of each when it is done.
+    """Compile all kernels that are not on disk, and yield a record of each kernel when it is ready.
 
     Raises:
-        RuntimeError: Kernels that could not be compiled, once all others are done.
+        RuntimeError: Some kernels could not be compiled; raised after all others are done.
     """
     failures = []
     pool = ThreadPoolExecutor(processes or cores())
@@ -92,7 +92,7 @@ def compile_all(processes: int | None = None) -> Iterator[KernelLoad]:
 
 
 def load_together(missing: list[tuple[Kernel, tuple[str, ...]]]) -> None:
-    """Compile several kernels at once, in as many helpers as there are cores, and load them."""
+    """Compile several kernels concurrently, with up to `MOST_HELPERS` helpers, one per core, and load them."""
     pool = ThreadPoolExecutor(min(cores(), MOST_HELPERS))
     try:
         for done in [pool.submit(kernel.code, dtypes) for kernel, dtypes in missing]:
@@ -109,8 +109,8 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
     """Compile a kernel of the package in a helper.
 
     Returns:
-        The name of the machine code's function, and the object file. None if no process can be started, or if it ends
-        without an answer.
+        The function's name in the object file, and the object file. None if no process can be started, or if it exits
+        without a response.
 
     Raises:
         RuntimeError: The kernel can't be compiled.
@@ -129,7 +129,7 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
                 return None
         try:
             answer = ask(process, [kernel.__module__, kernel.__name__, *dtypes])
-        except (OSError, ValueError):  # an idle helper has just ended, so another one is asked
+        except (OSError, ValueError):  # an idle helper has just exited: try another one
             end(process)
             continue
         except BaseException:
@@ -143,7 +143,7 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
 
 
 def start() -> "subprocess.Popen[str]":
-    """Start a helper, which Ctrl-C in a terminal doesn't reach."""
+    """Start a helper in a new session, so that Ctrl-C in the terminal doesn't reach it."""
     command = [sys.executable, "-P", "-c", PROGRAM.format(folder=str(SOURCES.parent))]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_") or name in TARGET}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
@@ -153,7 +153,7 @@ def start() -> "subprocess.Popen[str]":
 
 
 def ask(process: "subprocess.Popen[str]", job: list[str]) -> Any:
-    """Return a helper's answer to a job, or raise an OSError or a ValueError if the helper has ended."""
+    """Send a job to a helper and return its response. Raises OSError or ValueError if the helper has exited."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(job) + "\n")
@@ -162,31 +162,31 @@ def ask(process: "subprocess.Popen[str]", job: list[str]) -> Any:
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    """End a helper and close its pipes."""
+    """Kill a helper and close its pipes."""
     process.kill()
     process.communicate()
 
 
 @atexit.register
 def end_idle() -> None:
-    """End all helpers that have no job."""
+    """Kill all idle helpers."""
     while IDLE:
         end(IDLE.pop())
 
 
 @after_fork_in_child
 def forget_helpers() -> None:
-    """Close a forked process's copies of the pipes: the helpers belong to its parent."""
+    """Close a forked process's copies of the pipes, because the helpers belong to its parent."""
     while IDLE:
         process = IDLE.pop()
-        process.returncode = 0  # it is no child of this process, so it can't be waited for
+        process.returncode = 0  # not a child of this process, so it can't be waited for
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
 
 
 def serve() -> None:
-    """Answer each job on stdin with the kernel's machine code, or with a text that says why there is none."""
+    """Compile the kernel of each job on stdin, and write its machine code, or an error message, to stdout."""
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def read() -> None:
@@ -199,7 +199,7 @@ def serve() -> None:
         try:
             module, name, *dtypes = json.loads(jobs.get(timeout=IDLE_SECONDS))
         except queue.Empty:
-            os._exit(0)  # a daemon thread that reads stdin would disturb a regular exit
+            os._exit(0)  # the daemon thread that reads stdin would disturb a regular exit
         try:
             from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
 

@@ -1,6 +1,6 @@
-"""Numba: from a kernel and a choice of dtypes to an object file. Nothing else imports this module.
+"""Compilation of a kernel for a choice of dtypes into an object file, by Numba. Imported only to compile.
 
-All functions are inlined into a C callback: so no error code of Numba's is checked, and no reference counted.
+All functions are inlined into a C callback, so that no error codes of Numba are checked and no references counted.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from graphfeed.ops.cpu.compiler.machine import target_machine
 from graphfeed.ops.cpu.compiler.signature import ArrayType, fields_of, is_tuple
 
 OPTIONS: Any = {"error_model": "numpy", "forceinline": True}
-"""Division by 0 raises nothing, and every function is inlined."""
+"""Division by 0 raises no error, and every function is inlined."""
 LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
-"""Functions of the C library that machine code may call."""
+"""C library functions that machine code may call."""
 
 
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
-    """Return the name of the machine code's function, and the object file that holds it; one thread at a time."""
-    # Another thread may import further ones meanwhile.
+    """Return the name of the compiled function, and its object file. Only one thread may call this at a time."""
+    # A copy, because other threads may import more functions in the meantime.
     for function, is_known in list(DEVICE_FUNCTIONS.items()):
         if not is_known:
             DEVICE_FUNCTIONS[function] = True
@@ -43,14 +43,14 @@ def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]
     foreign = {function.name for function in module.functions if function.is_declaration} - LINKED
     foreign = {name for name in foreign if not name.startswith("llvm.")}
     if foreign:
-        raise NotImplementedError(f"{kernel.name} needs {sorted(foreign)}: kernels make no arrays and raise nothing")
+        raise NotImplementedError(f"{kernel.name} needs {sorted(foreign)}: kernels can't create arrays or raise errors")
     return symbol, target_machine().emit_object(module)
 
 
 def make_entry(kernel: Kernel, dtypes: tuple[str, ...]) -> Callable[..., Any]:
-    """Return a function that takes its arguments from a block of words, with a kernel inside."""
+    """Return a function that reads the arguments of a kernel from a block of words, and calls the kernel."""
     chosen = {variable.name: dtype for variable, dtype in zip(kernel.signature.variables(), dtypes, strict=True)}
-    # Numba itself inlines the kernel, rather than LLVM: so it is compiled once, not for Python as well.
+    # Numba inlines the kernel, rather than LLVM, so that it is compiled only once, and not for Python as well.
     names: dict[str, Any] = {"kernel": numba.njit(inline="always", **OPTIONS)(kernel.function)}
     names.update(vars(lowering))
     place, given = 0, []

@@ -1,6 +1,6 @@
-"""The folders where machine code may lie, who else could write to them, and what is said of compiling, each once.
+"""Folders for machine code, their permissions, and messages about compilation.
 
-A folder or file is used only if nobody can write to it but its user, root, and those who can write to the package.
+A folder or file is used only if no one but the user, root, and those who can write to the package can write to it.
 """
 
 import logging
@@ -16,17 +16,17 @@ from hashlib import sha1
 from pathlib import Path
 
 LOGGER = logging.getLogger(__name__)
-"""Not `warnings`: no line of the user's is to blame, and a filter that raises would make a call fail."""
+"""Used instead of `warnings`: no line of the user's code is the cause, and a filter that raises would fail a call."""
 SILENT_SECONDS = 2.0
-"""How long kernels compile, in all, before that is said."""
+"""Total compile time after which a message is logged."""
 RUN_SECONDS = 600.0
-"""For how long other processes need not say again that kernels compile: workers and ranks do so at the same time."""
+"""Time for which other processes don't repeat that message: workers and ranks compile at the same time."""
 
 
 def is_first(folder: Path) -> bool:
-    """Tell whether no process that keeps kernels in a folder has lately said that it compiles, and note this one."""
+    """Return whether no other process that uses a folder has recently logged that it compiles; record this one."""
     note, said = folder / "compiling", False
-    with suppress(OSError):  # nobody has
+    with suppress(OSError):  # no process has
         said = time.time() - note.stat().st_mtime < RUN_SECONDS
     with suppress(OSError):  # the disk is full, or there is no such folder
         note.touch()
@@ -34,27 +34,27 @@ def is_first(folder: Path) -> bool:
 
 
 class Notices:
-    """What this process has said of compiling, and how long it has waited for it, here or by another process."""
+    """Messages that this process has logged, and the time that it has waited for kernels, its own or another's."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()
         self.spent = 0.0
 
     def warn_once(self, subject: str, message: str) -> None:
-        """Log a warning, which goes to stderr unless the program has set up logging; one per subject."""
+        """Log a warning, once per subject. It goes to stderr unless the program has configured logging."""
         if subject not in self.said:
             self.said.add(subject)
             LOGGER.warning(message)
 
     @contextmanager
     def timing(self, folder: Path | None) -> Iterator[None]:
-        """Add up the time of a block; say so after it, if that makes it long."""
+        """Add the time of a `with` block to the total; log a message afterwards if the total is too long."""
         start = time.monotonic()
         try:
             yield
         finally:
             self.spent += time.monotonic() - start
-            # Between two kernels is soon enough: each takes a second at most.
+            # Checked only between kernels, which take a second at most.
             if self.spent > SILENT_SECONDS and "compiling" not in self.said:
                 where = f"once, and keeps them in {folder}" if folder else "and can't save them"
                 if folder is None or is_first(folder):
@@ -64,11 +64,11 @@ class Notices:
 
 NOTICES = Notices()
 SOURCES = Path(__file__).parents[1]
-"""The folder of all kernels."""
+"""Folder of all kernels."""
 
 
 def real(folder: Path | str) -> Path:
-    """Return where a folder lies that users may have linked to another disk; links in a loop are left."""
+    """Resolve the links of a folder, which may be linked to another disk; loops of links are left unresolved."""
     return Path(os.path.realpath(folder))
 
 
@@ -79,12 +79,12 @@ def user_cache() -> Path:
 
 
 def candidates() -> Iterator[tuple[Path, int]]:
-    """Yield the folders for the machine code of this copy of the package, the preferred one first, and their mode."""
+    """Yield folders for the machine code of this copy of the package, with their modes; preferred ones first."""
     own = f"{SOURCES.name}_{sha1(str(SOURCES).encode(), usedforsecurity=False).hexdigest()}"
     for given in (os.environ.get("GRAPHFEED_CACHE_DIR"), os.environ.get("NUMBA_CACHE_DIR")):
         if given:
-            # Links to them are followed here. A folder that is a link after that is not used: in the temporary folder,
-            # anybody may make one under the name of the user's folder.
+            # Links are followed here only. A folder that is still a link is not used: in the temporary folder, any user
+            # could create a link with the name of this user's folder.
             yield real(given) / own, 0o755
     yield real(SOURCES) / "__pycache__", 0o755
     users = user_cache()
@@ -95,7 +95,7 @@ def candidates() -> Iterator[tuple[Path, int]]:
 
 
 def is_trusted(found: os.stat_result) -> bool:
-    """Tell whether only the user, root, and those who can write to the package can write to a folder or a file."""
+    """Return whether only the user, root, and those who can write to the package can write to a folder or a file."""
     if not hasattr(os, "geteuid"):
         return True
     package = SOURCES.stat()
@@ -106,20 +106,20 @@ def is_trusted(found: os.stat_result) -> bool:
 
 
 def why_unusable(folder: Path, mode: int) -> str:
-    """Make a folder for machine code, where it is missing; return why it can't be read, or an empty string."""
-    if not folder.is_absolute():  # nobody knows the user's home
+    """Create a folder for machine code if it is missing; return why it is unusable, or an empty string."""
+    if not folder.is_absolute():  # the user's home is unknown
         return "it is not absolute"
     try:
         folder.parent.mkdir(mode, parents=True, exist_ok=True)
         folder.mkdir(mode, exist_ok=True)
         found = folder.parent.lstat(), folder.lstat()
         if not all(stat.S_ISDIR(part.st_mode) for part in found):
-            return "it is no folder"
+            return "it is not a folder"
         if not all(map(is_trusted, found)):
-            return "others can write to it"
+            return "other users can write to it"
         os.listdir(folder)
     except (FileExistsError, NotADirectoryError):
-        return "it is no folder"
+        return "it is not a folder"
     except OSError as error:
         return error.strerror or str(error)
     return ""
@@ -135,7 +135,7 @@ def is_writable(folder: Path) -> bool:
 
 @cache
 def folders() -> tuple[tuple[Path, ...], Path | None]:
-    """Return the folders to read machine code from, and the one to write it to: the first that can be written to."""
+    """Return the folders to read machine code from, and the first writable one, or None, to write it to."""
     readable, given = [], os.environ.get("GRAPHFEED_CACHE_DIR")
     for folder, mode in candidates():
         reason = why_unusable(folder, mode)
@@ -145,5 +145,5 @@ def folders() -> tuple[tuple[Path, ...], Path | None]:
                 return tuple(readable), folder
             reason = "it can't be written to"
         if given and folder.parent == real(given):
-            NOTICES.warn_once("given", f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: {reason}")
+            NOTICES.warn_once("given", f"compiled kernels are not saved in GRAPHFEED_CACHE_DIR, {given}: {reason}")
     return tuple(readable), None

@@ -1,4 +1,4 @@
-"""Kernels as Python calls them."""
+"""Kernels as Python callables."""
 
 import time
 from array import array
@@ -12,24 +12,24 @@ import numpy as np
 from graphfeed.ops.cpu.compiler.signature import INTERPRETED, WORD, Block, Signature, lay_out
 
 CALL = CFUNCTYPE(c_int64, c_void_p)
-"""Machine code takes the address of a block of words. ctypes releases the interpreter lock while it runs."""
+"""Type of machine code: it takes the address of a block of words. ctypes releases the GIL while it runs."""
 
 
 STARTED = time.time()
-"""When this process began to import kernels."""
+"""Time at which this process began to import kernels."""
 DEVICE_FUNCTIONS: dict[Any, bool] = {}
-"""Functions that kernels call, and whether Numba knows them."""
+"""Functions that kernels may call, and whether they are registered with Numba."""
 
 
 class MachineCode(NamedTuple):
-    """A kernel for one choice of dtypes, in this process."""
+    """Machine code of a kernel for one choice of dtypes, linked into this process."""
 
     address: int
     run: Callable[[int], int]
 
 
 class Kernel:
-    """A function of tensors, NumPy arrays and `Block`s, compiled at the first call with each choice of dtypes."""
+    """A function of tensors, NumPy arrays, `Block`s and numbers, compiled at the first call with a choice of dtypes."""
 
     __name__: str
     __module__: str
@@ -43,11 +43,11 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Its module inside of this room, and its own name, such as "structure.compact.compact"."""
+        """Its module, relative to `graphfeed.ops.cpu`, and function name, such as "structure.compact.compact"."""
         return f"{self.__module__.removeprefix('graphfeed.ops.cpu.')}.{self.__name__}"
 
     def code(self, dtypes: tuple[str, ...]) -> MachineCode:
-        """Return its machine code for a choice of dtypes: from this process, from disk, or compiled now."""
+        """Return the machine code for a choice of dtypes, loaded from disk or compiled if necessary."""
         if dtypes not in self.codes:
             from graphfeed.ops.cpu.compiler.store import load_or_compile  # noqa: PLC0415 - imports this module
 
@@ -63,15 +63,15 @@ class Kernel:
         lay_out(arguments, words, key, kept)
         run = self.runs.get(tuple(key))
         if run is None:
-            # What the arguments are is looked at once for each choice of dtypes.
+            # The arguments are checked once for each choice of dtypes.
             run = self.runs[tuple(key)] = self.code(self.signature.choose(arguments)).run
-        # `block` and `kept` live until the call returns: machine code gets only addresses.
+        # `block` and `kept` must live until the call returns: machine code gets only addresses.
         block = array("Q", words)
         result = run(block.buffer_info()[0])
         return None if self.signature.returns is None else self.signature.returns(result)
 
     def interpret(self, *arguments: Any) -> Any:
-        """Run it as Python, where integers overflow in silence as they do in machine code."""
+        """Run the kernel as Python. Integers overflow silently, as in machine code."""
         kinds = (kind for _, kind in self.signature.parameters)
         with np.errstate(all="ignore"):
             result = self.function(*map(as_python, arguments, kinds))
@@ -79,7 +79,7 @@ class Kernel:
 
 
 def as_python(value: Any, kind: Any) -> Any:
-    """Return an argument as Python code works with it."""
+    """Convert an argument for a kernel that runs as Python."""
     if isinstance(value, Block):
         value = value.values
     if isinstance(value, tuple):
@@ -95,6 +95,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def device_function(function: Function) -> Function:
-    """Let kernels call a function, which is compiled into each of them, inlined; Python calls it as it is."""
+    """Register a function that kernels may call. It is inlined into them, and stays an ordinary function in Python."""
     DEVICE_FUNCTIONS[function] = False
     return function

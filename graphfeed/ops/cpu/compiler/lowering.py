@@ -1,4 +1,4 @@
-"""The machine instructions behind `graphfeed.ops.cpu.instructions`, and how kernels find their arguments."""
+"""Code generation for `graphfeed.ops.cpu.instructions`, and for the arguments of kernels."""
 
 import inspect
 from collections.abc import Callable
@@ -20,20 +20,20 @@ from graphfeed.ops.cpu.compiler import program
 
 WORD, BYTE, FLAG, INT32 = ir.IntType(64), ir.IntType(8), ir.IntType(1), ir.IntType(32)
 WILL_NEED = 3
-"""The advice `MADV_WILLNEED`, the same number on all systems."""
+"""Value of `MADV_WILLNEED`, the same on all systems."""
 WORDS = types.CPointer(types.int64)
 
 Arguments = list[Any]
 Generate = Callable[[Any, Any, Any, Arguments], Any]
-"""Generates code, given Numba's context, LLVM's builder, the signature, and the values of the arguments."""
+"""Function that generates code, given Numba's context, LLVM's builder, the signature, and the argument values."""
 
 
 def instruction(function: Any, result: Any, *given: Any) -> Callable[[Generate], Generate]:
-    """Let Numba compile calls of an instruction by the code that the decorated function generates."""
+    """Decorate a function that generates the code by which Numba compiles calls of an instruction."""
 
     def register(generate: Generate) -> Generate:
         def find_type(*found: Any) -> Any:
-            # Arguments are converted to the types that are given; None takes one as it is.
+            # Arguments are converted to the given types; None leaves the type unchanged.
             return result(*(wanted or own for wanted, own in zip(given, found, strict=True)))
 
         find_type.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def address_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) ->
 
 
 def external(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
-    """Declare a function of LLVM's or of the C library, and call it."""
+    """Declare a function of LLVM or the C library, and generate a call."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, arguments)
@@ -60,14 +60,14 @@ def external(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 @instruction(instructions.prefetch, types.void, None, types.intp)
 def generate_prefetch(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     address = address_of(context, builder, signature.args[0], *arguments)
-    # For reading, of low locality, of data.
+    # For reading (0), with low locality (1), of data (1).
     external(builder, "llvm.prefetch.p0", ir.VoidType(), address, INT32(0), INT32(1), INT32(1))
     return context.get_dummy_value()
 
 
 @instruction(instructions.lowest_bit, types.int64, types.uint64)
 def generate_lowest_bit(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
-    # The flag says that 0 never comes: LLVM may return anything for it.
+    # The flag means that the value is never 0: LLVM may return anything for it.
     return external(builder, "llvm.cttz.i64", WORD, arguments[0], FLAG(1))
 
 
@@ -78,7 +78,7 @@ def generate_count_bits(_context: Any, builder: Any, _signature: Any, arguments:
 
 @instruction(instructions.mark_below, types.uint64, None, types.intp, types.uint32)
 def generate_mark_below(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    """Compare all lanes of a vector."""
+    """Generate one comparison of all lanes of a vector."""
     values, index, limit = arguments
     kind = ir.VectorType(INT32, 32)
     address = address_of(context, builder, signature.args[0], values, index)
@@ -94,7 +94,7 @@ def generate_mark_below(context: Any, builder: Any, signature: Any, arguments: A
 def generate_multiply_high(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
     wide = ir.IntType(128)
     left, right = (builder.zext(argument, wide) for argument in arguments)
-    # One instruction of most processors.
+    # A single instruction on most processors.
     return builder.trunc(builder.lshr(builder.mul(left, right), wide(64)), WORD)
 
 
@@ -109,7 +109,7 @@ def generate_copy_bytes(context: Any, builder: Any, signature: Any, arguments: A
     out, to, source, start, size = arguments
     target = address_of(context, builder, signature.args[0], out, to)
     origin = address_of(context, builder, signature.args[2], source, start)
-    # The memory does not overlap.
+    # The memory regions don't overlap.
     external(builder, "llvm.memcpy.p0.p0.i64", ir.VoidType(), target, origin, size, FLAG(0))
     return context.get_dummy_value()
 
@@ -117,7 +117,7 @@ def generate_copy_bytes(context: Any, builder: Any, signature: Any, arguments: A
 @instruction(instructions.load_word, types.uint64, None, types.intp)
 def generate_load_word(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     address = address_of(context, builder, signature.args[0], *arguments)
-    # From any address: no alignment is promised.
+    # The address may be unaligned.
     return builder.load(builder.bitcast(address, WORD.as_pointer()), align=1)
 
 
@@ -135,14 +135,14 @@ def generate_address_of(context: Any, builder: Any, signature: Any, arguments: A
 def generate_read_at(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     descriptor, segments, count, start = arguments
     pairs = address_of(context, builder, signature.args[1], segments, WORD(0))
-    # The system's function, which is linked by its name.
+    # The system's function, linked by its name.
     return external(builder, "preadv", WORD, descriptor, pairs, count, start)
 
 
 @instruction(instructions.will_need, types.void, types.int64, types.int64)
 def generate_will_need(context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
     address, size = arguments
-    # It is advice, so a failure changes nothing.
+    # This is only advice, so failures are ignored.
     external(builder, "madvise", INT32, builder.inttoptr(address, BYTE.as_pointer()), size, INT32(WILL_NEED))
     return context.get_dummy_value()
 
@@ -155,10 +155,10 @@ def generate_call(_context: Any, builder: Any, _signature: Any, arguments: Argum
 
 
 class BlockType(types.NamedTuple):
-    """A named tuple of arrays, as the address of its words: an array is loaded from there where it is used."""
+    """A named tuple of arrays, represented by the address of its words. Arrays are loaded from there when used."""
 
     def __init__(self, kind: type, arrays: dict[str, types.Array]) -> None:
-        # Handing one to a function costs a pointer, where a tuple of ten arrays would be seventy values.
+        # It is passed to a function as one pointer, where a tuple of ten arrays would be seventy values.
         super().__init__(tuple(arrays.values()), kind)
         self.arrays, self.places, self.words = arrays, dict[str, int](), 0
         for name, own in arrays.items():
@@ -185,7 +185,7 @@ def number_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
 
 @intrinsic
 def array_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
-    """Return the array of a type whose address and sizes begin at a word."""
+    """Return an array, given the index of the word where its address and sizes begin."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
         return make_array(context, builder, signature.return_type, *arguments[:2])
@@ -195,13 +195,13 @@ def array_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
 
 @intrinsic
 def block_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
-    """Return the block whose address is in a word."""
+    """Return a block, given the index of the word with its address."""
 
     def generate(_context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
         words = builder.bitcast(arguments[0], BYTE.as_pointer().as_pointer())
         address = builder.load(builder.gep(words, [arguments[1]]))
         never_changes(builder, address)
-        # So that loads from there can be done ahead of a loop in which they stand behind a condition.
+        # Allows LLVM to hoist conditional loads from the block out of loops.
         size = builder.module.add_metadata([WORD(8 * signature.return_type.words)])
         address.set_metadata("dereferenceable", size)
         return address
@@ -210,7 +210,7 @@ def block_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
 
 
 def make_array(context: Any, builder: Any, kind: Any, words: Any, place: Any) -> Any:
-    """Return an array whose address and sizes begin at a word, without a count of references."""
+    """Return an array without reference counting, given the index of the word where its address and sizes begin."""
     shape = [word_at(builder, words, builder.add(place, WORD(1 + axis))) for axis in range(kind.ndim)]
     step = WORD(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     strides, count = [step], shape[0]
@@ -240,7 +240,7 @@ def word_at(builder: Any, words: Any, place: Any) -> Any:
 
 
 def never_changes(builder: Any, load: Any) -> None:
-    """Say that nothing writes to what is loaded, so that it is loaded once, whatever a loop writes to."""
+    """Mark a load as invariant, so that LLVM loads the value only once, whatever a loop writes to."""
     load.set_metadata("invariant.load", builder.module.add_metadata([]))
 
 

@@ -1,4 +1,4 @@
-"""LLVM: which machine code is made for, and how an object file becomes functions of this process."""
+"""LLVM: the target machine, and the linker that loads object files into this process."""
 
 import os
 from functools import cache
@@ -9,12 +9,12 @@ from llvmlite import binding
 
 @cache
 def target_machine() -> Any:
-    """Return the machine that code is made for: this one, or the processor that NUMBA_CPU_NAME names."""
+    """Return the machine to generate code for: this one, or the processor named by NUMBA_CPU_NAME."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     name, features = processor()
     target = binding.Target.from_triple(binding.get_process_triple())
-    # Code on x86 stays where it is loaded.
+    # On x86, code is not moved after it is loaded.
     reloc = {"x86": "static", "ppc": "pic"}.get(target.name[:3], "default")
     return target.create_target_machine(
         cpu=name, features=features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
@@ -31,12 +31,12 @@ def processor() -> tuple[str, str]:
 
 @cache
 def engine() -> Any:
-    # An empty module: object files are added to it.
+    # Begins with an empty module; object files are added later.
     return binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
 
 
 def link(symbol: str, code: bytes) -> int:
-    # MCJIT is not safe to use from two threads; `store.COMPILING` is held.
+    # MCJIT is not thread-safe: the caller holds `store.COMPILING`.
     engine().add_object_file(binding.ObjectFileRef.from_data(code))
     engine().finalize_object()
     return int(engine().get_function_address(symbol))

@@ -1,6 +1,6 @@
-"""Kernels that run one after the other, in one call that releases the interpreter lock.
+"""Programs: sequences of kernels that run in one call, which releases the GIL.
 
-Coming back to Python after each would mean to wait for that lock each time, for up to 5 ms.
+Returning to Python after each kernel would mean waiting for the GIL each time, for up to 5 ms.
 """
 
 from array import array
@@ -12,30 +12,29 @@ from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, lay_out
 
 Int64s: Any = ArrayType("int64")
 FEW = 3
-"""Up to so many kernels are compiled by one process: a second one would take longer to start than to compile them."""
+"""Up to this many kernels are compiled by one process: starting a second one would take longer than compiling them."""
 
 
 def call(_code: int, _block: int) -> int:
-    """Call machine code with the address of its arguments: an instruction, see `lowering.py`."""
-    raise NotImplementedError("without a compiler there is no machine code to call")
+    """Call machine code with the address of its arguments. An instruction: `lowering.py` generates its code."""
+    raise NotImplementedError("interpreted kernels have no machine code to call")
 
 
 @Kernel
 def run_steps(calls: Int64s, step: Int64s) -> int:
-    """Call kernels from a step on until one returns another number than 0, and return that."""
-    # Of each kernel there are two words, its address and that of its arguments.
+    """Call kernels, starting at a step, until one returns a nonzero code; return that code, or 0."""
+    # Each kernel has two words: its address and that of its arguments.
     for number in range(step[0], calls.size // 2):
         result = call(calls[2 * number], calls[2 * number + 1])
         if result != 0:
-            # So the caller learns which one stopped.
-            step[0] = number
+            step[0] = number  # tells the caller which kernel has stopped
             return result
     step[0] = calls.size // 2
     return 0
 
 
 def load_all(wanted: Iterable[tuple[Kernel, tuple[str, ...]]]) -> None:
-    """Load machine code, or compile it, in several processes if much is missing."""
+    """Load or compile the machine code of kernels, in several processes if many are missing."""
     new = dict.fromkeys((kernel, dtypes) for kernel, dtypes in wanted if dtypes not in kernel.codes)
     if not new:
         return
@@ -50,19 +49,19 @@ def load_all(wanted: Iterable[tuple[Kernel, tuple[str, ...]]]) -> None:
 
 
 class Program:
-    """Kernels with their arguments, to be run many times in order. One that doesn't return 0 stops the program."""
+    """Kernels and their arguments, to be run in order, many times. A kernel that returns nonzero stops the program."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[Kernel, tuple[Any, ...]]] = []
-        """They keep the arguments alive."""
+        """Kernels and arguments, which this list keeps alive."""
         self.words = array("Q")
-        """The arguments of all kernels."""
+        """Arguments of all kernels."""
         self.calls: list[tuple[Kernel, tuple[str, ...], int]] = []
-        """Each kernel, its dtypes, and where its arguments begin."""
+        """Each kernel, its dtypes, and the byte offset of its arguments in `words`."""
         self.is_ready = False
 
     def add(self, kernel: Kernel, *arguments: Any) -> None:
-        """Append a kernel, with arguments of the types that it takes."""
+        """Append a kernel and its arguments, which must match its signature."""
         words: list[int] = []
         kept: list[Any] = []
         lay_out(arguments, words, [], kept)
@@ -72,7 +71,7 @@ class Program:
         self.is_ready = False
 
     def run(self, first: int = 0) -> tuple[int, int]:
-        """Run the kernels from one on; return what the last one returned that ran, and its number."""
+        """Run the kernels from index `first` on; return the last code, and the index of the kernel that stopped."""
         if INTERPRETED:
             return self._interpret(first)
         if not self.is_ready:
@@ -82,9 +81,9 @@ class Program:
         return result, self.step[0]
 
     def _finish(self) -> None:
-        """Lay out the arguments of the kernel that calls all others."""
+        """Load all kernels, and lay out the arguments of `run_steps`."""
         load_all([(run_steps, ()), *((kernel, dtypes) for kernel, dtypes, _ in self.calls)])
-        # Only now: an array that grows moves.
+        # Not earlier, because a growing array moves.
         base = self.words.buffer_info()[0]
         self.ready = array("q")
         for kernel, dtypes, place in self.calls:

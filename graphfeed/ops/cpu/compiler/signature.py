@@ -1,12 +1,12 @@
-"""What a kernel takes, read from its annotations, and how arguments are handed to machine code.
+"""Signatures of kernels, read from their annotations, and the layout of arguments for machine code.
 
-All arguments of a kernel go into one block of 64-bit words, whose address is all that its machine code gets::
+All arguments of a kernel are stored in one block of 64-bit words. Machine code receives only its address::
 
     argument                     words
-    array of one dimension       address, size
-    array of two                 address, rows, columns
-    whole number, uint64, bool   the number
-    named tuple of arrays        the address of a block of its own
+    array with one dimension     address, size
+    array with two dimensions    address, rows, columns
+    int, uint64, bool            the number
+    named tuple of arrays        address of a separate block
 """
 
 import inspect
@@ -22,27 +22,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("0", "")
-"""Whether kernels run as the Python functions that they are written as."""
+"""Whether kernels run as plain Python functions."""
 WORD = (1 << 64) - 1
-"""The bits of a number in a word."""
+"""Mask of the bits of a word."""
 NAMES: dict[Any, str] = {}
-"""Of dtypes, torch's and NumPy's, as far as they were met."""
+"""Names of dtypes of torch and NumPy, filled on demand."""
 
 
 class DTypes(NamedTuple):
-    """The dtypes that an annotation stands for; all of the same name have the same dtype in a call."""
+    """A named choice of dtypes in annotations. In a call, all arrays with the same name have the same dtype."""
 
     name: str
     dtypes: tuple[str, ...]
 
 
 Chosen = dict[str, str]
-"""The dtype of each `DTypes` in a call, by name."""
+"""Dtype of each `DTypes` in a call, by name."""
 
 
 @dataclass(frozen=True)
 class ArrayType:
-    """An annotation: a contiguous array."""
+    """Annotation for a contiguous array."""
 
     dtype: str | DTypes
     ndim: int = 1
@@ -51,7 +51,7 @@ class ArrayType:
         return self.dtype if isinstance(self.dtype, str) else chosen[self.dtype.name]
 
     def choose(self, name: str, value: Any, chosen: Chosen) -> None:
-        """Note the dtype that an array chooses; raise a TypeError if it is no such array."""
+        """Record the dtype of an array. Raises a TypeError if its dtype or number of dimensions doesn't match."""
         dtype = name_of(value.dtype)
         if isinstance(self.dtype, str):
             fits = dtype == self.dtype
@@ -69,7 +69,7 @@ class ArrayType:
 
 
 def name_of(dtype: Any) -> str:
-    """Return the name of a dtype, such as "int64" for `torch.int64` and for NumPy's."""
+    """Return the name of a torch or NumPy dtype, such as "int64" for `torch.int64`."""
     found = NAMES.get(dtype)
     if found is None:
         found = NAMES[dtype] = str(dtype).removeprefix("torch.")
@@ -77,9 +77,9 @@ def name_of(dtype: Any) -> str:
 
 
 def address_of(values: Any) -> int:
-    """Return where a NumPy array lies, in a third of the time that its `ctypes` takes, unless it is read-only."""
+    """Return the address of a NumPy array. Three times as fast as `values.ctypes.data`, unless it is read-only."""
     if values.size == 0:
-        return 0  # nobody reads it
+        return 0  # never read
     try:
         return addressof(c_char.from_buffer(values))
     except (TypeError, ValueError):  # read-only
@@ -88,7 +88,7 @@ def address_of(values: Any) -> int:
 
 
 def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[Any]) -> None:
-    """Append the words of arguments, the dtypes and dimensions of their arrays, and what has to stay alive."""
+    """Append to `words` the words of arguments, to `key` their dtypes and ndims, and to `kept` what must stay alive."""
     for value in values:
         if isinstance(value, np.ndarray):
             whole = value.flags.c_contiguous
@@ -112,22 +112,22 @@ def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[
             key.append(None)
             continue
         if not whole:
-            raise TypeError(f"kernels take contiguous arrays, but one of shape {tuple(value.shape)} has gaps")
+            raise TypeError(f"arrays must be contiguous, but one of shape {tuple(value.shape)} is not")
         words += value.shape
         key += (value.dtype, value.ndim)
 
 
 class Block:
-    """A named tuple of arrays as words that keep their place in memory, so that programs see what replaces an array."""
+    """A named tuple of arrays, stored as words at a fixed address, so that programs see replaced arrays."""
 
     def __init__(self, values: Any) -> None:
         self.kind, self.chosen = type(values), Chosen()
         self.arrays: dict[str, Any] = values._asdict()
-        """They are kept alive."""
+        """Arrays by name, kept alive here."""
         words: list[int] = []
         key: list[Any] = []
         self.places: dict[str, tuple[int, str]] = {}
-        """Of each array its first word, and its dtype."""
+        """Index of the first word and dtype of each array."""
         for name, kind in fields_of(self.kind):  # type: ignore[arg-type]  # a bug of mypy
             kind.choose(name, self.arrays[name], self.chosen)
             self.places[name] = len(words), kind.dtype_in(self.chosen)
@@ -137,16 +137,19 @@ class Block:
 
     @property
     def values(self) -> Any:
-        """The named tuple."""
+        """The arrays as a named tuple."""
         return self.kind(**self.arrays)
 
     def put(self, name: str, value: Any) -> None:
-        """Put an array of one dimension in the place of another, of the same dtype and without gaps."""
+        """Replace a one-dimensional array with another contiguous one of the same dtype, and keep it alive."""
         self.lend(name, value)
         self.arrays[name] = value
 
     def lend(self, name: str, value: Any) -> None:
-        """Like `put`, for an array that the caller keeps alive while kernels run."""
+        """Like `put`, but the caller must keep the array alive while kernels run: machine code has only its address.
+
+        Interpreted kernels keep a reference to the array, so they hide a missing one of the caller.
+        """
         place, dtype = self.places[name]
         if isinstance(value, np.ndarray):
             address, size, whole = address_of(value), value.size, value.flags.c_contiguous
@@ -165,7 +168,7 @@ def fields_of(kind: type) -> list[tuple[str, ArrayType]]:
 
 
 class Signature:
-    """The parameters of a kernel: array types, named tuples of such, `int`, `bool` and `np.uint64`."""
+    """Parameters of a kernel: array types, named tuples of array types, `int`, `bool` and `np.uint64`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         parameters = inspect.signature(function).parameters
@@ -173,7 +176,7 @@ class Signature:
         self.returns = inspect.signature(function).return_annotation
 
     def variables(self) -> list[DTypes]:
-        """Return what the dtypes of a call can be chosen of, in the order of the parameters."""
+        """Return the choices of dtypes, in the order of the parameters."""
         found: dict[str, DTypes] = {}
         for _, kind in self.parameters:
             arrays = [kind] if isinstance(kind, ArrayType) else []
@@ -188,7 +191,7 @@ class Signature:
         return list(itertools.product(*(variable.dtypes for variable in self.variables())))
 
     def choose(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """Return the dtypes that the arguments of a call choose."""
+        """Return the dtypes of the arguments of a call, one for each of `variables`."""
         chosen: Chosen = {}
         for (name, kind), value in zip(self.parameters, arguments, strict=True):
             if isinstance(kind, ArrayType):

@@ -1,4 +1,4 @@
-"""The CPU's kernels of `graphfeed.ops.records`.
+"""CPU kernels of `graphfeed.ops.records`.
 
-They hold every length against the end of what surrounds it. What is wrong is a code and a place.
+They check every length against the end of the enclosing data. Errors are reported as a code and a position.
 """

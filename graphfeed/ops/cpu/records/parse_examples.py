@@ -1,4 +1,4 @@
-"""The kernel that reads the features of `tf.train.Example` messages into columns."""
+"""Kernel that reads the features of `tf.train.Example` messages into columns."""
 
 from typing import NamedTuple
 
@@ -9,17 +9,17 @@ from graphfeed.ops.cpu.records.protobuf import Layout, is_same, read_field, read
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 LIST_OF_BYTES, LIST_OF_FLOATS, LIST_OF_INTEGERS = 1, 2, 3
-"""The numbers of the fields of a Feature."""
+"""Field numbers of a Feature."""
 PLACES = 4
-"""Stands for a list of bytes of which only the places are written."""
+"""Kind of a list of bytes of which only the positions and lengths are written."""
 FIRST = 10
-"""The tag of a field 1 that gives its length."""
+"""Tag of a length-delimited field 1."""
 SECOND = 18
 
 
 @device_function
 def find_name(data, start, stop, names, name_starts, guess):
-    """Return which feature a name is of, -1 if none; the guess is tried first."""
+    """Return the feature with a name, or -1. The guessed feature is tried first."""
     features = name_starts.size - 1
     if guess < features and is_same(data, start, stop, names, name_starts[guess], name_starts[guess + 1]):
         return guess
@@ -31,7 +31,7 @@ def find_name(data, start, stop, names, name_starts, guess):
 
 @device_function
 def read_list(data, at, end, kind, count, width, out, integers, base, values):
-    """Append the values of a list; return a code, the place, and how many values there are then."""
+    """Append the values of a list; return a code, the position, and the new number of values."""
     while at < end:
         tag, start, stop = read_field(data, at, end)
         if stop < 0:
@@ -70,7 +70,7 @@ def read_list(data, at, end, kind, count, width, out, integers, base, values):
 
 @device_function
 def read_feature(data, at, end, kind, count, width, out, integers, base):
-    """Read a Feature; return a code, the place, and how many values there are: -1 if it has no list."""
+    """Read a Feature; return a code, the position, and the number of values, -1 if it has no list."""
     values = np.int64(-1)
     while at < end:
         tag, start, stop = read_field(data, at, end)
@@ -94,7 +94,7 @@ def read_feature(data, at, end, kind, count, width, out, integers, base):
 
 @device_function
 def find_value(data, at, end):
-    """Return where the name and the value of an entry of a map begin and end; the last place is -1 if malformed."""
+    """Return start and end of the name and of the value of a map entry. The last number is -1 if it is malformed."""
     name, name_stop, value, value_stop = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while at < end:
         tag, start, stop = read_field(data, at, end)
@@ -112,11 +112,11 @@ def find_value(data, at, end):
 
 @device_function
 def read_short(data, at, end, names, name, name_stop, kind, count, width, out, integers, base):
-    """Read an entry of less than 128 bytes for the feature that is expected; return where it ends, or -1."""
+    """Read an entry of less than 128 bytes with the expected feature; return its end, or -1 if it is anything else."""
     size = name_stop - name
     value = at + 4 + size
-    # All messages that it consists of have one field, or two, so one test of each length is enough. What differs in any
-    # way is left to the general functions. With them alone, records of 77 bytes take twice as long.
+    # The nested messages have one or two fields, so one test of each length is enough. Entries that differ in any way
+    # are left to the general functions. With only these, records of 77 bytes take twice as long.
     if kind == PLACES or end - at < size + 10 or data[at] != FIRST or data[at + 1] > min(end - at - 2, 0x7F):
         return np.int64(-1)
     stop = at + 2 + np.int64(data[at + 1])
@@ -151,18 +151,18 @@ def read_short(data, at, end, names, name, name_stop, kind, count, width, out, i
 
 
 class Defaults(NamedTuple):
-    """Rows for records without a feature; and where that of each feature begins, -1 if it has none."""
+    """Default rows for records that lack a feature, and the start of each feature's row, -1 if it has no default."""
 
     values: UInt8s
     starts: Int64s
 
 
 class State(NamedTuple):
-    """Of each feature the last record that had it, and the feature that followed; and what is wrong with a record."""
+    """State of the parser: for each feature, the last record with it, and the feature that followed; and an error."""
 
     seen: Int64s
     follower: Int64s
-    # A code, the record, the place in its bytes, the feature, and what was found.
+    # The code, the record, the position in the data, the feature, and the value found.
     problem: Int64s
 
 
@@ -171,9 +171,9 @@ def parse_examples(
     data: UInt8s, starts: Int64s, sizes: Int64s, layout: Layout, defaults: Defaults, out: UInt8s, integers: Int64s,
     state: State,
 ) -> int:  # fmt: skip
-    """Write the features of each record to its row; stop at what is wrong, and return how many rows are written."""
-    # `integers` is the memory of `out`, which begins and ends at a multiple of 8. Before, `seen` is -1, and each
-    # feature is followed by the next.
+    """Write the features of each record to its row; stop at the first error, and return the number of rows written."""
+    # `integers` shares the memory of `out`, which begins and ends at a multiple of 8. At first, `seen` is -1, and the
+    # follower of each feature is the next one.
     names, name_starts, kinds = layout.names, layout.name_starts, layout.kinds
     counts, widths, bases = layout.counts, layout.widths, layout.bases
     features, seen, follower, problem = kinds.size, state.seen, state.follower, state.problem
@@ -189,7 +189,7 @@ def parse_examples(
                 break
             at = entries_stop
             while tag == FIRST and entry < entries_stop and code == FINE:
-                # Records of a file have their features in the same order nearly always, so the next one is guessed.
+                # The records of a file nearly always have the same order of features, so the next one is guessed.
                 feature = follower[last]
                 if feature < features and seen[feature] != row:
                     count, width = counts[feature], widths[feature]

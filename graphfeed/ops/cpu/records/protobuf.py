@@ -1,4 +1,4 @@
-"""What the kernels of records read bytes with: texts to compare, and protobuf's fields and integers."""
+"""Readers of bytes for the kernels of records: comparison of strings, and protobuf's fields and integers."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Int64s, UInt8s, device_function, load_word
 
 FIXED_BYTES = (-1, 8, -1, -1, -1, 4, -1, -1)
-"""How long a value of each wire type is; -1 for those that say it themselves, and for those that there are no more."""
+"""Size of a value of each wire type; -1 for types that encode their size, and for obsolete types."""
 
 
 class Layout(NamedTuple):
-    """Of each feature its name, its list's number, how many values of how many bytes, and where its rows begin."""
+    """Each feature's name, kind of list, number of values, bytes per value, and start of its rows."""
 
-    # One after the other; `name_starts` says where each begins, and where the last one ends.
+    # Names are concatenated; `name_starts` has their offsets.
     names: UInt8s
     name_starts: Int64s
     kinds: Int64s
@@ -25,7 +25,7 @@ class Layout(NamedTuple):
 
 @device_function
 def is_same(values, start, stop, others, other, other_stop):
-    """Return whether two texts have the same bytes."""
+    """Return whether two strings have the same bytes."""
     if stop - start != other_stop - other:
         return False
     while start + 8 <= stop:
@@ -40,7 +40,7 @@ def is_same(values, start, stop, others, other, other_stop):
 
 @device_function
 def read_varint(data, at, end):
-    """Return an integer as uint64, and where it ends: -1 if that is beyond the end, or ten bytes are not enough."""
+    """Return an integer as uint64, and its end: -1 if it exceeds `end` or has more than ten bytes."""
     if at < end and data[at] < 0x80:
         return np.uint64(data[at]), at + 1
     value = np.uint64(0)
@@ -54,8 +54,8 @@ def read_varint(data, at, end):
 
 @device_function
 def read_field(data, at, end):
-    """Return a field's tag, and where its value begins and ends: -1 if it is malformed or beyond the end."""
-    # Nearly all fields look like this.
+    """Return a field's tag, and the start and end of its value; the end is -1 if it is malformed or exceeds `end`."""
+    # Nearly all fields have a small tag and a short, length-delimited value.
     if end - at >= 2 and data[at] & 0x87 == 2 and data[at] > 7 and data[at + 1] <= min(end - at - 2, 0x7F):
         return np.int64(data[at]), at + 2, at + 2 + np.int64(data[at + 1])
     return read_rare_field(data, at, end)
@@ -63,9 +63,9 @@ def read_field(data, at, end):
 
 @device_function
 def read_rare_field(data, at, end):
-    """Return the same for any field."""
+    """Like `read_field`, for any field."""
     number, at = read_varint(data, at, end)
-    # A tag takes 32 bits, and field 0 is none.
+    # A tag has at most 32 bits, and field 0 is invalid.
     if at < 0 or number < 8 or number >= np.uint64(1 << 32):
         return np.int64(0), np.int64(0), np.int64(-1)
     tag = np.int64(number)

@@ -1,4 +1,4 @@
-"""The kernel that finds the records of a TFRecord file in its bytes."""
+"""Kernel that finds the records in the bytes of a TFRecord file."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from graphfeed.ops.cpu.jit import Int64s, UInt8s, device_function, kernel, load_
 from graphfeed.ops.cpu.records.crc32c import masked_checksum
 
 HEAD = 12
-"""The length and its checksum."""
+"""Bytes of the length and its checksum."""
 TAIL = 4
-"""The checksum of the content."""
+"""Bytes of the checksum of the content."""
 
 
 @device_function
@@ -23,8 +23,8 @@ def stored_checksum(data, at):
 def scan_records(
     data: UInt8s, begin: int, most_bytes: int, verify: bool, starts: Int64s, sizes: Int64s, found: Int64s
 ) -> None:
-    """Write where the contents of records begin, and how long they are."""
-    # Eight bytes may be read wherever twelve are there.
+    """Write the start and the size of each record's content."""
+    # `load_word` reads eight bytes, of the twelve of a head.
     at, end, count, code = begin, data.size, 0, 0
     while count < starts.size and end - at >= HEAD:
         size = load_word(data, at)
@@ -42,5 +42,5 @@ def scan_records(
             break
         starts[count], sizes[count] = start, content
         at, count = start + content + TAIL, count + 1
-    # How many records there are, where the next one begins, and what is wrong.
+    # The number of records, the start of the next one, and the code of an error or 0.
     found[0], found[1], found[2] = count, at, code

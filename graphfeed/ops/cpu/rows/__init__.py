@@ -1,4 +1,4 @@
-"""The CPU's kernels of `graphfeed.ops.rows`.
+"""CPU kernels of `graphfeed.ops.rows`.
 
-Rows are copied as words of memory, whatever their dtype. The state of a cache is arrays that its owner passes in.
+Rows of any dtype are copied as words or bytes. The state of a cache consists of arrays that its owner passes in.
 """

@@ -1,4 +1,4 @@
-"""Kernels of the cache policies: a hash table from key to slot, and two linked lists of slots: those in use, and free.
+"""Kernels of the cache policies: a hash table from keys to slots, and two linked lists, of used and of free slots.
 
 The sentinels of the lists follow the slots. A list's newest slot is `older[sentinel]`, its oldest `newer[sentinel]`.
 """
@@ -11,25 +11,25 @@ from graphfeed.ops.cpu.jit import AHEAD, Int32s, Int64s, UInt8s, device_function
 from graphfeed.ops.cpu.search import find_entry, first_slot
 
 USED, FREE = 0, 1
-"""The linked lists."""
+"""Indices of the linked lists."""
 LISTS = 2
 
 
 class Lists(NamedTuple):
-    """The arrays of a policy's state."""
+    """State of a cache policy."""
 
     table: Int32s
-    """A hash table with open addressing: the slot of a key, or -1."""
+    """Hash table with open addressing: the slot of a key, or -1."""
     keys: Int64s
-    """The key of a slot."""
+    """Key of each slot."""
     newer: Int32s
-    """The next newer slot in the list of a slot; for a sentinel, the oldest slot."""
+    """Next newer slot in the list of a slot; for a sentinel, the oldest slot."""
     older: Int32s
-    """The next older slot; for a sentinel, the newest slot."""
+    """Next older slot; for a sentinel, the newest slot."""
     marks: UInt8s
-    """Whether a slot was queried since the policy last looked at it."""
+    """Whether a slot was queried since the policy last visited it."""
     hand: Int64s
-    """The slot that SIEVE looks at next."""
+    """Slot that SIEVE visits next."""
 
 
 @device_function
@@ -40,13 +40,13 @@ def find_slot(lists, key):
 
 @device_function
 def erase(lists, slot):
-    """Take a slot out of the table, and move up what the gap would hide."""
+    """Remove a slot from the table, and move up the entries that the gap would hide."""
     mask = lists.table.size - 1
     gap = find_entry(lists.table, lists.keys, lists.keys[slot])
     place = (gap + 1) & mask
     while lists.table[place] >= 0:
         home = first_slot(lists.table.size, lists.keys[lists.table[place]])
-        # A search for this key comes by the gap unless it begins behind it, also around the end of the table.
+        # A search for this key passes the gap unless it begins after it; the table is circular.
         if ((place - home) & mask) >= ((place - gap) & mask):
             lists.table[gap] = lists.table[place]
             gap = place
@@ -62,7 +62,7 @@ def unlink(lists, slot):
 
 @device_function
 def push(lists, sentinel, slot):
-    """Make a slot the newest of a list."""
+    """Insert a slot as the newest of a list."""
     first = lists.older[sentinel]
     lists.newer[slot] = sentinel
     lists.older[slot] = first
@@ -78,7 +78,7 @@ def move(lists, sentinel, slot):
 
 @device_function
 def pick_victim(lists):
-    """Return the slot to evict: the next one that was not queried since the hand was there."""
+    """Return the slot to evict: the next one that was not queried since the hand visited it."""
     used = lists.keys.size + USED
     hand = lists.hand[0]
     if hand == used:
@@ -94,7 +94,7 @@ def pick_victim(lists):
 
 @device_function
 def fetch_ahead(lists, wanted, row):
-    """Prefetch the table for a key that comes in a while, and the key to compare with for one that comes soon."""
+    """Prefetch the table slot of the key `2 * AHEAD` rows ahead, and the key to compare with `AHEAD` rows ahead."""
     last = wanted.size - 1
     prefetch(lists.table, first_slot(lists.table.size, wanted[min(row + 2 * AHEAD, last)]))
     slot = lists.table[first_slot(lists.table.size, wanted[min(row + AHEAD, last)])]
@@ -115,7 +115,7 @@ def clear(lists: Lists) -> None:
 
 @kernel
 def find_keys(lists: Lists, wanted: Int64s, places: Int64s, slots: Int64s, missing: Int64s) -> int:
-    """Look `wanted` up and mark what is there; return the number of hits."""
+    """Look up the keys in `wanted` and mark the slots of hits; return the number of hits."""
     hits = 0
     for row in range(wanted.size):
         fetch_ahead(lists, wanted, row)
@@ -132,7 +132,7 @@ def find_keys(lists: Lists, wanted: Int64s, places: Int64s, slots: Int64s, missi
 
 @kernel
 def replace_keys(lists: Lists, wanted: Int64s, slots: Int64s) -> None:
-    """Give each of `wanted` a slot, in order; -1 for all that come after as many new ones as there are slots."""
+    """Assign a slot to each key in order. New keys get -1 once as many new keys were inserted as there are slots."""
     room, free = lists.keys.size, lists.keys.size + FREE
     for row in range(wanted.size):
         fetch_ahead(lists, wanted, row)

@@ -1,4 +1,4 @@
-"""Kernels of a cache whose keys have few places each."""
+"""Kernels of a set-associative cache."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def set_of(key, sets):
 
 @kernel
 def find_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, request: int, slots: Int64s) -> None:
-    """Write the slot of each key, or -1, and note that it was asked for."""
+    """Write the slot of each key, or -1, and record the request in `uses`."""
     sets, ways = keys.shape
     for item in range(wanted.size):
         own = set_of(wanted[item], sets)
@@ -26,7 +26,7 @@ def find_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, request: 
 
 @kernel
 def replace_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, request: int, slots: Int64s) -> None:
-    """Write a slot for each key, or -1; in each set the places of least use make room, of equal ones the first."""
+    """Write a slot for each key, or -1. Evicts the least recently used way of a set, and the first one of equals."""
     sets, ways = keys.shape
     for item in range(wanted.size):
         own = set_of(wanted[item], sets)
@@ -37,7 +37,7 @@ def replace_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, reques
                 break
             if uses[own, way] < uses[own, place]:
                 place = way
-        # All places of the set are of this request: the key gets none.
+        # All ways of the set are used by this request: the key gets no slot.
         if keys[own, place] != wanted[item] and uses[own, place] >= request:
             slots[item] = -1
             continue

@@ -5,7 +5,7 @@ from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt8s, Words, copy_bytes, kern
 ROWS_AHEAD = 8
 LINE_BYTES = 64
 BYTES_AHEAD = 3 * LINE_BYTES
-"""Of each row; the processor itself fetches what follows. Asking for more leaves fewer lines in flight for others."""
+"""Bytes prefetched per row. The processor itself fetches the rest; prefetching more would delay other rows."""
 
 
 @kernel
@@ -35,8 +35,8 @@ def copy_rows(
     to_rows: Int64s,
     distinct: bool,  # noqa: ARG001
 ) -> None:
-    """Copy rows of `row_bytes` bytes between flat byte arrays, in order; a target below 0 leaves a row out."""
-    # One after the other, so it doesn't matter whether targets are `distinct`.
+    """Copy rows of `row_bytes` bytes between flat byte arrays, in order. Rows with a negative target are skipped."""
+    # Rows are copied one after the other, so it doesn't matter whether targets are `distinct`.
     last = from_rows.size - 1
     for row in range(from_rows.size):
         coming = from_rows[min(row + ROWS_AHEAD, last)] * row_bytes

@@ -1,4 +1,4 @@
-"""Kernels that gather numbers of a mapped file."""
+"""Kernels that gather numbers from a mapped file."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from graphfeed.ops.cpu.pages import BLOCK, CHUNK, MOST_PAGES, NUMBER, PAGE, Orde
 
 @kernel
 def gather_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, out: Ids) -> None:
-    """Write the value of a mapped file at each position, in whichever order these are."""
+    """Gather the values of a mapped file at positions in any order."""
     for chunk in range(0, positions.size, CHUNK):
         count = min(positions.size - chunk, CHUNK)
         sort_positions(order, values, positions, chunk, count, page_bits)
@@ -21,7 +21,7 @@ def gather_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order,
 
 @kernel
 def order_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, pages: UInt8s) -> None:
-    """Sort positions, `CHUNK` at most, by page, and mark their pages."""
+    """Sort at most `CHUNK` positions by page, and mark their pages."""
     sort_positions(order, values, positions, 0, positions.size, page_bits)
     for at in range(positions.size):
         pages[np.uintp(order.keys[np.uintp(at)] >> PAGE)] = 1
@@ -29,7 +29,7 @@ def order_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, 
 
 @kernel
 def ask_marked(values: Ids, page_bits: int, pages: UInt8s, first: int, end: int) -> None:
-    """Ask for the marked pages from one page to another, neighbours together."""
+    """Request the marked pages in a range of pages; one request for adjacent pages."""
     page, first_page = first, address_of(values) >> page_bits
     while page < end:
         low = page
@@ -43,7 +43,7 @@ def ask_marked(values: Ids, page_bits: int, pages: UInt8s, first: int, end: int)
 
 @kernel
 def gather_until(values: Ids, positions: Int64s, keys: UInt64s, done: int, end: int, out: Ids) -> int:
-    """Write the values on the pages in front of one; return how many of the positions are done, in their order."""
+    """Gather the values on the pages before page `end`; return the number of sorted positions that are done."""
     while done < positions.size and np.int64(keys[np.uintp(done)] >> PAGE) < end:
         place = np.uintp(keys[np.uintp(done)] & NUMBER)
         out[place] = values[np.uintp(positions[place])]

@@ -1,4 +1,4 @@
-"""Kernels that read rows of a file: the system calls of many rows without the interpreter between them."""
+"""Kernel that reads rows of a file: many system calls without returning to the interpreter."""
 
 from graphfeed.ops.cpu.jit import Int64s, UInt8s, address_of, copy_bytes, kernel, read_at
 
@@ -7,11 +7,11 @@ from graphfeed.ops.cpu.jit import Int64s, UInt8s, address_of, copy_bytes, kernel
 def read_rows(
     file: Int64s, ids: Int64s, places: Int64s, begin: int, segment: Int64s, buffer: UInt8s, out: UInt8s
 ) -> int:
-    """Read rows by ascending id to their places; return `ids.size`, or the first position that a read fell short of."""
-    # The file, where row 0 begins in it, the size of a row, the most bytes between two rows that are read along, and
-    # the size of the blocks that are read.
+    """Read rows with ascending ids to `places`; return `ids.size`, or the index of the first row of a short read."""
+    # The file, the offset of row 0, the size of a row, the largest gap between rows of one read, in bytes, and the
+    # block size of reads.
     descriptor, start, row_bytes, gap, block = file[0], file[1], file[2], file[3], file[4]
-    # Whole blocks, from the address of one on, with room for a row that begins inside of a block.
+    # The buffer is aligned to blocks, and has space for a row that begins inside a block.
     segment[0] = address_of(buffer)
     first = begin
     while first < ids.size:
@@ -25,7 +25,7 @@ def read_rows(
             high = row + row_bytes
             end += 1
         segment[1] = (high - low + block - 1) // block * block
-        # The last block of a file may be shorter than a block.
+        # The last block of a file may be incomplete.
         if read_at(descriptor, segment, 1, low) < high - low:
             return first
         for index in range(first, end):

@@ -1,4 +1,4 @@
-"""Kernels that plan which rows of a file are read for a window of mini-batches, and which slots in memory they get."""
+"""Kernels that plan which rows of a file are read for a window of mini-batches, and which slots they get in memory."""
 
 from typing import NamedTuple
 
@@ -7,38 +7,38 @@ import numpy as np
 from graphfeed.ops.cpu.jit import AHEAD, Ids, Int32s, Int64s, UInt8s, UInt64s, kernel, lowest_bit, prefetch
 
 MOST_MET = 255
-"""Where the count of a row stops."""
+"""Largest count of a row."""
 NO_SLOT = -1
-"""The slot of a row that is neither in memory nor to be read. That of a row which is to be read is below, and tells the
-last mini-batch that needs it: `NO_SLOT - 1 - number`."""
+"""Slot of a row that is neither in memory nor to be read. A row that is to be read has a lower number, which encodes
+the last mini-batch that needs it: `NO_SLOT - 1 - number`."""
 
 
 class RowPlan(NamedTuple):
     """The arrays of a plan."""
 
     slots: Int32s
-    """The slot of each row, or `NO_SLOT` or less."""
+    """Slot of each row, or a number up to `NO_SLOT`."""
     met: UInt8s
-    """In how many mini-batches each row was, up to 255."""
+    """Number of mini-batches that had each row, up to 255."""
     lacking: UInt64s
-    """A bit for each row: whether it is to be read for the window that is being collected, and for none before."""
+    """One bit per row: whether it is to be read for the current window, and for no earlier one."""
     num_lacking: Int64s
     """One number: how many of these bits are set."""
     waiting: UInt64s
-    """A bit for each row: whether it is to be read for the window before, and has no slot yet."""
+    """One bit per row: whether it is to be read for the previous window, and has no slot yet."""
     num_waiting: Int64s
     """One number: how many of these bits are set."""
     rows: Int64s
-    """The row of each slot, or -1."""
+    """Row of each slot, or -1."""
     needed: Int32s
-    """The last mini-batch that is known to need the row of each slot; -1 if none is."""
+    """Last mini-batch that is known to need the row of each slot, or -1."""
 
 
 @kernel
 def note_rows(plan: RowPlan, ids: Ids, number: int, first: int, first_before: int, counts: Int64s) -> None:
-    """Note what a mini-batch of the window that is being collected needs."""
+    """Record the rows that a mini-batch of the current window needs."""
     last = ids.size - 1
-    # `first` and `first_before` number the first mini-batches of this window and of the one before.
+    # `first` and `first_before` are the indices of the first mini-batches of this window and of the previous one.
     asked, kept, lacking = np.int64(0), np.int64(0), np.int64(0)
     for index in range(ids.size):
         ahead = np.uintp(ids[min(index + AHEAD, last)])
@@ -61,7 +61,7 @@ def note_rows(plan: RowPlan, ids: Ids, number: int, first: int, first_before: in
             asked += NO_SLOT - 1 - slot < first
         plan.slots[row] = NO_SLOT - 1 - number
     plan.num_lacking[0] += lacking
-    # The rows that the window had not asked for before, and how many of these are in memory although the window before
+    # The number of rows that are new to the window, and how many of them are in memory although the previous window
     # does not need them.
     counts[0] = asked + lacking
     counts[1] = kept
@@ -69,10 +69,10 @@ def note_rows(plan: RowPlan, ids: Ids, number: int, first: int, first_before: in
 
 @kernel
 def count_free(plan: RowPlan, first: int, counts: Int64s) -> int:
-    """Return the number of slots that no row has; count others that may be taken, by how often their rows were met."""
+    """Return the number of empty slots; count the other slots that may be reused, by the counts of their rows."""
     free = np.int64(0)
     for slot in range(plan.rows.size):
-        # A mini-batch from `first` on needs its row.
+        # Mini-batch `first` or a later one needs its row.
         if plan.needed[slot] >= first:
             continue
         if plan.rows[slot] < 0:
@@ -84,7 +84,7 @@ def count_free(plan: RowPlan, first: int, counts: Int64s) -> int:
 
 @kernel
 def take_waiting(plan: RowPlan, rows: Int64s) -> None:
-    """Write the first rows that wait, in ascending order, and note that these no longer do."""
+    """Remove the first waiting rows, and write them in ascending order."""
     at = 0
     for word in range(plan.waiting.size):
         bits = plan.waiting[word]
@@ -100,8 +100,8 @@ def take_waiting(plan: RowPlan, rows: Int64s) -> None:
 
 @kernel
 def place_rows(plan: RowPlan, rows: Int64s, first: int, free: int, counts: Int64s, slots: Int64s) -> None:
-    """Give a slot to each row, of those that nobody needs any more, and of these first to those met least."""
-    # All that were met less often than `bound` leave, and the first `others` of those that were met as often.
+    """Assign a slot to each row. Slots whose rows are no longer needed are reused, the rarest rows first."""
+    # All rows with a count below `bound` are evicted, and the first `others` of those with this count.
     others = rows.size - free
     bound = 0
     while bound < MOST_MET and others > counts[bound]:
@@ -111,7 +111,7 @@ def place_rows(plan: RowPlan, rows: Int64s, first: int, free: int, counts: Int64
     for slot in range(plan.rows.size):
         if placed == rows.size:
             break
-        # A mini-batch from `first` on needs its row.
+        # Mini-batch `first` or a later one needs its row.
         if plan.needed[slot] >= first:
             continue
         row = plan.rows[slot]
@@ -132,11 +132,11 @@ def place_rows(plan: RowPlan, rows: Int64s, first: int, free: int, counts: Int64
 
 @kernel
 def give_up_waiting(plan: RowPlan, first: int) -> None:
-    """Let no row wait: those that the window being collected needs too are lacking there; others are not read."""
+    """Clear the waiting rows. Those that the current window needs are added to `lacking`; the others are not read."""
     for word in range(plan.waiting.size):
         bits = plan.waiting[word]
         while bits != 0:
-            # The lowest one that is set.
+            # The lowest set bit.
             bit = bits & (~bits + np.uint64(1))
             row = np.uintp(64 * word + lowest_bit(bits))
             bits &= bits - np.uint64(1)

@@ -1,4 +1,4 @@
-"""The CPU's kernels of `graphfeed.ops.sampling`, and the parts that several of them share.
+"""CPU kernels of `graphfeed.ops.sampling`, and functions that several of them share.
 
-The contract of a kernel is the docstring of its operation. Here stands only what is particular to the CPU.
+The docstring of an operation is the contract of its kernel. Docstrings here describe only what is specific to the CPU.
 """

@@ -1,4 +1,4 @@
-"""Kernel that draws places with replacement."""
+"""Kernel that draws indices with replacement."""
 
 from graphfeed.ops.cpu.jit import Int64s, UInt64, kernel
 from graphfeed.ops.cpu.random import node_state

@@ -1,4 +1,4 @@
-"""Groups the picks of one hop by edge type, by the passes that all hops are made of."""
+"""Grouping of the picks of one hop by edge type, with the passes that sample all hops."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def group_by_type(
     indptr: Any,
     grouped: Any,
 ) -> None:
-    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr."""
+    """Sort sampled edges by edge type, then by column and position, and write the `indptr` of each type."""
     num_types = destinations.numel()
     sizes = np.array([offsets.numel() - 1, 0, 0])
     nothing, no_states = [NOTHING] * 4, np.empty(0, np.uint64)

@@ -1,4 +1,4 @@
-"""Kernels that draw negatives: nodes, and pairs of nodes that are no edges."""
+"""Kernels that draw negatives: nodes, and pairs of nodes without an edge."""
 
 from typing import NamedTuple
 
@@ -22,11 +22,11 @@ def sample_negatives(pairs: IdPairs, negative_ratio: int, num_destinations: int,
 
 
 ATTEMPTS = 32
-"""How often a pair is drawn before all destinations are looked at."""
+"""Number of draws of a pair before all destinations are examined."""
 
 
 class Population(NamedTuple):
-    """How many nodes there are, running sums of their weights or nothing, and their times or nothing."""
+    """Number of nodes, running sums of their weights, and their times; the last two may be empty."""
 
     size: Int64s
     cumulative: Int64s
@@ -34,7 +34,7 @@ class Population(NamedTuple):
 
 
 class KnownEdges(NamedTuple):
-    """The graph; and the edge type in question, and the ids in the graph of its first source and destination."""
+    """The graph; and in `wanted`, an edge type and the graph's ids of its first source and first destination."""
 
     indptr: Int64s
     indices: Ids
@@ -52,9 +52,9 @@ def sample_negative_pairs(
     key: UInt64,
     out: Int64Matrix,
 ) -> None:
-    """Write pairs, each drawn by its place; -1 where no pair is right."""
-    # `fixed` is empty if sources are drawn too, `limits` is without times, and column starts are if a pair may be an
-    # edge.
+    """Write pairs, each drawn with a key of its index; -1 if there is no valid pair."""
+    # `fixed` is empty if sources are drawn too, `limits` if there are no times, and `edges.indptr` if pairs may be
+    # edges.
     num_sources, source_sums, source_times = sources.size[0], sources.cumulative, sources.times
     size, sums, times = destinations.size[0], destinations.cumulative, destinations.times
     for place in range(out.shape[0]):
@@ -74,7 +74,7 @@ def sample_negative_pairs(
         if destination < 0 and fixed.size > 0:
             destination = draw_destination(edges, destinations, source, limit, state, 2 * ATTEMPTS)
         elif destination < 0:
-            # Almost all pairs are wrong: go through the sources from a random one on.
+            # Almost no pair is valid: try all sources, starting at a random one.
             first = draw_below(state, 2 * ATTEMPTS, num_sources)
             for step in range(num_sources):
                 source = (first + step) % num_sources
@@ -88,11 +88,11 @@ def sample_negative_pairs(
 
 @device_function
 def has_edge(edges, source, destination):
-    """Tell whether an edge of the kind in question leads from one node to another, by a look at all to the second."""
+    """Return whether an edge of the type in `edges` connects two nodes, by a scan of the destination's column."""
     if edges.indptr.size == 0:
         return False
     kind, wanted, column = edges.wanted[0], edges.wanted[1] + source, edges.wanted[2] + destination
-    # Within the edges that there are: starts that were edited in NumPy since the graph was checked lead anywhere.
+    # Clamped to the edges of the graph: a program may have edited `indptr` since it was checked.
     for edge in range(max(edges.indptr[column], 0), min(edges.indptr[column + 1], edges.indices.size)):
         if np.int64(edges.indices[edge]) == wanted and (edges.types.size == 0 or np.int64(edges.types[edge]) == kind):
             return True
@@ -121,7 +121,7 @@ def exists(times, node, limit):
 
 @device_function
 def draw_destination(edges, destinations, source, limit, state, number):
-    """Draw among all destinations that are right for a source, by weight; -1 if there is none."""
+    """Draw one of all valid destinations for a source, by weight; return -1 if there is none."""
     size, cumulative, times = destinations.size[0], destinations.cumulative, destinations.times
     # Two passes instead of an array of weights: kernels allocate nothing.
     total = np.int64(0)

@@ -1,4 +1,4 @@
-"""Kernels that sample nodes of each type by how well they are joined to those that were sampled before."""
+"""Kernels that sample nodes of each type by how strongly they are connected to the nodes sampled before."""
 
 from typing import NamedTuple
 
@@ -9,28 +9,28 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 from graphfeed.ops.cpu.search import find_key, first_above
 
 UNITS = np.int64(1 << 32)
-"""The score that a node shares among its neighbours."""
+"""Score that a node distributes among its neighbours."""
 SAMPLED = np.int64(-1)
-"""Stands for the score of a node that was sampled."""
+"""Score of a node that was sampled."""
 WIDEST = 62
-"""How many bits the sum of all weights may have."""
+"""Maximum number of bits of the sum of all weights."""
 
 
 class Known(NamedTuple):
-    """The nodes that were met."""
+    """The nodes that were found so far."""
 
     keys: Int64s
-    """A hash table: ids, or -1; and their places in the order."""
+    """Hash table: ids, or -1; and the index of each in `nodes`."""
     places: Int64s
     nodes: Int64s
-    """By place, the ids and the scores."""
+    """Ids and scores of the nodes."""
     scores: Int64s
     count: Int64s
-    """How many there are."""
+    """Number of nodes."""
 
 
 class Draws(NamedTuple):
-    """Scratch of a hop: what can be drawn, by node type; where each type begins; a type and a sum each."""
+    """Scratch of a hop: nodes that can be drawn, by node type; starts of the types; type of each node; weight sums."""
 
     order: Int64s
     starts: Int64s
@@ -52,7 +52,7 @@ def enter_again(nodes: Int64s, scores: Int64s, known: Known) -> None:
 
 @kernel
 def share_scores(offsets: Int64s, neighbors: Int64s, known: Known) -> None:
-    """Share one point among the neighbours of each run that are not sampled yet."""
+    """Distribute one point evenly among the neighbours of each run; those already sampled keep their score."""
     for run in range(offsets.size - 1):
         count = offsets[run + 1] - offsets[run]
         for edge in range(offsets[run], offsets[run + 1]):
@@ -65,7 +65,7 @@ def share_scores(offsets: Int64s, neighbors: Int64s, known: Known) -> None:
 def draw_hop(
     first_ids: Int64s, wanted: Int64s, key: UInt64, known: Known, draws: Draws, out: Int64s, counts: Int64s
 ) -> None:
-    """Draw nodes of each type, which are sampled then; they are written with the ids of the graph."""
+    """Draw nodes of each type, mark them as sampled, and write their ids in the graph."""
     group_by_kind(known, first_ids, draws)
     at = np.int64(0)
     for kind in range(wanted.size):
@@ -80,7 +80,7 @@ def draw_hop(
 
 @device_function
 def enter(known, node):
-    """Return the place of a node; a new one has the score 0."""
+    """Return the index of a node. New nodes are added with score 0."""
     keys = known.keys
     slot = find_key(keys, keys.size, node)
     if keys[slot] == -1:
@@ -94,13 +94,13 @@ def enter(known, node):
 @device_function
 def weight_of(score, shift):
     units = max(score >> shift, np.int64(1))
-    # As HGSampling draws: by the squares of scores. One unit at least, so that all can be drawn.
+    # HGSampling draws by the squares of scores. At least one unit, so that every node can be drawn.
     return units * units
 
 
 @device_function
 def choose_shift(group, scores):
-    """Return by how many bits scores are cut, so that the sum of the weights of a group has at most `WIDEST` bits."""
+    """Return the right shift of scores with which the sum of a group's weights has at most `WIDEST` bits."""
     highest = np.int64(0)
     for place in group:
         highest = max(highest, scores[place])
@@ -114,7 +114,7 @@ def choose_shift(group, scores):
 
 @device_function
 def draw_from(group, scores, count, state, sums, out, at):
-    """Write `count` distinct ones of a group, one after the other by weight; the sums are kept in a Fenwick tree."""
+    """Draw `count` distinct nodes of a group by weight, one after the other, with a Fenwick tree of sums."""
     size = group.size
     if count == size:
         for number in range(count):
@@ -153,7 +153,7 @@ def draw_from(group, scores, count, state, sums, out, at):
 
 @device_function
 def group_by_kind(known, first_ids, draws):
-    """Write the places of the nodes that are not sampled, by node type, and where each type begins."""
+    """Write the indices of nodes that are not sampled, grouped by node type, and the starts of the types."""
     starts, kinds, order = draws.starts, draws.kinds, draws.order
     starts[:] = 0
     for place in range(known.count[0]):
@@ -166,7 +166,7 @@ def group_by_kind(known, first_ids, draws):
         if known.scores[place] != SAMPLED:
             order[starts[kinds[place]]] = place
             starts[kinds[place]] += 1
-    # Each start has moved to the next one's: move them back.
+    # Each start has advanced to the next one: move them back.
     for kind in range(first_ids.size - 1, 0, -1):
         starts[kind] = starts[kind - 1]
     starts[0] = 0

@@ -1,4 +1,4 @@
-"""Kernels of the keyed permutation."""
+"""Kernels of a keyed permutation."""
 
 import numpy as np
 
@@ -17,8 +17,8 @@ def hash_places(key: UInt64, out: UInt64s) -> None:
 @kernel
 def permute(start: int, size: int, rounds: UInt64s, half_bits: int, walking: Int64s, out: Int64s) -> None:
     """Write the items at positions `start`, `start + 1`, ... of the permutation."""
-    # All values go through the network together, and those that land outside of `0 .. size - 1` go again. So nothing
-    # waits for a branch that can't be predicted, and the products of several values overlap.
+    # All values pass the network together, and those that are not below `size` pass it again. So there is no branch
+    # that can't be predicted, and the products of several values overlap.
     shift = np.uint64(half_bits)
     mask = (np.uint64(1) << shift) - np.uint64(1)
     for number in range(out.size):
@@ -31,7 +31,7 @@ def permute(start: int, size: int, rounds: UInt64s, half_bits: int, walking: Int
             number = walking[place]
             value = np.uint64(out[number])
             left, right = value >> shift, value & mask
-            # A Feistel network: each round is one to one whatever the hash is, and so is the whole.
+            # A Feistel network: each round is bijective for any hash, and so is their composition.
             for key in rounds:
                 left, right = right, left ^ (mix(key ^ right) & mask)
             value = (left << shift) | right

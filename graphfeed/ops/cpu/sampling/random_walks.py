@@ -1,4 +1,4 @@
-"""Kernel that walks at random."""
+"""Kernel of random walks."""
 
 from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, UInt64, kernel
 from graphfeed.ops.cpu.random import draw_below, node_state
@@ -6,7 +6,7 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 
 @kernel
 def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, first_step: int, out: Int64Matrix) -> bool:
-    """Write the nodes of each walk, which stays where it can't go on; False where the graph leads out of its arrays."""
+    """Write the nodes of each walk. A walk stays at a node without edges. Returns False if the graph is invalid."""
     for walk in range(out.shape[0]):
         state = node_state(key, walk)
         node = starts[walk]

@@ -8,7 +8,7 @@ from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int64s, device_function, kerne
 from graphfeed.ops.cpu.search import run_end
 
 FEW = 32
-"""Up to this many edges, sorting by insertion is faster than by merging."""
+"""Up to this many edges, insertion sort is faster than merge sort."""
 
 
 @kernel
@@ -24,7 +24,7 @@ def is_in_order(indptr: Int64s, times: Int64s, types: EdgeTypes) -> bool:
 def sort_by_time(
     indptr: Int64s, times: Int64s, types: EdgeTypes, order: Int64s, rising: Int64s, scratch: Int64s
 ) -> None:
-    """Write the order of each column's edges by time, with ties by place; and the times in that order."""
+    """Write the order of each column's edges by time, with ties by position, and the times in that order."""
     for column in range(indptr.size - 1):
         start, end = indptr[column], indptr[column + 1]
         low = start
@@ -42,7 +42,7 @@ def sort_by_time(
 
 @device_function
 def merge_sort(times, places, scratch):
-    """Sort places by their times; those of equal times keep their order. Short pieces are sorted, then merged."""
+    """Sort edges stably by time. Pieces of `FEW` edges are sorted by insertion, then merged."""
     for first in range(0, places.size, FEW):
         for number in range(first + 1, min(first + FEW, places.size)):
             edge, at = places[number], number
@@ -54,12 +54,12 @@ def merge_sort(times, places, scratch):
     while width < places.size:
         for first in range(0, places.size - width, 2 * width):
             middle, end = first + width, min(first + 2 * width, places.size)
-            # The left piece makes room; what is left of the right one in the end is in its place.
+            # The left piece is moved to scratch; the rest of the right one is in its place already.
             for number in range(middle - first):
                 scratch[number] = places[first + number]
             left, right = 0, middle
             for at in range(first, end):
-                # Of equal times those from the left come first.
+                # Equal times: those of the left piece come first.
                 if left == middle - first:
                     break
                 if right < end and times[places[right]] < times[scratch[left]]:

@@ -1,4 +1,4 @@
-"""Kernels of running sums of weights, and of guides into them."""
+"""Kernels for running sums of weights, and for guides into them."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ UNITS = 2147483648.0
 
 @kernel
 def cumulate_weights(indptr: Int64s, weights: Weights, out: Int64s) -> None:
-    """Write each column's running sum of weights, in units of `2**-31` of the column's largest."""
+    """Write the running sums of each column's weights, in units of `2**-31` of the column's largest weight."""
     for column in range(indptr.size - 1):
         low, high = indptr[column], indptr[column + 1]
         largest = 0.0
@@ -30,7 +30,7 @@ FARTHEST = np.int64(np.iinfo(np.int32).max)
 
 @kernel
 def guide_sums(indptr: Int64s, cumulative: Int64s, guides: Int32s) -> int:
-    """Write the guides of all columns; return in how many shares a draw without them looks in the wrong place first."""
+    """Write the guides of all columns; return the number of shares where a draw without them would miss at first."""
     missed = np.int64(0)
     for column in range(indptr.size - 1):
         low, high = indptr[column], indptr[column + 1]
@@ -42,9 +42,9 @@ def guide_sums(indptr: Int64s, cumulative: Int64s, guides: Int32s) -> int:
         for place in range(low, high):
             while edge < high - 1 and guess_place(low, high, cumulative[edge] - 1, density) < place:
                 edge += 1
-            # As a distance, which fits into 32 bits where edges have more.
+            # Stored as a distance, which fits into 32 bits even if positions don't.
             guides[place] = min(max(edge - place, -FARTHEST), FARTHEST)
-            # Where a draw without guides would look, for a goal in the middle of this share (see `look_closer`).
+            # The guess of a draw without guides, for a goal in the middle of this share (see `look_closer`).
             middle = (np.float64(place - low) + 0.5) / density
             guess = place + np.int64((middle - np.float64(cumulative[place])) * density)
             missed += np.int64(abs(guess - edge) > LINE // 2)

@@ -1,4 +1,4 @@
-"""The CPU's kernels of `graphfeed.ops.structure`.
+"""CPU kernels of `graphfeed.ops.structure`.
 
-They find or count in one pass and fill in another, so that the operation can allocate in between.
+Where the size of a result is unknown, one kernel counts and another fills, so that the operation can allocate between.
 """

@@ -17,10 +17,10 @@ from graphfeed.ops.cpu.jit import (
 
 @kernel
 def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, marks: UInt8s, out: Int64Matrix, place: int) -> int:
-    """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong."""
+    """Write row, column and id of each edge, starting at `place`; return the end, or -1 if the input is invalid."""
     if indptr.size == 0 or indptr[0] != 0 or indptr[indptr.size - 1] != indices.size:
         return -1
-    # Of the first edges, those whose mark is 0 are left out.
+    # Edges whose mark is 0 are left out. The last edges may have no marks.
     kept = indices.size
     for edge in range(marks.size):
         kept -= marks[edge] == 0
@@ -31,7 +31,7 @@ def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, marks: UInt8s, out: 
             return -1
         for edge in range(indptr[column], indptr[column + 1]):
             if edge < marks.size and marks[edge] == 0:
-                place -= 1  # all behind it move up
+                place -= 1  # all later edges move up
                 continue
             out[0, place + edge] = indices[edge]
             out[1, place + edge] = column
@@ -41,7 +41,7 @@ def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, marks: UInt8s, out: 
 
 @kernel
 def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> bool:
-    """Write the size of each column behind the place of its start; False if they are not those of `size` edges."""
+    """Write the size of each column to `offsets[place + 1]`. Returns False if the sizes don't add up to `size`."""
     left = size
     for item in range(places.size):
         place, count = places[item], counts[item]
@@ -54,7 +54,7 @@ def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> b
 
 @kernel
 def place_pairs(places: Int64s, offsets: Int64s, values: SentIds, others: SentIds, out: Ids, other_out: Words) -> bool:
-    """Copy two values of each edge, which lie column by column, to their columns; return False if they don't fit."""
+    """Copy two values per edge, stored column by column, to their columns; return False if their number is wrong."""
     first = 0
     for item in range(places.size):
         start, end = offsets[places[item]], offsets[places[item] + 1]
@@ -70,7 +70,7 @@ def place_pairs(places: Int64s, offsets: Int64s, values: SentIds, others: SentId
 
 @kernel
 def place_columns(places: Int64s, offsets: Int64s, values: UInt8s, width: int, out: UInt8s) -> bool:
-    """Copy values of some bytes, which lie column by column, to their columns; return False if they don't fit."""
+    """Copy values of `width` bytes, stored column by column, to their columns; return False if the number is wrong."""
     first = 0
     for item in range(places.size):
         start, end = offsets[places[item]] * width, offsets[places[item] + 1] * width

@@ -1,4 +1,4 @@
-"""Kernel that relabels a mini-batch: node ids become positions, in order of first appearance."""
+"""Kernel that relabels the nodes of a mini-batch to positions, in order of first appearance."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from graphfeed.ops.cpu.search import find_key, first_slot
 
 
 class Parts(NamedTuple):
-    """Where the seeds of each node type begin, and the neighbours of each edge type, and the latter's node types."""
+    """Starts of the seeds of each node type and of the neighbours of each edge type, and the types of these nodes."""
 
     seed_starts: Int64s
     neighbor_starts: Int64s
@@ -20,9 +20,9 @@ class Parts(NamedTuple):
 def compact(
     seeds: Ids, neighbors: Ids, parts: Parts, keys: Int64s, node_map: Int32s, rows: Ids, row_starts: Int64s, local: Ids
 ) -> None:
-    """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are."""
-    # A seed or neighbour costs a random read, prefetched. There is a hash table, whose keys come all -1, or a map of
-    # all nodes, which has no keys.
+    """Relabel neighbours to positions in the rows of their node type. Seeds come first, duplicates included."""
+    # Each seed or neighbour costs one random read, prefetched. Positions are in a hash table, whose keys are all -1 at
+    # first, or in a map of all nodes, which has no keys.
     starts, known = parts.seed_starts, row_starts[1:]
     for kind in range(known.size):
         known[kind] = starts[kind + 1] - starts[kind]
@@ -40,16 +40,16 @@ def compact(
         count, begin, to = known[kind], first_row(parts, kind), row_starts[kind]
         row_starts[kind + 1] = to + count
         if keys.size == 0:
-            # It is all -1 again for the next mini-batch.
+            # The next mini-batch expects a map that is all -1.
             reset_map(node_map, rows[begin : begin + count])
-        # Fewer nodes were new than there was room for, so the rows of the next type move down.
+        # If fewer nodes were new than expected, the rows of the later types move down.
         for row in range(count if to < begin else 0):
             rows[to + row] = rows[begin + row]
 
 
 @device_function
 def first_row(parts, kind):
-    """Return where the rows of a node type begin at first: where they would if all neighbours were new."""
+    """Return the first row of a node type before rows move down: its first row if all neighbours were new."""
     first = parts.seed_starts[kind]
     for edge_type in range(parts.sources.size):
         if parts.sources[edge_type] < kind:
@@ -59,7 +59,7 @@ def first_row(parts, kind):
 
 @device_function
 def enter(keys, node):
-    """Return a node's slot: its id in a dense map, which has no keys; else where the hash table has it from now on."""
+    """Return a node's slot: its id in a dense map, which has no keys. In a hash table, also enter the node."""
     if keys.size == 0:
         return np.uintp(node)
     slot = np.uintp(find_key(keys, keys.size, node))
@@ -69,7 +69,7 @@ def enter(keys, node):
 
 @device_function
 def enter_seeds(seeds, keys, node_map, rows):
-    # Backwards, so that a seed that occurs twice keeps its first position.
+    # Backwards, so that a duplicate seed gets its first position.
     for row in range(seeds.size - 1, -1, -1):
         node_map[enter(keys, seeds[row])] = row
         rows[row] = seeds[row]
@@ -77,7 +77,7 @@ def enter_seeds(seeds, keys, node_map, rows):
 
 @device_function
 def relabel(neighbors, keys, node_map, rows, known, local):
-    """Write the positions of neighbours, and append new nodes to the rows of their type; return the new length."""
+    """Write the positions of neighbours, and append new nodes to the rows; return the new number of rows."""
     last = neighbors.size - 1
     for edge in range(neighbors.size):
         coming = np.int64(neighbors[np.uintp(min(edge + AHEAD, last))])

@@ -1,4 +1,4 @@
-"""Kernels of a counting sort of edges that come in parts."""
+"""Kernels of a counting sort of edges, one chunk of edges per call."""
 
 from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, kernel, prefetch
 

@@ -1,4 +1,4 @@
-"""Kernels for compressed sparse columns, and what NumPy does for them as fast."""
+"""Kernels for compressed sparse columns, and NumPy functions where these are as fast."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from graphfeed.ops.cpu.structure.counting_sort import count_edges
 
 
 def count_columns(destinations: Any, indptr: Any) -> None:
-    # `indptr` comes zeroed.
+    # `indptr` is all 0 at first.
     count_edges(destinations, indptr[1:])
     np.cumsum(indptr.numpy(), out=indptr.numpy())
 
 
 @kernel
 def fill_columns(destinations: Ids, starts: Int64s, order: Int64s) -> None:
-    """Write the edges by column, and within a column in the given order; `starts` is overwritten."""
+    """Write the positions of edges, sorted by column with ties in the given order. `starts` is overwritten."""
     last = destinations.size - 1
     for edge in range(destinations.size):
         prefetch(starts, destinations[min(edge + AHEAD, last)])
@@ -26,7 +26,7 @@ def fill_columns(destinations: Ids, starts: Int64s, order: Int64s) -> None:
 
 
 def find_falling(indptr: Any) -> int:
-    """Return the first column whose end lies before its start, or -1."""
+    """Return the first column whose end is before its start, or -1."""
     starts = indptr.numpy()
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     return int(falls[0]) if falls.size else -1
@@ -44,7 +44,7 @@ def find_unsorted(indptr: Int64s, types: EdgeTypes) -> int:
 
 @kernel
 def find_misjoined(indptr: Int64s, indices: Ids, types: EdgeTypes, first: Int64Matrix, after: Int64Matrix) -> int:
-    """Return the first edge that joins other node types than its edge type does, or -1."""
+    """Return the first edge whose endpoints don't have the node types of its edge type, or -1."""
     for column in range(indptr.size - 1):
         for edge in range(indptr[column], indptr[column + 1]):
             kind = np.int64(types[edge])

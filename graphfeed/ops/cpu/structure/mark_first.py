@@ -1,18 +1,18 @@
-"""The kernel that tells which edges of columns are in the same columns of another list."""
+"""Kernel that marks the edges of columns that are not in the same columns of an earlier list."""
 
 from graphfeed.ops.cpu.jit import Int64s, UInt8s, kernel
 from graphfeed.ops.cpu.search import find_entry
 
 FEW = 256
-"""Up to so many pairs of ids are compared one by one, which takes a fifth of the time of a hash table."""
+"""Up to this many pairs of ids are compared one by one, which is five times as fast as a hash table."""
 
 
 @kernel
 def clear_marks(
     before: Int64s, ids_before: Int64s, indptr: Int64s, ids: Int64s, table: Int64s, marks: UInt8s
 ) -> bool:  # fmt: skip
-    """Clear the mark of each edge that a list before has in the same column; return False if the columns are none."""
-    # That list has no more columns than this one.
+    """Clear the mark of each edge that an earlier list has in the same column; return False if CSC is invalid."""
+    # The earlier list has at most as many columns.
     for column in range(before.size - 1):
         low, high = before[column], before[column + 1]
         begin, end = indptr[column], indptr[column + 1]

@@ -1,4 +1,4 @@
-"""Kernel that looks up edges among pairs of nodes."""
+"""Kernel that finds the edges that match pairs of nodes."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ def match_pairs(
     indptr: Int64s, indices: Ids, rows: Ids, destinations: Ids, pairs: Int64Matrix, ends: Int64s, table: Int64s,
     out: Int64s,
 ) -> int:  # fmt: skip
-    """Write the places of the edges that are among the pairs, ascending, and return how many there are."""
-    # Both tables come all -1, and at least twice as long as there are pairs.
+    """Write the ascending positions of the edges that are among the pairs, and return their number."""
+    # Both tables are all -1 at first, and have at least twice as many slots as there are pairs.
     for pair in range(pairs.shape[0]):
         ends[find_entry(ends, pairs[:, 1], pairs[pair, 1])] = pair
         table[find_pair(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair
@@ -27,7 +27,7 @@ def match_pairs(
         for edge in range(indptr[column], indptr[column + 1]):
             source = np.int64(indices[edge])
             if rows.size > 0:
-                # Positions in the rows of a mini-batch: where the ids lie is random.
+                # `indices` are positions in the rows of a mini-batch: their ids are read at random.
                 prefetch(rows, indices[min(edge + AHEAD, last)])
                 source = np.int64(rows[source])
             if table[find_pair(table, pairs, source, destination)] >= 0:
@@ -38,7 +38,7 @@ def match_pairs(
 
 @device_function
 def find_pair(table, pairs, source, destination):
-    """Return the slot of a pair, or the free slot where it belongs."""
+    """Return the slot of a pair in the table, or the free slot where it belongs."""
     slot = first_slot(table.size, mix(np.uint64(source)) + np.uint64(destination))
     while table[slot] >= 0 and (pairs[table[slot], 0] != source or pairs[table[slot], 1] != destination):
         slot = (slot + 1) & (table.size - 1)

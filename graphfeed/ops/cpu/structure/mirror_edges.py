@@ -7,10 +7,10 @@ from graphfeed.ops.cpu.jit import Int32s, Int64Matrix, Int64s, kernel
 
 @kernel
 def sort_mirrored(both: Int64s, bounds: Int64s, ends: Int64s, latest: Int32s, order: Int32s, places: Int32s) -> int:
-    """Sort edges and their reverse by source, then by destination, each pair once; return how many are left out."""
-    # `both` has all sources and then all destinations, which are the sources of the reverse. With its reverse, a node
-    # has as many edges from it as to it, so both orders have its part at the same place. `bounds` comes zeroed, and
-    # gets those of all parts; `ends` gets where what is left in the second order ends.
+    """Sort edges and their reverses by source, then by destination, without duplicates; return the number left out."""
+    # `both` has all sources and then all destinations, which are the sources of the reverses. With these, a node has as
+    # many outgoing as incoming edges, so its range is the same in both orders. `bounds` is all 0 at first, and becomes
+    # the bounds of these ranges; `ends` becomes the ends of the remaining edges in the second order.
     count, total, left_out = both.size // 2, np.int64(0), np.int64(0)
     for place in range(both.size):
         bounds[np.uintp(both[np.uintp(place)] + 1)] += 1
@@ -27,7 +27,7 @@ def sort_mirrored(both: Int64s, bounds: Int64s, ends: Int64s, latest: Int32s, or
         for at in range(bounds[source], bounds[source + 1]):
             place = np.int64(order[np.uintp(at)])
             node = np.uintp(both[np.uintp(place + count if place < count else place - count)])
-            # Of equal pairs, which come one after the other, the first one stays.
+            # Duplicate pairs are adjacent; the first one is kept.
             if latest[node] == source:
                 left_out += 1
                 continue
@@ -39,7 +39,7 @@ def sort_mirrored(both: Int64s, bounds: Int64s, ends: Int64s, latest: Int32s, or
 
 @kernel
 def fill_mirrored(both: Int64s, ids: Int64s, bounds: Int64s, ends: Int64s, places: Int32s, out: Int64Matrix) -> None:
-    """Write both ends and the id of each edge, by its place."""
+    """Write source, destination and id of each remaining edge."""
     at, count = np.int64(0), ids.size
     for node in range(ends.size):
         for number in range(bounds[node], ends[node]):

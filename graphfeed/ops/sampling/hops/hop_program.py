@@ -136,6 +136,7 @@ class HopProgram:
         self.draw(hop, block, sources, sums if is_weighted else None, most)
         # `return_block` returns AGAIN while runs remain: the program jumps back to `gather_block`.
         self.stops[len(self.program.steps)] = lambda: None, first
+        # `return_block` returns AGAIN while runs remain: the program then jumps back to `gather_block`.
         self.add(in_time.return_block, runs, block, gathered, arrays.picks)
 
     def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
@@ -181,6 +182,7 @@ class HopProgram:
         # It returns UNDECIDED if runs remain: Python calls the heap's pass, and the program resumes after this one.
         decide = partial(labor.fill_labor, sources, weights, False, False, draws, runs, heap, picks)
         self.stops[len(self.program.steps)] = decide, len(self.program.steps) + 1
+        # At UNDECIDED, Python calls the pass of the heap, and the program continues after `fill_likely`.
         likely = arrays.scratch_for("candidates", candidates.Candidates)
         self.add(candidates.fill_likely, sources, draws, runs, likely, found, picks)
 

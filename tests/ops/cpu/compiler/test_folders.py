@@ -77,8 +77,8 @@ def test_without_any_folder_kernels_compile_and_one_warning_says_so(
     assert loads(3) == [True, True, True]
     assert codes(places) == []
     assert warnings(caplog) == [
-        "graphfeed can't save its compiled kernels, so each process compiles them anew; set GRAPHFEED_CACHE_DIR to a "
-        "folder to which you alone can write"
+        "graphfeed can't save its compiled kernels, so each process compiles them again; set GRAPHFEED_CACHE_DIR to a "
+        "folder that only you can write to"
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     assert loads() == [True, False]
     assert codes(places) == sorted([theirs, *codes(places / "sources")])
     assert warnings(caplog) == [
-        f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {shared}: others can write to it"
+        f"compiled kernels are not saved in GRAPHFEED_CACHE_DIR, {shared}: other users can write to it"
     ]
 
 
@@ -164,7 +164,7 @@ def test_what_is_no_folder_is_said(
         inside.symlink_to(places / "home")
     assert loads(1) == [True]
     assert codes(places) == codes(places / "sources")
-    assert warnings(caplog) == [f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: it is no folder"]
+    assert warnings(caplog) == [f"compiled kernels are not saved in GRAPHFEED_CACHE_DIR, {given}: it is not a folder"]
 
 
 def test_a_link_in_the_temporary_folder_is_not_followed(places: Path) -> None:

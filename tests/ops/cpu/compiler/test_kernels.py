@@ -167,7 +167,7 @@ def test_arrays_that_are_read_only_are_read() -> None:
 
 
 def test_what_it_does_not_take_is_refused_at_each_call() -> None:
-    two, narrow, gaps = np.zeros(2), np.zeros(2, np.float32), "contiguous arrays, but one of shape (2,) has gaps"
+    two, narrow, gaps = np.zeros(2), np.zeros(2, np.float32), "must be contiguous, but one of shape (2,) is not"
     ids, wrong = torch.tensor([1], dtype=torch.int32), torch.zeros(2, 2, dtype=torch.uint8)
     columns, out = Columns(torch.tensor([0, 1]), torch.tensor([0]), torch.zeros(2, 2).long()), torch.zeros(3).long()
     ask = re.escape

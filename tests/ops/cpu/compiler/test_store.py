@@ -231,7 +231,7 @@ def test_on_a_full_disk_kernels_compile_and_leave_nothing(kept: Path, caplog: py
     assert files(kept) == []
     # On a busy machine it may also be said that kernels are being compiled.
     (message,) = [record.message for record in caplog.records if "can't be saved" in record.message]
-    assert message.startswith(f"compiled kernels can't be saved in {kept}: File too large; make room there, or set ")
+    assert message.startswith(f"compiled kernels can't be saved in {kept}: File too large; free some space, or set ")
     assert "GRAPHFEED_CACHE_DIR" in message
     assert [was_compiled(double), was_compiled(double)] == [True, False]
 

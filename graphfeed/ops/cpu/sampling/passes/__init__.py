@@ -1,4 +1,4 @@
-"""The passes that sampling is made of, which programs in `graphfeed.ops.sampling` chain.
+"""Passes of sampling, which programs in `graphfeed.ops.sampling` chain.
 
-Each is a kernel that reads and writes arrays of a mini-batch, which are those of `state.py`.
+Each pass is a kernel that reads and writes the arrays of a mini-batch, which `state.py` defines.
 """

@@ -1,6 +1,6 @@
-"""Passes that collect LABOR's candidates of high-degree columns by an index, for all of them at once.
+"""Passes that collect LABOR's candidates of all high-degree columns at once, with an index.
 
-The columns' limits fall along a node's entries, so the first that is below the node's variate ends the search.
+The limits of columns decrease along a node's entries, so the first limit below the node's variate ends the search.
 """
 
 import numpy as np
@@ -15,14 +15,14 @@ from graphfeed.ops.cpu.search import first_above
 
 @kernel
 def assign_buckets(index: Index, columns: Runs, buckets: Buckets) -> None:
-    """Give each indexed column of a hop a bucket for its candidates, if that is less work than reading them."""
+    """Assign a bucket for candidates to each indexed column of a hop, if that is less work than reading the columns."""
     count, fanout, edges, used = columns.sizes[COUNT], columns.fanouts[0], np.int64(0), np.int64(0)
     buckets.of_index[:] = -1
     buckets.of_runs[:count] = -1
     for column in range(count):
         degree = columns.degrees[column]
         if degree >= index.degrees[0] and degree > fanout:
-            # A bisection of the index per high-degree column.
+            # One bisection of the index per high-degree column.
             number = find_column(index, columns.ids[column], degree)
             if number >= 0:
                 edges += degree
@@ -31,7 +31,7 @@ def assign_buckets(index: Index, columns: Runs, buckets: Buckets) -> None:
                     buckets.counts[used] = 0
                     used += 1
                 buckets.of_runs[column] = buckets.of_index[number]
-    # Drawing the variates of all nodes costs as much as reading a column of as many edges.
+    # Drawing the variates of all nodes costs as much as reading a column with this number of edges.
     if edges < index.starts.size:
         buckets.of_runs[:count] = -1
         buckets.of_index[:] = -1
@@ -42,7 +42,7 @@ def assign_buckets(index: Index, columns: Runs, buckets: Buckets) -> None:
 
 @device_function
 def find_column(index, node, degree):
-    """Return the number of a column in the index, or -1; columns are sorted by degree and then by id."""
+    """Return the number of a column in the index, or -1. Columns are sorted by degree, then by id."""
     size = np.int64(index.columns.size)
     low = first_above(index.degrees, np.int64(0), size, degree - 1)
     high = first_above(index.degrees, low, size, degree)
@@ -52,15 +52,15 @@ def find_column(index, node, degree):
 
 @kernel
 def fill_buckets(index: Index, draws: UInt64s, buckets: Buckets) -> None:
-    """Draw the variate of every node, and look up those that are small enough for the column of the highest limit."""
+    """Draw the variate of every node, and look up the nodes whose variate is within the highest limit of a column."""
     if is_empty(buckets):
         return
     first, second, switch = mix(draws[0]), mix(draws[1]), draws[2] >> HALF_BITS
     num_nodes, nodes, size = np.int64(index.starts.size - 1), buckets.nodes, 0
-    # Limits fall with the degree, by which columns ascend.
+    # Limits decrease with the degree, and columns are sorted by ascending degree.
     highest = np.uint64(buckets.limits[0])
-    # A few instructions per node of the graph; two random reads, prefetched, for each that is looked up. The last turn
-    # is behind the nodes, and looks up what is left.
+    # A few instructions per node of the graph, and two random reads, prefetched, per lookup. The last iteration is
+    # after the nodes, and looks up the remaining ones.
     for block in range(0, num_nodes + LANES, LANES):
         marks = np.uint64(0)
         if block < num_nodes:
@@ -84,7 +84,7 @@ def is_empty(buckets):
 
 @device_function
 def mark_range(node, count, key, limit):
-    """Return which of `count` consecutive nodes have high bits up to a limit, as bits."""
+    """Return a mask of those of `count` consecutive nodes whose high bits don't exceed a limit."""
     marks = np.uint64(0)
     for number in range(count):
         marks |= np.uint64(high_bits(key, node + number) <= limit) << np.uint64(number)
@@ -103,11 +103,11 @@ def mark_likely_range(node, count, first, second, switch, limit):
 
 @device_function
 def look_up(index, nodes, first, second, switch, buckets):
-    """Put the entries of nodes into the buckets of their columns, as far as they keep the columns' limits."""
+    """Add the entries of nodes to the buckets of their columns, if they are within the columns' limits."""
     starts, entries = index.starts, index.entries
     last, last_entry = nodes.size - 1, entries.size - 1
     for number in range(-2 * AHEAD if nodes.size > 0 else 0, nodes.size):
-        # Where the entries begin has to be known before they can be prefetched.
+        # The start of the entries must be loaded before they can be prefetched.
         prefetch(starts, nodes[np.uintp(min(number + 2 * AHEAD, last))])
         if number + AHEAD >= 0:
             start = starts[np.uintp(nodes[np.uintp(min(number + AHEAD, last))])]

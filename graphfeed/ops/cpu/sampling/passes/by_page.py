@@ -1,4 +1,4 @@
-"""Passes that read a graph whose arrays lie in a mapped file by page (see `graphfeed.ops.cpu.pages`), not at random."""
+"""Passes that read a graph in a mapped file page by page, instead of at random (see `graphfeed.ops.cpu.pages`)."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: No
 
 @kernel
 def touch_types(page_bits: int, graph: TypePerEdge, columns: Runs, order: Order) -> None:
-    """Have the edge type at the beginning of each column in memory, where `split_columns` begins to look."""
+    """Prefault the first edge type of each column, which `split_columns` reads first."""
     for chunk in range(0, columns.sizes[COUNT], CHUNK):
         count = 0
         for column in range(chunk, min(chunk + CHUNK, columns.sizes[COUNT])):
@@ -47,12 +47,12 @@ def touch_types(page_bits: int, graph: TypePerEdge, columns: Runs, order: Order)
 
 @kernel
 def touch_runs(page_bits: int, graph: Sources, columns: Runs, buckets: Buckets, order: Order) -> None:
-    """Have the sources of whole runs in memory, which LABOR reads next."""
+    """Prefault the sources of all runs that LABOR reads next."""
     count = 0
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         picks, degree = columns.offsets[run + np.uintp(1)] - columns.offsets[run], columns.degrees[run]
-        # LABOR reads nothing of runs that are picked whole, nor of those that the index stands for.
+        # LABOR does not read runs whose edges are all picked, nor runs with a bucket.
         if picks > 0 and picks != degree and (buckets.of_runs.size == 0 or buckets.of_runs[run] < 0):
             low = key_of(graph.indices, columns.starts[run], 0, page_bits) >> PAGE
             high = key_of(graph.indices, columns.starts[run] + degree - 1, 0, page_bits) >> PAGE
@@ -69,7 +69,7 @@ def touch_runs(page_bits: int, graph: Sources, columns: Runs, buckets: Buckets, 
 def read_neighbors_by_page(
     hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Relations, edges: Picks, nodes: NodeIds, order: Order
 ) -> int:
-    """Read the source of each sampled edge as `read_neighbors` does, in the order of the file."""
+    """Read the source of each sampled edge, as `read_neighbors` does, but in file order."""
     outside = np.int64(0)
     for edge_type in range(kinds.sources.size):
         kind, end = kinds.sources[edge_type], kinds.edge_starts[hop, edge_type + 1]
@@ -92,7 +92,7 @@ def read_neighbors_by_page(
 def read_types_by_page(
     page_bits: int, graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s, order: Order
 ) -> int:
-    """Read the edge type of each pick, and count the picks of each type, as `read_types` does; in file order."""
+    """Read the edge type of each pick and count the picks per type, as `read_types` does, but in file order."""
     end = columns.offsets[columns.sizes[COUNT]]
     counts[:] = 0
     for chunk in range(0, end, CHUNK):

@@ -1,13 +1,13 @@
-"""Passes of LABOR for small fan-outs without weights and replacement: the edges that may be chosen are collected first.
+"""Passes of LABOR for small fan-outs without weights and replacement, which collect candidates first.
 
-The candidates of a run lie in two arrays side by side::
+The candidates of a run, edges that may be picked, are stored in two parallel arrays::
 
     high bits:         [ 17 | 803 |  95 | 411 | FULL | FULL ...   padded to a multiple of LANES, for SIMD
     place in the run:  [  2 |  31 |  40 |  77 |
 
-If their high bits can't tell which edges are chosen, or they are too many, the run is left to the heap of `labor.py`,
-which alone is 1.3 to 1.6 times as slow. A high-degree column is not read: a pass draws the variate of every node of the
-graph, and for the few small ones an index tells which of these columns they are sources of.
+If their high bits don't decide which edges are picked, or there are too many candidates, the run is left to the heap of
+`labor.py`, which is 1.3 to 1.6 times as slow. High-degree columns are not read: one pass draws the variate of every
+node of the graph, and for the few small ones an index lists the high-degree columns with the node as a source.
 """
 
 from typing import NamedTuple
@@ -43,14 +43,14 @@ from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, Picks, Run
 
 FULL = np.uint32(2**32 - 1)
 MAX_COLLECTED = 48
-"""Candidates are collected for up to this many picks: ranking them takes quadratic time."""
+"""Maximum number of picks for which candidates are collected: ranking them takes quadratic time."""
 MAX_CANDIDATES = 4 * MAX_COLLECTED
 BATCH = 1024
-"""How many nodes of small variates are collected before they are looked up, so that look-ups can be prefetched."""
+"""Number of nodes with small variates that are looked up together, so that lookups can be prefetched."""
 
 
 class Candidates(NamedTuple):
-    """Scratch: the candidates of a run, those that are chosen, and the marks of its blocks."""
+    """Scratch: the candidates of a run, the chosen ones, and the marks of its blocks."""
 
     high_halves: UInt32s
     places: UInt32s
@@ -68,16 +68,16 @@ class Index(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """The candidates that the index finds, for each of its columns that a hop meets."""
+    """Candidates found by the index, for each of its columns that occurs in a hop."""
 
     of_index: Int32s
-    """The bucket of each column of the index, or -1."""
+    """Bucket of each column of the index, or -1."""
     of_runs: Int32s
-    """The bucket of each run, or -1."""
+    """Bucket of each run, or -1."""
     limits: UInt32s
-    """The largest high bits of each column of the index."""
+    """Limit of the high bits of each column of the index."""
     counts: Int64s
-    """Of each bucket how many candidates there are, which may be more than there is room for."""
+    """Number of candidates of each bucket. It may exceed the capacity."""
     high_halves: UInt32Matrix
     places: UInt32Matrix
     nodes: Int64s
@@ -88,7 +88,7 @@ class Buckets(NamedTuple):
 def fill_likely(
     sources: Sources, draws: UInt64s, columns: Runs, candidates: Candidates, buckets: Buckets, picks: Picks
 ) -> int:
-    """Write the picks of runs, ascending, where collected candidates decide; in others, `NOT_YET` for the first."""
+    """Write the ascending picks of runs that candidates decide. The first pick of other runs becomes `NOT_YET`."""
     positions, indices, code = picks.positions, sources.indices, 0
     last, indexed = columns.sizes[COUNT] - 1, buckets.of_runs.size > 0
     for number in range(last + 1):
@@ -100,7 +100,7 @@ def fill_likely(
         if places.size == degree:
             for place in range(degree):
                 places[np.uintp(place)] = low + place
-        # A run costs little more than reading all its edges; one that has a bucket, less than its picks.
+        # A run costs little more than a scan of its edges; a run with a bucket needs no scan.
         elif places.size > 0:
             bucket = buckets.of_runs[run] if indexed else np.int32(-1)
             high_halves, found, size = candidates.high_halves, candidates.places, np.int64(-1)
@@ -112,7 +112,7 @@ def fill_likely(
             fits = places.size <= size <= high_halves.size
             if not (fits and choose(indices, high_halves, found, candidates.chosen, size, low, places)):
                 places[0], code = NOT_YET, UNDECIDED
-            # A bucket's candidates come in the order of the nodes.
+            # The candidates of a bucket are in the order of the nodes.
             elif bucket >= 0:
                 sort_values(places)
     return code
@@ -120,13 +120,13 @@ def fill_likely(
 
 @device_function
 def collect_candidates(sources, low, high, count, draws, candidates):
-    """Write the edges of small high bits, `count` or more; return how many there are. More than fit are not written."""
-    # Two passes, since how many edges of a block there are can't be predicted: with a loop over them inside of the loop
-    # over blocks, a column of 325 edges takes twice as long.
+    """Write at least `count` edges with small high bits; return their number. Writes nothing if there are too many."""
+    # Two passes, since the number of edges per block can't be predicted: with a loop over them inside the loop over
+    # blocks, a column of 325 edges takes twice as long.
     first, second, switch = mix(draws[0]), mix(draws[1]), draws[2] >> HALF_BITS
     words, size, wanted = candidates.words, np.int64(0), count
     while size < count:
-        # Nearly always the first guess is right.
+        # The first limit is nearly always high enough.
         limit, size, used = likely_limit(wanted, high - low) >> HALF_BITS, np.int64(0), np.int64(0)
         for block in range(low, high, LANES):
             prefetch_ahead(sources, block, high)
@@ -137,7 +137,7 @@ def collect_candidates(sources, low, high, count, draws, candidates):
         wanted *= 2
     if size > MAX_CANDIDATES:
         return size
-    # A word has the place of a block in its upper half, and the marks of its edges that are not read yet in the lower.
+    # A word has the offset of a block in its upper half, and the marks of the remaining edges in its lower half.
     at, word = np.int64(0), words[0]
     for number in range(size):
         place = (word >> HALF_BITS) + np.uint64(lowest_bit(word))
@@ -154,10 +154,10 @@ def collect_candidates(sources, low, high, count, draws, candidates):
 
 @device_function
 def choose(sources, high_halves, candidates, chosen, size, low, places):
-    """Choose as many edges as `places` holds from at least as many candidates; return whether the choice is certain."""
+    """Choose `places.size` edges from at least as many candidates; return whether the choice is certain."""
     count = np.int64(0)
     end = -(-size // LANES) * LANES
-    # So that what follows in the last block of lanes is below nothing.
+    # Pad the last block of lanes with values that are never below a candidate.
     for number in range(size, end):
         high_halves[np.uintp(number)] = FULL
     for number in range(size):
@@ -167,7 +167,7 @@ def choose(sources, high_halves, candidates, chosen, size, low, places):
         # Whether a candidate is chosen can't be predicted, so there is no branch.
         chosen[np.uintp(count)] = candidates[np.uintp(number)]
         count += np.int64(rank < places.size)
-    # Equal high bits have one rank: if too many are chosen, the last of them are tied.
+    # Equal high bits have the same rank: if too many are chosen, the last ones are tied.
     if count != places.size:
         return choose_tied(sources, high_halves, candidates, size, low, places)
     for number in range(places.size):
@@ -177,8 +177,8 @@ def choose(sources, high_halves, candidates, chosen, size, low, places):
 
 @device_function
 def choose_tied(sources, high_halves, candidates, size, low, places):
-    """Like `choose`, where those that are tied are parallel edges from one node: the first of them are chosen."""
-    # Large columns have many of these, and else would be read by the heap.
+    """Like `choose`, but resolves ties between parallel edges from one node: the first of them are chosen."""
+    # Large columns have many of these ties, and would otherwise be left to the heap.
     count, chosen, tied = places.size, 0, np.int64(-1)
     for number in range(size):
         value, below, before, equal = high_halves[number], 0, 0, 0
@@ -188,7 +188,7 @@ def choose_tied(sources, high_halves, candidates, size, low, places):
             before += other < number and high_halves[other] == value
         if below < count < below + equal:
             node = np.int64(sources[low + np.int64(candidates[number])])
-            # The low bits of several nodes decide, so the choice is not certain.
+            # The low bits of several nodes would decide, so the choice is not certain.
             if tied >= 0 and node != tied:
                 return False
             tied = node

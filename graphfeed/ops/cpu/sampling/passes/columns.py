@@ -1,4 +1,4 @@
-"""Passes that open the columns of a hop: where their edges are, and what their draws are counted from."""
+"""Passes that open the columns of a hop: they find their edges, and initialize the states of their draws."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from graphfeed.ops.cpu.search import run_end
 
 @kernel
 def check_seeds(rows: Rows, nodes: NodeIds) -> int:
-    """Say whether a seed lies outside of its type."""
+    """Return EDITED if a seed is not a node of its type."""
     outside = np.int64(0)
     for kind in range(rows.firsts.size - 1):
         own, last = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind + 1] - rows.first_ids[kind] - 1
@@ -36,10 +36,10 @@ def check_seeds(rows: Rows, nodes: NodeIds) -> int:
 
 @kernel
 def mark_rows(hop: int, enter: bool, rows: Rows, nodes: NodeIds, node_map: NodeMap) -> None:
-    """Write the place of each row to the map, or -1: one random write per row, prefetched."""
+    """Write the index of each row, or -1, to the map: one random write per row, prefetched."""
     for kind in range(rows.firsts.size - 1):
         own, places = nodes.rows[rows.firsts[kind] :], node_map.places[rows.first_ids[kind] :]
-        # Backwards, so that of equal seeds the first is written last.
+        # Backwards, so that the first of duplicate seeds is written last.
         for row in range(rows.known[hop, kind] - 1, -1, -1):
             prefetch(places, own[np.uintp(max(row - AHEAD, 0))])
             places[np.uintp(own[np.uintp(row)])] = row if enter else -1
@@ -49,10 +49,10 @@ def mark_rows(hop: int, enter: bool, rows: Rows, nodes: NodeIds, node_map: NodeM
 def open_columns(
     hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: Rows, nodes: NodeIds, columns: Runs
 ) -> int:
-    """Read where the column of each row begins and how many edges it has: one random read per row, prefetched."""
+    """Read the start and the degree of each row's column: one random read per row, prefetched."""
     indptr, kinds, bounds = graph.indptr, rows.firsts.size - 1, columns.bounds
-    # Later passes read the edges there. A program may have edited the starts since the graph was checked, also through
-    # a NumPy array that shares their memory, so they are compared with the number of edges here.
+    # Later passes read these edges. A program may have edited `indptr` since the graph was checked, also through a
+    # NumPy array that shares its memory, so it is compared with the number of edges here.
     num_edges, outside = graph.num_edges[0], np.int64(0)
     bounds[0] = 0
     for kind in range(kinds):
@@ -67,7 +67,7 @@ def open_columns(
         known = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
         if only_new:
             columns.degrees[bounds[kind] : bounds[kind] + known] = 0
-        # With one node type the columns of the hop before are there still; with `only_new` they have no edges any more.
+        # With one node type, the columns of the previous hop are kept; with `only_new` they no longer have edges.
         if keep:
             columns.sizes[FIRST_NEW] = known
         elif only_new:
@@ -76,7 +76,7 @@ def open_columns(
             prefetch(indptr, first_id + own[np.uintp(min(row + AHEAD, last))])
             node, column = first_id + np.int64(own[np.uintp(row)]), np.uintp(bounds[kind] + row)
             start, end = indptr[np.uintp(node)], indptr[np.uintp(node + 1)]
-            # One of them is negative unless 0 <= start <= end <= num_edges; differences of what isn't can't overflow.
+            # One term is negative unless 0 <= start <= end <= num_edges. If start, end >= 0, no difference overflows.
             outside |= start | end | (end - start) | (num_edges - end)
             columns.ids[column] = node
             columns.bases[column] = start
@@ -87,9 +87,9 @@ def open_columns(
 
 @kernel
 def draw_states(draws: UInt64s, rows: Rows, columns: Runs, moments: Moments, table: Table) -> None:
-    """Write what the draws of each node are counted from, by the key of a hop.
+    """Write the initial state of each column's draws, from the key of the hop.
 
-    At another time, and in the tree of another seed, a node draws others.
+    A node has different draws at another time, and in the tree of another seed.
     """
     for kind in range(rows.firsts.size - 1):
         first, low = rows.firsts[kind], columns.bounds[kind]
@@ -105,7 +105,7 @@ def draw_states(draws: UInt64s, rows: Rows, columns: Runs, moments: Moments, tab
 
 @kernel
 def split_columns(graph: TypePerEdge, fanouts: Int64s, columns: Runs, runs: Runs) -> int:
-    """Split each column into a run per edge type, by a bisection each: for fan-outs per edge type."""
+    """Split each column into one run per edge type, by bisection: for fan-outs per edge type."""
     types, count = graph.types, 0
     for number in range(columns.sizes[COUNT]):
         column = np.uintp(number)
@@ -121,7 +121,7 @@ def split_columns(graph: TypePerEdge, fanouts: Int64s, columns: Runs, runs: Runs
                 runs.starts[run], runs.degrees[run] = low, high - low
                 runs.states[run] = type_state(columns.states[column], edge_type)
                 runs.fanouts[run] = fanouts[np.uintp(edge_type)]
-            # Counted also where there is no room, so that the next try has enough.
+            # Counted even if the arrays are full, so that the next attempt has enough space.
             count += 1
             low = high
     runs.sizes[COUNT], runs.sizes[FIRST_NEW], runs.sizes[NEEDED] = count, 0, count
@@ -133,7 +133,7 @@ def split_columns(graph: TypePerEdge, fanouts: Int64s, columns: Runs, runs: Runs
 
 @kernel
 def join_runs(runs: Runs, columns: Runs) -> None:
-    """Write where the picks of each column begin, by those of its runs."""
+    """Write the offsets of each column's picks, from those of its runs."""
     run, count = 0, runs.sizes[COUNT]
     for column in range(columns.sizes[COUNT]):
         columns.offsets[column] = runs.offsets[run]

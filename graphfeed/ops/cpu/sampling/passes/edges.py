@@ -1,4 +1,4 @@
-"""Passes that read the sources of sampled edges, and make rows of them."""
+"""Passes that read the sources of sampled edges, and assign rows to them."""
 
 import numpy as np
 
@@ -20,15 +20,15 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 from graphfeed.ops.cpu.search import find_key, first_slot
 
 BLOCK = 512
-"""How many sources are read before they are compared, while they are in the cache. With a comparison in the loop that
+"""Number of sources that are read before they are checked, while they are in the cache. With a check in the loop that
 reads them, mini-batches of three hops take 1.08 times as long (400,000 nodes, 10 million edges)."""
 
 
 @kernel
 def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges: Picks, nodes: NodeIds) -> int:
     """Read the source of each sampled edge: one random read per edge, prefetched."""
-    # Later passes read where the sources tell them to. A program may have edited these since the graph was checked,
-    # also through a NumPy array that shares their memory, so each is compared with the number of nodes here.
+    # Later passes use the sources as indices. A program may have edited these since the graph was checked, also through
+    # a NumPy array that shares their memory, so each is compared with the number of nodes here.
     neighbors = nodes.neighbors
     for edge_type in range(kinds.sources.size):
         kind, first, end = (
@@ -43,7 +43,7 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges
             for edge in range(block, stop):
                 prefetch(graph.indices, edges.positions[np.uintp(min(edge + AHEAD, last))])
                 neighbors[np.uintp(edge)] = graph.indices[np.uintp(edges.positions[np.uintp(edge)])] - first_id
-            # In a loop of its own, which LLVM turns into SIMD: one of the two is negative if a node is outside.
+            # A separate loop, which LLVM turns into SIMD. One of the two terms is negative if a node is out of range.
             for edge in range(block, stop):
                 node = np.int64(neighbors[np.uintp(edge)])
                 outside |= node | (last_node - node)
@@ -54,7 +54,7 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges
 
 @kernel
 def relabel(hop: int, rows: Rows, kinds: Relations, nodes: NodeIds, node_map: NodeMap) -> None:
-    """Replace ids by positions among the rows, and append new ids in the order of first appearance."""
+    """Replace ids by positions in the rows, and append new ids in order of first appearance."""
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
     for edge_type in kinds.order:
@@ -78,10 +78,10 @@ def relabel(hop: int, rows: Rows, kinds: Relations, nodes: NodeIds, node_map: No
 
 @kernel
 def enter_rows(hop: int, rows: Rows, nodes: NodeIds, table: Table) -> None:
-    """Have in the table the rows that there are before a hop, and nothing else."""
+    """Fill the table with the rows known before a hop, and remove all other entries."""
     table.keys[:] = -1
     for kind in range(rows.firsts.size - 1):
-        # Backwards, so that of equal seeds of one tree the first is found.
+        # Backwards, so that the first of duplicate seeds of one tree is found.
         for row in range(rows.known[hop, kind] - 1, -1, -1):
             place = rows.firsts[kind] + row
             key = rows.first_ids[kind] + np.int64(nodes.rows[np.uintp(place)]) + base_of(rows, table, place)
@@ -91,7 +91,7 @@ def enter_rows(hop: int, rows: Rows, nodes: NodeIds, table: Table) -> None:
 
 @device_function
 def base_of(rows, table, place):
-    """Return what is added to ids of the graph in the tree of a row."""
+    """Return the offset of ids of the graph in the tree of a row."""
     return table.trees[np.uintp(place)] * rows.first_ids[rows.firsts.size - 1] if table.trees.size > 0 else np.int64(0)
 
 
@@ -99,11 +99,11 @@ def base_of(rows, table, place):
 def relabel_by_table(
     hop: int, rows: Rows, moments: Moments, kinds: Relations, starts: ColumnStarts, nodes: NodeIds, table: Table
 ) -> int:
-    """Do as `relabel`, in the tree of each seed if there are trees; a row has the tree of its column, and its time."""
+    """Like `relabel`, with a table, and in the tree of each seed if there are trees. New rows get the column's time."""
     keys, most = table.keys, np.int64(0)
     for kind in range(rows.known.shape[1]):
         most += rows.known[hop + 1, kind]
-    # So that at least half of the slots are free.
+    # At least half of the slots must be free.
     if 2 * most > keys.size:
         return SHORT
     for kind in range(rows.known.shape[1]):
@@ -154,7 +154,7 @@ def column_edges(starts, begin, column):
 def append_rows(
     hop: int, rows: Rows, moments: Moments, kinds: Relations, edges: Picks, starts: ColumnStarts, nodes: NodeIds
 ) -> None:
-    """Make a row of each edge; in time it has the time of its column or, where there are such, of the edge."""
+    """Append a row for each edge. Its time, if any, is that of its column or, if edges have times, that of the edge."""
     indptr, edge_times = starts.indptr, moments.edge_times
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
@@ -162,7 +162,7 @@ def append_rows(
         first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
         source, destination = kinds.sources[edge_type], kinds.destinations[edge_type]
         known, begin = rows.known[hop + 1, source], kinds.indptr_starts[hop, edge_type]
-        # Row `shift + edge` is the edge's.
+        # The row of an edge is `shift + edge`.
         shift, columns, last = rows.firsts[source] + known - first, rows.firsts[destination], end - 1
         timed = moments.times.size > 0
         for column in range(rows.known[hop, destination] if timed and end > first else 0):
@@ -173,11 +173,11 @@ def append_rows(
             if moments.windows.size > 0:
                 for edge in range(first + low, first + high):
                     moments.windows[np.uintp(shift + edge)] = moments.windows[np.uintp(columns + column)]
-        # An edge's own time costs one random read.
+        # The time of an edge costs one random read.
         for edge in range(first, end if edge_times.size > 0 else first):
             prefetch(edge_times, edges.positions[np.uintp(min(edge + AHEAD, last))])
             time = edge_times[np.uintp(edges.positions[np.uintp(edge)])]
-            # An edge that exists always has no time.
+            # An edge that always exists has no time.
             if time != ALWAYS:
                 moments.times[np.uintp(shift + edge)] = time
         for edge in range(first, end):

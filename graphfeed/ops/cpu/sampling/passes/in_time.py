@@ -1,6 +1,6 @@
-"""Passes of sampling in time: which edges a column may draw from, and where the ones that it drew are.
+"""Passes of temporal sampling: they find the eligible edges of columns, and the positions of the sampled ones.
 
-An edge's rank is its place once each column, or each type in it, is sorted by time. Ranks before a time are a run.
+An edge's rank is its position once each column, or each type in it, is sorted by time. Ranks before a time form a run.
 """
 
 from typing import NamedTuple
@@ -27,29 +27,29 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 )
 
 BLOCK = 128
-"""How many columns are bisected in lockstep."""
+"""Number of columns that are bisected in lockstep."""
 FEW_TIMES = 16
-"""This many times, which lie in two or three cache lines, are compared one after the other."""
+"""Up to this many times, in two or three cache lines, are compared one after the other."""
 
 
 @kernel
 def open_moments(rows: Rows, columns: Runs, moments: Moments) -> None:
-    """Write the time of each column, and the first time inside of its window if there are windows."""
+    """Write the time of each column and, if there are windows, the first time in its window."""
     for kind in range(rows.firsts.size - 1):
         first, low = rows.firsts[kind], columns.bounds[kind]
         for column in range(columns.bounds[kind + 1] - low):
             time = moments.times[np.uintp(first + column)]
             moments.limits[np.uintp(low + column)] = time
             if moments.windows.size > 0:
-                # The window is open: it begins one later. No time is before the earliest one, so nothing overflows.
+                # The window excludes its start, so its first time is one later. The bound at ALWAYS prevents overflow.
                 steps = max(moments.windows[np.uintp(first + column)] - 1, 0)
                 moments.first_times[np.uintp(low + column)] = ALWAYS if time < ALWAYS + steps else time - steps
 
 
 @kernel
 def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: Runs) -> None:
-    """Reduce runs of ranks to their eligible edges, by one bisection of each or, with windows, by two."""
-    # Runs in front of the first new one were narrowed in the hop before.
+    """Reduce runs of ranks to their eligible edges, by one bisection per run, or two if there are windows."""
+    # Runs before the first new one were narrowed in the previous hop.
     times, first, below = ranked.times, columns.sizes[FIRST_NEW], columns.scratch[BLOCK:]
     count_below(times, moments.limits, by_run, columns)
     for run in range(first, columns.sizes[COUNT]):
@@ -57,7 +57,7 @@ def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: 
     if moments.first_times.size > 0:
         count_below(times, moments.first_times, by_run, columns)
         for run in range(first, columns.sizes[COUNT]):
-            # Edges that exist always come first. They are in every window, which their second time decides later.
+            # Edges that always exist come first. They stay for now: their second time decides later.
             has_edges = ranked.earliest.size > 0 and columns.degrees[np.uintp(run)] > 0
             if has_edges and times[np.uintp(columns.starts[np.uintp(run)])] == ALWAYS:
                 continue
@@ -67,10 +67,10 @@ def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: 
 
 @device_function
 def count_below(times, bounds, by_run, columns):
-    """Write how many times of each run are below its bound."""
-    # A bisection waits for a cache miss at each halving. Here the runs of a block take each halving together, and each
-    # prefetches what it reads next, so that their misses overlap. Bisecting one run after the other makes mini-batches
-    # on an ogbn-products shaped graph take 1.6 to 1.9 times as long.
+    """Write the number of times of each run that are below its bound."""
+    # A bisection has a cache miss at each halving. Here all runs of a block are halved in turn, and each prefetches its
+    # next time, so that their misses overlap. Bisecting one run after the other makes mini-batches of an ogbn-products
+    # shaped graph take 1.6 to 1.9 times as long.
     left, below, count = columns.scratch[:BLOCK], columns.scratch[BLOCK:], columns.sizes[COUNT]
     for first in range(columns.sizes[FIRST_NEW], count, BLOCK):
         size, longest = min(BLOCK, count - first), np.int64(0)
@@ -86,7 +86,7 @@ def count_below(times, bounds, by_run, columns):
                 if edges > FEW_TIMES:
                     run, half = np.uintp(first + number), edges >> 1
                     low = below[run]
-                    # A selection instead of a branch, since the comparison can't be predicted.
+                    # A select instead of a branch, since the comparison can't be predicted.
                     low = low + half if times[np.uintp(low + half)] < bound_of(bounds, by_run, columns, run) else low
                     below[run], left[np.uintp(number)] = low, edges - half
                     prefetch_step(times, low, edges - half)
@@ -100,7 +100,7 @@ def count_below(times, bounds, by_run, columns):
 
 @device_function
 def bound_of(bounds, by_run, columns, run):
-    # An edge type's run has its column's.
+    # The run of an edge type has the bound of its column.
     return bounds[np.uintp(columns.ids[run])] if by_run else bounds[run]
 
 
@@ -113,12 +113,12 @@ def prefetch_step(times, low, size):
 
 
 class Gathered(NamedTuple):
-    """The edges of a block of runs, side by side, where those that can be drawn are no run of ranks."""
+    """Contiguous copies of the edges of a block of runs, for eligible edges that are not contiguous ranks."""
 
     ranks: Int64s
-    """Of each edge."""
+    """Rank of each edge."""
     cursor: Int64s
-    """The first run of the block, and the first behind it."""
+    """First run of the block, and first run after it."""
 
 
 @kernel
@@ -126,7 +126,7 @@ def gather_block(
     ranked: TimeOrder, weights: Sums, moments: Moments, by_run: bool, columns: Runs, block: Runs,
     gathered: Gathered, sums: Sums,
 ) -> int:  # fmt: skip
-    """Copy the edges of as many runs as there is room for; in the block, runs are places among the copies."""
+    """Copy the edges of as many runs as fit into a block. The runs of the block refer to the copies."""
     run, count, total, size = gathered.cursor[1], columns.sizes[COUNT], np.int64(0), np.int64(0)
     earliest = ranked.earliest[: ranked.earliest.size if moments.first_times.size > 0 else 0]
     gathered.cursor[0], weighted = run, weights.cumulative.size > 0
@@ -134,7 +134,7 @@ def gather_block(
     while run < count and size < block.starts.size:
         low, degree = columns.starts[run], columns.degrees[run]
         if total + degree > gathered.ranks.size:
-            # The block is full: this run begins the next one, or, if no block could hold it, asks for more room.
+            # The block is full: this run begins the next one, or needs a larger block.
             if size > 0:
                 break
             columns.sizes[NEEDED] = degree
@@ -147,7 +147,7 @@ def gather_block(
         if weighted and low > columns.bases[run]:
             before = weights.cumulative[low - 1]
         for rank in range(low, low + degree):
-            # What is left out keeps no weight: the sums of a block begin anew and leave its edges out.
+            # The sums of a block start from 0, without the weights of edges that are left out.
             weight = np.int64(0)
             if weighted:
                 weight, before = weights.cumulative[np.uintp(rank)] - before, weights.cumulative[np.uintp(rank)]
@@ -169,7 +169,7 @@ def gather_block(
 def gather_sources(
     graph: Sources, ranked: TimeOrder, columns: Runs, block: Runs, gathered: Gathered, sources: Sources
 ) -> None:
-    """Write the source of each edge of a block: one random read, or two where there are no links."""
+    """Write the source of each edge of a block: one random read per edge, or two without links."""
     order, links = ranked.order, ranked.links
     for run in range(block.sizes[COUNT]):
         base = columns.bases[block.ids[run]]
@@ -185,7 +185,7 @@ def gather_sources(
 
 @kernel
 def return_block(columns: Runs, block: Runs, gathered: Gathered, picks: Picks) -> int:
-    """Turn the picks of a block, which are places among the copies, into ranks; say whether another block follows."""
+    """Replace the picks of a block, which are indices of copies, by ranks. Returns AGAIN if another block follows."""
     size, first = block.sizes[COUNT], gathered.cursor[0]
     for edge in range(block.offsets[0], block.offsets[size]):
         picks.positions[np.uintp(edge)] = gathered.ranks[np.uintp(picks.positions[np.uintp(edge)])]
@@ -210,7 +210,7 @@ def follow_ranks(ranked: TimeOrder, columns: Runs, picks: Picks, nodes: NodeIds)
             if links.size > 0:
                 prefetch(links, coming)
                 positions[np.uintp(edge)] = base + (links[rank] >> 32)
-                # The source is in the lower half, so it need not be read elsewhere.
+                # The source is in the lower half, so it need not be read from the graph.
                 if neighbors.size > 0:
                     neighbors[np.uintp(edge)] = np.uint32(links[rank])
             else:

@@ -1,11 +1,11 @@
-"""Passes of LABOR: each run takes its edges of the smallest variates, its bottom-k.
+"""Passes of LABOR: each run picks its edges with the smallest variates, its bottom-k.
 
-Edges compete by a fraction: a neighbour's variate over the edge's weight, or over 1. Fractions are compared by their
-cross products in 128 bits, so two of them look equal only if they are. Ties go to the first edge.
+Edges are compared by a fraction: the neighbour's variate over the edge's weight, or over 1. Fractions are compared by
+cross products in 128 bits, so only equal fractions compare equal. Ties go to the first edge.
 
-A variate's high 32 bits take 32-bit products, of whose loop LLVM makes SIMD, and reject nearly all edges alone; its low
-bits, of a 64-bit hash, are computed for the few that may be chosen. Those are collected first (`candidates.py`), or the
-column is scanned with a heap of the best edges so far, the worst of them on top.
+The high 32 bits of a variate need only 32-bit products, which LLVM vectorizes, and reject nearly all edges. The low
+bits, from a 64-bit hash, are computed for the few remaining ones. These are collected first (`candidates.py`), or the
+column is scanned with a heap of the best edges so far, whose top is the worst of them.
 """
 
 from typing import NamedTuple
@@ -37,20 +37,20 @@ from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_bef
 
 TOP_BIT = np.uint64(1 << 63)
 LIMIT_GROWTH = np.uint64(3)
-"""The limit of a scan that has found too few edges grows by this many bits."""
+"""Number of bits by which the limit grows after a scan that has found too few edges."""
 MOST_SCANS = 1 + 64 // 3
-"""From 1 on, the limit of the last of so many scans is the largest there is, up to which everything is taken."""
+"""Maximum number of scans: the limit of the last one is the largest value, even if the first one is 1."""
 WEIGHT_BITS = np.uint64(31)
 """A weight has at most `2**31` units."""
 TIME_BITS = 48
 """Fractional bits of a waiting time."""
 FROM_BITS_TO_TIME = np.uint64(64 - TIME_BITS)
 NOT_YET = np.int64(-1)
-"""The first position of a run whose edges are not chosen yet."""
+"""First position of a run whose edges are not chosen yet."""
 
 
 class Heap(NamedTuple):
-    """Scratch: the value of each edge in the heap, and its units of weight."""
+    """Scratch: the value and the weight of each edge in the heap."""
 
     values: UInt64s
     units: UInt64s
@@ -61,13 +61,13 @@ def fill_labor(
     sources: Sources, sums: Sums, replace: bool, fill_all: bool, draws: UInt64s, columns: Runs, heap: Heap,
     picks: Picks,
 ) -> None:  # fmt: skip
-    """Write the picks of each run, ascending. It reads all edges of the run."""
+    """Write the picks of each run in ascending order. Reads all edges of the run."""
     positions, indices, cumulative = picks.positions, sources.indices, sums.cumulative
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         at, low, degree = columns.offsets[run], columns.starts[run], columns.degrees[run]
         count, fanout = columns.offsets[run + np.uintp(1)] - at, fanout_of(columns, number)
-        # Unless all are filled, only those that candidates have left undecided.
+        # Unless `fill_all`, only runs that candidates have left undecided.
         if count == 0 or not (fill_all or positions[np.uintp(at)] == NOT_YET):
             continue
         repeats, places = replace and fanout > 0, positions[at : at + count]
@@ -83,12 +83,12 @@ def fill_labor(
 
 @device_function
 def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places):
-    """Choose as many edges as `places` holds, those of the smallest fractions, in the order of a heap."""
-    # Without replacement an edge's value is the neighbour's variate. With replacement each neighbour has a Poisson
-    # process, which runs at the edge's weight, and the values are the times of its events. So each event falls on an
-    # edge with a chance in proportion to its weight, whatever came before, and columns share their neighbours'
-    # processes. A process can tell some 45,000 events of its heaviest edges apart: what is wanted beyond goes to the
-    # first of these.
+    """Choose the `places.size` edges with the smallest fractions, in the order of a heap."""
+    # Without replacement, the value of an edge is the neighbour's variate. With replacement, each neighbour has a
+    # Poisson process whose rate is the edge's weight, and the values are the times of its events. So the probability
+    # that an event falls on an edge is proportional to its weight, whatever came before, and columns share the
+    # processes of their neighbours. A process can distinguish some 45,000 events of its heaviest edges; further picks
+    # go to the first of these.
     values, units, low = heap.values, heap.units, columns.starts[run]
     high, before = low + columns.degrees[run], np.int64(0)
     if cumulative.size > 0:
@@ -117,7 +117,7 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
                 state = variate(draws[0], draws[1], draws[2], indices[np.uintp(edge)])
                 value = state
                 if replace:
-                    # Since -log2(1 - x) >= x, most edges are rejected without a logarithm.
+                    # Because -log2(1 - x) >= x, most edges are rejected without a logarithm.
                     if less_product(limit, unit, state >> FROM_BITS_TO_TIME, per):
                         continue
                     value = waiting_time(state)
@@ -125,7 +125,7 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
                     if size == count:
                         is_better = less_product(value, per, limit, unit)
                     else:
-                        # Up to the limit and not below it: the largest variate or time there is must find a place.
+                        # Including the limit itself, so that the largest possible variate or time is accepted.
                         is_better = not less_product(limit, unit, value, per)
                     if not is_better:
                         break
@@ -139,13 +139,13 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
                     value = value + step if value < MAX_UINT64 - step else MAX_UINT64
         if size == count:
             return
-        # The guess was too low: scan the column again with a higher limit.
+        # The limit was too low: scan the column again with a higher one.
         start = MAX_UINT64 if start > (MAX_UINT64 >> LIMIT_GROWTH) else start << LIMIT_GROWTH
 
 
 @device_function
 def high_limit(limit, per, bits):
-    """Return the largest high bits of a value that, over a unit of up to `2**bits`, does not exceed `limit / per`."""
+    """Return the largest high bits of a value that, divided by up to `2**bits` units, does not exceed `limit / per`."""
     whole = limit // per
     return MAX_UINT64 >> HALF_BITS if whole >= MAX_UINT64 >> bits else ((whole + ONE) << bits) >> HALF_BITS
 
@@ -153,8 +153,8 @@ def high_limit(limit, per, bits):
 @device_function
 def waiting_time(bits):
     """Return the time of the first event of a Poisson process from 64 random bits: -log2(1 - bits / 2**64)."""
-    # The unit is `2**-TIME_BITS`. The logarithm is made by repeated squaring of integers, since the floating-point one
-    # differs between machines; it never falls as the bits grow.
+    # The unit is `2**-TIME_BITS`. The logarithm is computed by repeated squaring of integers, since floating-point
+    # logarithms differ between machines. It increases monotonically with the bits.
     rest = ~bits | ONE
     time = np.uint64(0)
     while rest < TOP_BIT:
@@ -171,9 +171,9 @@ def waiting_time(bits):
 
 @device_function
 def push(values, units, places, size, value, unit, place):
-    """Push an entry onto a heap of `size` entries; a full heap drops its worst. Return the new size."""
+    """Push an entry onto a heap of `size` entries, and return the new size. A full heap drops its worst entry."""
     capacity = places.size
-    # The worst is on top.
+    # The worst entry is on top.
     entry = size if size < capacity else 0
     values[entry], units[entry], places[entry] = value, unit, place
     if size < capacity:
@@ -194,7 +194,7 @@ def push(values, units, places, size, value, unit, place):
 
 @device_function
 def is_worse(values, units, places, left, right):
-    """Tell whether one entry's fraction exceeds another's, or equals it at a later place."""
+    """Return whether the left entry has the larger fraction, or the same fraction and a later position."""
     if less_product(values[right], units[left], values[left], units[right]):
         return True
     if less_product(values[left], units[right], values[right], units[left]):

@@ -1,4 +1,4 @@
-"""Passes that group the picks of a hop by edge type, and that assign them their places among the results."""
+"""Passes that group the picks of a hop by edge type, and write them to the results."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 )
 
 FEW = 32
-"""Up to this many picks of a column are sorted by insertion."""
+"""Up to this many picks are sorted by insertion."""
 
 
 @kernel
@@ -28,7 +28,7 @@ def sort_picks(columns: Runs, picks: Picks) -> None:
 
 @device_function
 def sort_values(values):
-    """Sort values in place: few by insertion, many by a heap unless they ascend already."""
+    """Sort values in place: few by insertion, many by heapsort unless they are sorted already."""
     size, falls = values.size, 0
     if size <= FEW:
         for place in range(1, size):
@@ -51,7 +51,7 @@ def sort_values(values):
 
 @device_function
 def sift_down(values, parent, end):
-    """Move a value of a heap down to its place: the larger values are above."""
+    """Move a value down to its place in a max-heap."""
     while 2 * parent + 1 < end:
         child = 2 * parent + 1
         if child + 1 < end and values[np.uintp(child + 1)] > values[np.uintp(child)]:
@@ -64,7 +64,7 @@ def sift_down(values, parent, end):
 
 @kernel
 def read_types(graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s) -> int:
-    """Read the edge type of each pick, one random read, prefetched; and count the picks of each type."""
+    """Read the edge type of each pick, one random read, prefetched, and count the picks of each type."""
     types, last = graph.types, columns.offsets[columns.sizes[COUNT]] - 1
     counts[:] = 0
     for place in range(last + 1):
@@ -88,19 +88,22 @@ def lay_out(
     hop: int, merged: bool, counts: Int64s, columns: Runs, rows: Rows, kinds: Relations, edges: Picks,
     starts: ColumnStarts,
 ) -> int:  # fmt: skip
-    """Assign each edge type that the hop meets its parts of the outputs."""
+    """Assign to each edge type with picks in the hop its ranges in the results.
+
+    Until the pass that relabels the neighbours, `rows.known[hop + 1]` is an upper bound.
+    """
     bounds, ends = kinds.edge_starts, kinds.indptr_ends
     ends[hop + 1] = ends[hop]
     for edge_type in range(counts.size):
         bounds[hop, edge_type + 1] = bounds[hop, edge_type] + counts[edge_type]
-        # An edge type that the hop does not meet gets no column starts.
+        # An edge type without picks in the hop gets no column starts.
         if counts[edge_type] > 0:
             kinds.indptr_starts[hop, edge_type] = ends[hop + 1]
             destination = kinds.destinations[edge_type]
             ends[hop + 1] += columns.bounds[destination + 1] - columns.bounds[destination] + 1
     bounds[hop + 1, 0] = bounds[hop, counts.size]
     is_short = edges.positions.size < bounds[hop + 1, 0] or starts.indptr.size < ends[hop + 1]
-    # How many of the neighbours are new is known once they are relabelled; here it is bounded.
+    # The number of new neighbours is known after relabelling; here it is bounded.
     for kind in range(rows.firsts.size - 1):
         new = np.int64(0)
         for edge_type in range(counts.size):
@@ -116,9 +119,9 @@ def lay_out(
 
 @kernel
 def write_starts(hop: int, columns: Runs, kinds: Relations, starts: ColumnStarts) -> None:
-    """Write the column starts of a hop without types, whose picks are in their places already."""
+    """Write the column starts of a hop without types, whose picks are in the results already."""
     offsets, count, at = columns.offsets, columns.sizes[COUNT], kinds.indptr_starts[hop, 0]
-    # Offsets count the picks of all hops, column starts those of one.
+    # Offsets count the picks of all hops, column starts those of one hop.
     first = offsets[0]
     for column in range(count + 1 if offsets[count] > first else 0):
         starts.indptr[np.uintp(at + column)] = offsets[np.uintp(column)] - first
@@ -130,7 +133,7 @@ def split_picks(
     hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: Picks, kinds: Relations, edges: Picks,
     starts: ColumnStarts,
 ) -> None:  # fmt: skip
-    """Write each pick to the part of its edge type, and the column starts of each type; all in one pass."""
+    """Write each pick to the range of its edge type, and the column starts of each type, in one pass."""
     indptr = starts.indptr
     cursors, listed = scratch[: counts.size], scratch[counts.size :]
     for edge_type in range(counts.size):
@@ -155,7 +158,7 @@ def split_picks(
 
 @kernel
 def join_hops(kinds: Relations, starts: ColumnStarts, rows: Rows, nodes: NodeIds, ids: Int64s, out: Int64s) -> None:
-    """Write the rows of the edges of a type, hop after hop, then their columns and their ids; then the next type's."""
+    """For each edge type, write the rows of its edges, hop after hop, then their columns, then their ids."""
     hops, place = kinds.edge_starts.shape[0] - 1, np.int64(0)
     for edge_type in range(kinds.sources.size):
         count = np.int64(0)

@@ -1,4 +1,4 @@
-"""Which edges of a column may be among those of the smallest variates, by the upper halves of these, 32 at a time."""
+"""Selection of a column's edges that may have the smallest variates, by the upper halves of these, 32 at a time."""
 
 import numpy as np
 
@@ -9,24 +9,24 @@ MAX_UINT64 = np.uint64(2**64 - 1)
 ONE = np.uint64(1)
 HALF_BITS = np.uint64(32)
 LANES = 32
-"""How many edges are compared with a limit at once: as many as fill four AVX2 registers."""
+"""Number of edges that are compared with a limit at once: they fill four AVX2 registers."""
 CACHE_LINE = 64
 COLUMNS_AHEAD = 2
 LINES_AHEAD = 16
-"""How far ahead a column is prefetched. The processor's own prefetcher stops at the end of each page of memory."""
+"""Prefetch distance in a column. The processor's own prefetcher stops at the end of each page of memory."""
 
 
 @device_function
 def likely_limit(count, total):
-    """Return a limit that a few more than `count` of the fractions are expected to lie below."""
+    """Return a limit below which slightly more than `count` fractions are expected."""
     wanted = count + 2 * np.int64(np.sqrt(count)) + 4
-    # Fractions of uniform variates have a density of `total`, the sum of the units.
+    # The density of fractions of uniform variates is `total`, the sum of the units.
     return MAX_UINT64 if wanted >= total else MAX_UINT64 // np.uint64(total) * np.uint64(wanted)
 
 
 @device_function
 def mark_edges(indices, edge, count, key, limit):
-    """Return which of `count` edges have high bits up to a limit, as bits: the lowest for the first edge."""
+    """Return a mask of those of `count` edges whose high bits don't exceed a limit; lowest bit: first edge."""
     marks = np.uint64(0)
     for number in range(count):
         is_likely = high_bits(key, indices[np.uintp(edge + number)]) <= limit
@@ -36,7 +36,7 @@ def mark_edges(indices, edge, count, key, limit):
 
 @device_function
 def mark_likely(indices, edge, count, first, second, switch, limit):
-    """Like `mark_edges`, with two mixed keys: nodes of high bits under `SWITCH` below `switch` draw by the second."""
+    """Like `mark_edges`, with two mixed keys: nodes whose high bits for `SWITCH` are below `switch` use the second."""
     marks = mark_edges(indices, edge, count, first, limit)
     if switch != 0:
         switched = mark_edges(indices, edge, count, SWITCH, switch - ONE)
@@ -46,11 +46,11 @@ def mark_likely(indices, edge, count, first, second, switch, limit):
 
 @device_function
 def mark_block(indices, block, end, first, second, switch, limit):
-    """Mark the `LANES` edges from `block` on, as far as the column goes."""
+    """Mark `LANES` edges, starting at `block`, up to the end of the column."""
     left = end - block
     if block + LANES > indices.size:
         return mark_likely(indices, block, left, first, second, switch, limit)
-    # LLVM makes SIMD code of a constant count alone, so the edges of the next column are marked too, and masked out.
+    # LLVM vectorizes only a constant count, so edges of the next column are marked, too, and masked out.
     marks = mark_likely(indices, block, LANES, first, second, switch, limit)
     return marks if left >= LANES else marks & ((ONE << np.uint64(left)) - ONE)
 
@@ -63,7 +63,7 @@ def prefetch_values(values, first, count):
 
 @device_function
 def prefetch_column(indices, start, degree):
-    # `prefetch_ahead` goes on from there.
+    # `prefetch_ahead` continues from there.
     prefetch_values(indices, start, min(degree, LINES_AHEAD * (CACHE_LINE // indices.itemsize)))
 
 

@@ -1,4 +1,4 @@
-"""The arrays of a mini-batch that passes work on, as `graphfeed.ops.sampling.hops.hop_arrays` makes them."""
+"""The arrays of a mini-batch that passes work on, allocated by `graphfeed.ops.sampling.hops.hop_arrays`."""
 
 from typing import NamedTuple
 
@@ -7,16 +7,20 @@ import numpy as np
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
 
 SHORT, AGAIN, UNDECIDED, EDITED = range(1, 5)
-"""What a pass returns when it stops: an array is too short, the passes of a block come next again, LABOR's candidates
-have not decided all runs, or the graph leads to a node, an edge or an edge type that it does not have."""
+"""Codes of passes that stop: an array is too short; the passes of a block must run again; LABOR's candidates have not
+decided all runs; the graph refers to a node, an edge or an edge type that it does not have.
+
+A pass that returns SHORT has recorded how much it needs: in `sizes[NEEDED]`, or as the bounds that `lay_out` writes.
+Python enlarges the arrays and runs the pass again from its first run. Whatever the pass has written by then, it must
+write again, or no pass may read it."""
 COUNT, FIRST_NEW, NEEDED = range(3)
-"""Places in `Runs.sizes`."""
+"""Indices into `Runs.sizes`."""
 ALWAYS = np.int64(np.iinfo(np.int64).min)
-"""The time of what has none: it exists at all times, and is in every window."""
+"""Time of nodes and edges without a time: they exist at all times, and are in every window."""
 
 
 class Indptr(NamedTuple):
-    """Where the columns of the graph begin, and where the last one ends."""
+    """Offsets of the columns of the graph."""
 
     indptr: Int64s
     num_edges: Int64s
@@ -24,146 +28,146 @@ class Indptr(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """The source of each edge of the graph, or of a block."""
+    """Source of each edge of the graph, or of a block."""
 
     indices: Ids
 
 
 class TypePerEdge(NamedTuple):
-    """The edge type of each edge of the graph, ascending inside of each column."""
+    """Type of each edge of the graph, ascending in each column."""
 
     types: EdgeTypes
 
 
 class Sums(NamedTuple):
-    """Fixed-point weights as running sums of each column, or of each run of a block; empty without weights."""
+    """Running sums of fixed-point weights in each column, or in each run of a block; empty without weights."""
 
     cumulative: Int64s
-    # Perhaps there are guides to whole columns (see `ops.guide_sums`).
+    # Guides for columns (see `ops.guide_sums`), or empty.
     guides: Int32s
 
 
 class TimeOrder(NamedTuple):
-    """In time: the edges of each column, or of each edge type in it, sorted by time. What is empty is not there."""
+    """The edges of each column, or of each edge type in it, sorted by time. Arrays that are not needed are empty."""
 
     times: Int64s
-    """By rank, which is an edge's place in this order."""
+    """Time of each edge by rank, which is its position in this order."""
     order: Int64s
-    """By rank, the edge's place in its column; empty where ranks are positions."""
+    """Index of the edge in its column, by rank; empty if ranks are positions."""
     links: Int64s
-    """By rank, the place times 2**32, plus the source."""
+    """That index times 2**32, plus the source, by rank."""
     earliest: Int64s
-    """By rank, a second time, which must not be before the column's window."""
+    """A second time of the edge, by rank, which must not be before the column's window."""
 
 
 class NodeMap(NamedTuple):
-    """The position of each known node among the rows of its type, and -1 for all others."""
+    """Position of each known node in the rows of its type; -1 for all other nodes."""
 
     places: Int32s
 
 
 class Table(NamedTuple):
-    """A hash table of rows, in place of a map: for nodes that are merged in the tree of each seed."""
+    """A hash table of rows, instead of a map, such as for nodes that are merged in the tree of each seed."""
 
     trees: Int64s
-    """Of each row, laid out as `NodeIds.rows`, the number of its tree; empty if all rows are of one."""
+    """Tree of each row, in the layout of `NodeIds.rows`; empty if there is only one tree."""
     keys: Int64s
-    """The number of the tree times the number of nodes, plus the id in the graph; -1 where a slot is free."""
+    """Tree times the number of nodes, plus the id in the graph; -1 in free slots."""
     places: Int64s
-    """The place of the row among those of its type."""
+    """Position of the row in those of its type."""
 
 
 class Rows(NamedTuple):
-    """Where the nodes of a mini-batch are, those of each node type in a part of their own.
+    """Layout of the nodes of a mini-batch, with a separate range for each node type.
 
     ::
 
-    rows      [ seeds of type 0 | new | room ... | seeds of type 1 | new | room ...
+    rows      [ seeds of type 0 | new | free ... | seeds of type 1 | new | free ...
     firsts    0 ^                                1 ^                               2 ^
     """
 
     first_ids: Int64s
-    """The first id of each node type in the graph, and the number of nodes."""
+    """First id of each node type in the graph, and the number of nodes."""
     firsts: Int64s
     known: Int64Matrix
-    """How many nodes of each type there are before each hop, shape (hops + 1, node types)."""
+    """Number of nodes of each type before each hop, shape (hops + 1, node types)."""
 
 
 class NodeIds(NamedTuple):
-    """Ids, and what they become."""
+    """Node ids of rows and of sampled edges."""
 
     rows: Ids
-    """Of each row, its id inside of its type."""
+    """Id of each row in its type."""
     neighbors: Ids
-    """Of each sampled edge its source; then that source's place among the rows of its type."""
+    """Source of each sampled edge: first its id, later its position in the rows of its type."""
 
 
 class Moments(NamedTuple):
-    """Sampling in time: when rows and columns look at the graph; empty otherwise."""
+    """Times of rows, columns and edges in temporal sampling; empty otherwise."""
 
     times: Int64s
-    """Of each row, laid out as `NodeIds.rows`, its time; and its window, if there are any."""
+    """Time of each row, in the layout of `NodeIds.rows`; and its window, if there are windows."""
     windows: Int64s
     limits: Int64s
-    """Of each column its time; and the first time inside of its window, if there are windows."""
+    """Time of each column; and the first time in its window, if there are windows."""
     first_times: Int64s
     edge_times: Int64s
-    """Of each edge of the graph, the time at which its source is looked at. `ALWAYS` stands for the time of the column,
-    and so does an empty array."""
+    """For each edge of the graph, the time of its source's row. With `ALWAYS`, or if the array is empty, it is the time
+    of the column."""
 
 
 class Runs(NamedTuple):
-    """What a hop draws from: a run of edges for each node, or for each edge type of each node."""
+    """The runs of edges that a hop draws from: one for each node, or for each edge type of each node."""
 
     sizes: Int64s
-    """How many runs there are, the first that the hop before did not have, and how many need room."""
+    """Number of runs, the first run that the previous hop did not have, and the size that a stopped pass needs."""
     bounds: Int64s
-    """Where the columns of each node type begin, and their number."""
+    """Offsets of the columns of each node type."""
     ids: Int64s
-    """The node's id in the graph; of an edge type's run, the number of its column."""
+    """Id of the node in the graph; for runs of edge types, index of the column."""
     bases: Int64s
-    """Where the node's column begins in the graph."""
+    """Start of the node's column in the graph."""
     starts: Int64s
-    """Where the edges begin that can be drawn, and how many these are."""
+    """Start of the edges that can be drawn, and their number."""
     degrees: Int64s
     states: UInt64s
-    """What its draws are counted from."""
+    """Initial state of the run's draws."""
     offsets: Int64s
-    """Where its picks begin, and where the last ones end."""
+    """Offsets of the picks of each run."""
     fanouts: Int64s
-    """The fan-out of all; or, of runs of edge types, that of each."""
+    """One fan-out for all runs or, for runs of edge types, one per run."""
     scratch: Int64s
-    """In time: longer by a block than there are runs."""
+    """Scratch of temporal sampling: one block longer than the number of runs."""
     keys: UInt64s
-    """The key of each column's draws, where these are of several mini-batches; otherwise empty."""
+    """Key of each column's draws, if the columns belong to several mini-batches; otherwise empty."""
 
 
 class Relations(NamedTuple):
-    """The edge types (one without types): where they lead from and to, and where their edges are among the results."""
+    """The edge types (one without types), their node types, and the ranges of their edges in the results."""
 
     sources: Int64s
-    """The node type that it leads from; and the one that it leads to."""
+    """Source and destination node type of each edge type."""
     destinations: Int64s
     order: Int64s
-    """The edge types in the order in which new nodes are counted."""
+    """Edge types in the order in which new nodes are counted."""
     edge_starts: Int64Matrix
-    """Where the edges of each hop and edge type begin, shape (hops + 1, edge types + 1)."""
+    """Start of the edges of each hop and edge type, shape (hops + 1, edge types + 1)."""
     indptr_starts: Int64Matrix
-    """Where the column starts of each hop and edge type begin; only of those that have edges there."""
+    """Start of the column starts of each hop and edge type; set only where there are edges."""
     indptr_ends: Int64s
-    """Where those of each hop begin."""
+    """Start of the column starts of each hop."""
 
 
 class ColumnStarts(NamedTuple):
-    """Where the edges of each column begin, from 0 on for each hop and edge type."""
+    """Offsets of the edges of each column, starting at 0 for each hop and edge type."""
 
     indptr: Int64s
 
 
 class Picks(NamedTuple):
-    """Edges: those of a hop by column, or the sampled ones, hop after hop, and in a hop by edge type."""
+    """Sampled edges: those of one hop by column, or those of all hops, hop after hop, and by edge type in a hop."""
 
     positions: Int64s
-    """In the graph."""
+    """Positions in the graph."""
     types: Int32s
-    """Their edge types, of those of a hop by column; empty without types."""
+    """Edge types of the picks of one hop; empty without types."""

@@ -1,4 +1,4 @@
-"""Passes that draw uniformly, without replacement and with it, and that take the latest edges."""
+"""Passes that draw uniformly, with or without replacement, and that pick the latest edges."""
 
 from typing import NamedTuple
 
@@ -14,19 +14,19 @@ ALL = np.int64(np.iinfo(np.int64).max)
 
 
 class Table(NamedTuple):
-    """A hash table of picks: all -1 between columns. Its size is a power of two."""
+    """A hash table of picks, all -1 between columns. Its size is a power of two."""
 
     slots: Int64s
 
 
 @kernel
 def count_uniform(replace: bool, columns: Runs, picks: Picks) -> int:
-    """Write where the picks of each run begin; it takes as many as its fan-out, and no more than it has once each."""
+    """Write the offsets of each run's picks: its fan-out or, without replacement, at most its degree."""
     degrees, offsets = columns.degrees, columns.offsets
     total = offsets[0]
     for run in range(columns.sizes[COUNT]):
         fanout, degree = fanout_of(columns, run), degrees[np.uintp(run)]
-        # A fan-out of -1 takes all edges once each, also with replacement.
+        # A fan-out of -1 picks every edge exactly once, also with replacement.
         if replace and fanout >= 0:
             total += fanout if degree > 0 else 0
         else:
@@ -38,7 +38,7 @@ def count_uniform(replace: bool, columns: Runs, picks: Picks) -> int:
 
 @kernel
 def fill_uniform(table: Table, columns: Runs, picks: Picks) -> None:
-    """Write the picks of each run, drawn without replacement: no memory is read at random."""
+    """Write the picks of each run, drawn without replacement. No memory is read at random."""
     positions = picks.positions
     at, few = columns.offsets[0], table.slots.size == 0
     for number in range(columns.sizes[COUNT]):
@@ -57,7 +57,7 @@ def fill_uniform(table: Table, columns: Runs, picks: Picks) -> None:
 
 @kernel
 def fill_repeated(columns: Runs, picks: Picks) -> None:
-    """Write the picks of each run, drawn with replacement; all edges once where the fan-out is -1."""
+    """Write the picks of each run, drawn with replacement, or all its edges if the fan-out is -1."""
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         at, end, low = columns.offsets[run], columns.offsets[np.uintp(number + 1)], columns.starts[run]
@@ -83,7 +83,7 @@ def pick_few(low, degree, count, state, out, at):
         last = degree - count + number
         position = low + draw_below(state, number, last + 1)
         for chosen in range(at, at + number):
-            # An edge that is taken already gives way to the last one, which no draw before had in its range.
+            # An edge that was picked before is replaced by the last one, which was out of range for earlier draws.
             if out[np.uintp(chosen)] == position:
                 position = low + last
                 break
@@ -93,8 +93,8 @@ def pick_few(low, degree, count, state, out, at):
 @device_function
 def pick_many(low, degree, count, state, out, at, table):
     """Like `pick_few`, with the picks in a hash table."""
-    # For large fan-outs: with comparisons of all pairs, mini-batches take 1.3 times as long at a fan-out of 64, and
-    # 1.75 times at 200 (ogbn-products shaped graph).
+    # For large fan-outs: with comparisons of all pairs, mini-batches take 1.3 times as long with a fan-out of 64, and
+    # 1.75 times with 200 (ogbn-products shaped graph).
     for number in range(count):
         last = degree - count + number
         position = low + draw_below(state, number, last + 1)

@@ -1,13 +1,13 @@
-"""Passes that draw by weight: the draws of a block of runs take each step together.
+"""Passes that draw by weight. All draws of a block of runs perform each step together.
 
-Weights are running sums of integers, and so is every draw, because sums of floating-point numbers differ between
-machines. Each step prefetches what the next step reads::
+Weights are stored as running sums of integers, and draws are integers too, because floating-point sums differ between
+machines. Each step prefetches the reads of the next step::
 
-    aim        draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
-    approach   read that sum; from how far it is off, guess again, and prefetch a line of sums there
-    settle     count the sums of the line that the goal has passed, which gives the edge; outside of it, gallop
+    aim           draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
+    look_closer   read that sum; correct the guess by the distance to the goal, and prefetch a line of sums there
+    settle        count the sums of the line up to the goal, which gives the edge; outside the line, gallop
 
-Where few edges have most of the weight, a draw aims at the guide of its goal's share instead (see `ops.guide_sums`).
+If few edges have most of the weight, a draw uses the guide of its goal's share instead (see `ops.guide_sums`).
 """
 
 from typing import NamedTuple
@@ -21,25 +21,25 @@ from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, Picks,
 from graphfeed.ops.cpu.search import first_above
 
 BLOCK = 32
-"""How many runs draw together."""
+"""Number of runs that draw together."""
 DRAWS = 256
-"""How many draws are looked for together with replacement."""
+"""Number of draws with replacement that are searched together."""
 LINE = 8
-"""How many sums are compared with a goal at once: they lie in one or two cache lines."""
+"""Number of sums that are compared with a goal at once: they are in one or two cache lines."""
 ROWS_AHEAD = 8
-"""How many runs ahead the weights of one are prefetched: each reads several of them."""
+"""Prefetch distance in runs, each of which reads several weights."""
 LANES = 8
-"""The picks of a run are compared with a target by so many at once."""
+"""Number of picks of a run that are compared with a target at once."""
 NOWHERE = np.int64(np.iinfo(np.int64).max)
-"""Where a pick lies that is not made yet: behind all targets."""
+"""Mark of a pick that is not drawn yet: after all targets."""
 
 
 class Queue(NamedTuple):
-    """Room for the runs of a block, and for what their draws keep between steps."""
+    """The runs of a block, and the state of their draws between steps."""
 
     runs: Int64s
-    """Which runs wait; and of each where its edges begin and end, the sum in front of it, its weight, how many picks it
-    has, and its edges per weight."""
+    """Runs of the block; then for each run, start and end of its edges, the sum before it, its weight, its number of
+    picks, and its edges per weight."""
     lows: Int64s
     highs: Int64s
     befores: Int64s
@@ -47,17 +47,17 @@ class Queue(NamedTuple):
     counts: Int64s
     densities: Float64s
     goals: Int64s
-    """Of each draw the sum that its edge exceeds, where the edge is looked for, and its place in the block."""
+    """For each draw, the sum that its edge exceeds, its guessed edge, and the index of its run in the block."""
     guesses: Int64s
     owners: Int64s
     places: Int64s
-    """With replacement: where the pick is written. Without: how many picks lie before the target."""
+    """With replacement: index at which the pick is written. Without: number of picks before the target."""
     targets: Int64s
-    """Without replacement: the draw in what is left of the run, and the weight of the picks before it."""
+    """Without replacement: the draw in the remaining weight of the run, and the weight of the picks before it."""
     skips: Int64s
     marks: Int64s
-    """Of each pick where it was cut out of what is left, its weight, how many picks lie before it, and its edge; a
-    run has room for whole `LANES` of them."""
+    """For each pick, the position in the remaining weight where it was cut out, its weight, the number of picks before
+    it, and its edge. The capacity of a run is a multiple of `LANES`."""
     weights: Int64s
     ranks: Int64s
     edges: Int64s
@@ -65,11 +65,11 @@ class Queue(NamedTuple):
 
 @kernel
 def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> int:
-    """Write where the picks of each run begin, as `count_uniform` does; an edge of weight 0 is never drawn."""
+    """Write the offsets of each run's picks, as `count_uniform` does, without edges of weight 0."""
     cumulative = sums.cumulative
     total, last = columns.offsets[0], columns.sizes[COUNT] - 1
     for run in range(last + 1):
-        # A run costs one random read and, without replacement, one pass over its first edges, `fanout` of them or more.
+        # A run costs one random read and, without replacement, a scan of at least its first `fanout` edges.
         prefetch(cumulative, columns.starts[np.uintp(min(run + ROWS_AHEAD, last))])
         low, degree, fanout = columns.starts[run], columns.degrees[run], fanout_of(columns, run)
         if degree > 0 and fanout != 0:
@@ -84,9 +84,9 @@ def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> in
 
 @kernel
 def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> int:
-    """Write the picks of each run without replacement: drawn one after the other, ascending."""
+    """Write the picks of each run, drawn without replacement, one after the other, in ascending order."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
-    # Two cache misses per pick, prefetched, and a loop over the run's picks so far. The last turn draws what is left.
+    # Two cache misses per pick, prefetched, and a loop over the run's picks so far. The last iteration draws the rest.
     for run in range(last + 2):
         if size == BLOCK or run > last:
             draw_without_replacement(sums, columns, queue, size, picks.positions)
@@ -108,7 +108,7 @@ def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> int:
 
 @kernel
 def fill_weighted_repeated(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> None:
-    """Write the picks of each run with replacement, in the order of their draws; two cache misses per pick."""
+    """Write the picks of each run, drawn with replacement, in the order of draws. Two cache misses per pick."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
     for run in range(last + 2):
         if size == BLOCK or run > last:
@@ -137,7 +137,7 @@ def enter(cumulative, columns, queue, size, run):
 
 @device_function
 def draw_with_replacement(sums, columns, queue, size, out):
-    """Write the edges of all draws of a block, in the order of the draws."""
+    """Write the edges of all draws of a block, in the order of draws."""
     own, number = np.int64(0), np.int64(0)
     while own < size:
         drawn = np.int64(0)
@@ -161,16 +161,16 @@ def draw_with_replacement(sums, columns, queue, size, out):
 @device_function
 def draw_without_replacement(sums, columns, queue, size, out):
     """Write the distinct edges of a block of runs, drawn one after the other, in ascending order."""
-    # Targets are drawn in what is left of a run once its picks are cut out. Of each pick, `marks` holds where it was
-    # cut out of what is left now, and `ranks` how many picks lie before it. Loops over the picks have no branches: none
-    # of what they compare can be predicted.
+    # Targets are drawn in the remaining weight of a run, with its picks cut out. For each pick, `marks` is the position
+    # in the current remaining weight where it was cut out, and `ranks` the number of picks before it. Loops over the
+    # picks have no branches, because their comparisons can't be predicted.
     most, room = np.int64(0), queue.marks.size // BLOCK
     for own in range(size):
         most = max(most, queue.counts[own])
     for own in range(size):
         queue.marks[own * room : own * room + most + LANES] = NOWHERE
         queue.weights[own * room : own * room + most + LANES] = 0
-    # Draw by draw, and in each step by step for all runs, so that the runs' cache misses overlap.
+    # Each step of a draw is done for all runs, so that their cache misses overlap.
     for number in range(most):
         for own in range(size):
             if number < queue.counts[own]:
@@ -193,7 +193,7 @@ def draw_without_replacement(sums, columns, queue, size, out):
 
 @device_function
 def cut_out(cumulative, queue, own, number):
-    """Find the edge of a run's draw, and cut its weight out of what is left."""
+    """Find the edge of a run's draw, and cut out its weight from the remaining weight."""
     edge = settle(cumulative, queue, own, own)
     start = queue.befores[own] if edge == queue.lows[own] else cumulative[np.uintp(edge - 1)]
     weight = cumulative[np.uintp(edge)] - start
@@ -202,7 +202,7 @@ def cut_out(cumulative, queue, own, number):
     marks, ranks = queue.marks[first:], queue.ranks[first:]
     for block in range(0, number, LANES):
         for lane in range(LANES):
-            # -1 has all bits set and 0 none, so the weight is taken off, or nothing is, without a branch.
+            # -1 has all bits set and 0 none, so the weight or 0 is subtracted, without a branch.
             is_behind = np.int64(marks[np.uintp(block + lane)] > target)
             marks[np.uintp(block + lane)] -= weight & -is_behind
             ranks[np.uintp(block + lane)] += is_behind
@@ -212,7 +212,7 @@ def cut_out(cumulative, queue, own, number):
 
 @device_function
 def skip_picks(marks, weights, count, target):
-    """Return how much weight, and how many, of a run's picks so far lie before a target in what is left."""
+    """Return the weight and the number of a run's picks so far that are before a target in the remaining weight."""
     skipped, rank = np.int64(0), np.int64(0)
     for block in range(0, count, LANES):
         for lane in range(LANES):
@@ -229,7 +229,7 @@ def prefetch_total(cumulative, columns, run):
 
 @device_function
 def aim(sums, queue, draw, own, target):
-    """Guess the edge of a target, and prefetch what is read there."""
+    """Guess the edge of a target, and prefetch the guide or the sum there."""
     place = guess_place(queue.lows[own], queue.highs[own], target, queue.densities[own])
     if sums.guides.size > 0:
         prefetch(sums.guides, place)
@@ -240,16 +240,16 @@ def aim(sums, queue, draw, own, target):
 
 @device_function
 def guess_place(low, high, target, density):
-    # Where it would be if all weights were equal.
+    # The edge if all weights were equal.
     return min(low + np.int64(np.float64(target) * density), high - 1)
 
 
 @device_function
 def look_closer(sums, queue, draw, own):
-    """Replace the guessed place of a draw by where its line begins, and prefetch that."""
+    """Replace the guess of a draw by the start of a line of sums, and prefetch that line."""
     place, high = queue.guesses[draw], queue.highs[own]
     if sums.guides.size > 0:
-        # It begins in front of the guide's edge, so that its first sum is one that the goal has passed.
+        # The line begins before the guide's edge, so that its first sum does not exceed the goal.
         start = place + np.int64(sums.guides[np.uintp(place)]) - 1
     else:
         missing = np.float64(queue.goals[draw] - sums.cumulative[np.uintp(place)]) * queue.densities[own]
@@ -262,11 +262,11 @@ def look_closer(sums, queue, draw, own):
 
 @device_function
 def settle(cumulative, queue, draw, own):
-    """Return the first edge of a run whose sum exceeds a draw's goal, which is likely in its line."""
+    """Return the first edge of a run whose sum exceeds a draw's goal, probably in its line."""
     low, high, goal, start = queue.lows[own], queue.highs[own], queue.goals[draw], queue.guesses[draw]
     passed, size = np.int64(0), min(high - low, LINE)
     if size == LINE:
-        # LLVM makes SIMD of a loop of constant length, and nearly all lines are whole.
+        # LLVM vectorizes a loop of constant length, and nearly all lines have full length.
         for number in range(LINE):
             passed += np.int64(cumulative[np.uintp(start + number)] <= goal)
     else:
@@ -279,9 +279,9 @@ def settle(cumulative, queue, draw, own):
 
 @device_function
 def gallop(cumulative, low, high, place, goal):
-    """Return the first edge of a run whose sum exceeds a goal: in steps that double away from a place, then halve."""
-    # With weights of a usual spread the edge is near, which takes one or two cache misses; a plain bisection takes one
-    # for each of its first halvings.
+    """Return the first edge of a run whose sum exceeds a goal, by steps that double from a start, then by bisection."""
+    # With common weights the edge is near, at the cost of one or two cache misses. A plain bisection has one miss for
+    # each of its first halvings.
     step = LINE
     if cumulative[place] > goal:
         bottom = place - step
@@ -303,7 +303,7 @@ def weight_before(cumulative, base, low):
 
 @device_function
 def count_eligible(cumulative, low, high, before, most):
-    """Count the edges of a run that have a weight, up to `most` of them unless that is -1."""
+    """Count the edges of a run with nonzero weight, up to `most` unless that is -1."""
     count = 0
     for edge in range(low, high):
         if cumulative[np.uintp(edge)] != before:
