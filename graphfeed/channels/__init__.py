@@ -1,7 +1,7 @@
-"""Channels of samples between processes of one machine that users start themselves. The loader never uses them.
+"""Channels of samples between user-started processes on one machine. The loader does not use them.
 
-A process has a `channel_client`, which talks to a `broker`, a thread of the process that made the channel; tensors stay
-in the memory that `graphfeed.loader.transport` shares. What carries samples between machines is found here by the name.
+Each client connects to a `broker`, a thread of the process that created the channel. Tensors stay in shared memory of
+`graphfeed.loader.transport`. The classes that send samples between machines can be imported from here, too.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The rules of a bounded queue with several producers and consumers: who may send, and who receives what. No I/O."""
+"""State machine of a bounded queue with several producers and consumers, without I/O."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 OK, NOTHING, END, FAILED = range(32, 36)
-"""Replies: done; nothing was sent or received; the epoch is over; another client failed."""
+"""Replies: success; nothing was sent or received; the epoch is over; another client failed."""
 
 
 class PeerError(RuntimeError):
-    """A peer at the other end of a channel failed or died; the text says which one, and why."""
+    """Another client of the channel failed or died. The message names it and the cause."""
 
 
 class EndOfEpoch(Exception):
-    """All producers have ended the epoch, and all its messages have been received."""
+    """All producers have ended the epoch, and all its messages were received."""
 
 
 @dataclass(eq=False)
@@ -24,40 +24,40 @@ class Item:
     record: bytes
     size: int
     memory: Any = None
-    """Keeps alive what the record refers to."""
+    """Memory that the record refers to, kept alive here."""
 
 
 @dataclass(eq=False)
 class Client:
-    """A process, or a thread of one: a producer once it sends, and a consumer once it receives."""
+    """A connected thread: a producer once it has sent, and a consumer once it has received."""
 
     process: int
     reply: Callable[[int, Any], bool]
-    """Takes a reply, and a message or a text with it; returns whether that has reached the client."""
+    """Sends a reply with a message or a string. Returns whether it reached the client."""
     arena: Any = None
-    """The memory that its messages lie in."""
+    """Shared memory of its messages."""
     sends_in: int | None = None
-    """Its epoch as a producer, which grows when it ends one."""
+    """Epoch in which it sends; incremented when it ends the epoch."""
     offer: Item | None = None
-    """The message that it waits to send."""
+    """Message that it is waiting to send."""
     receives_in: int | None = None
-    """Its epoch as a consumer, which grows when it gets the end of one."""
+    """Epoch in which it receives; incremented when it has received the end of the epoch."""
     failures_seen: int = 0
 
 
 class BoundedQueue:
-    """The state of a channel: calls only change it, and then `step` does what has become possible."""
+    """State of a channel. Other methods only record requests; `step` then serves all that can be served."""
 
     def __init__(self, capacity: int, limit_bytes: int, num_producers: int = 1) -> None:
         self.capacity, self.limit_bytes, self.num_producers = capacity, limit_bytes, num_producers
         self.epoch = 0
         self.items: deque[Item] = deque()
         self.queued_bytes = 0
-        self.waiting: list[Client] = []  # for room or for a message, the longest waiting first
+        self.waiting: list[Client] = []  # for space or for a message, the longest waiting first
         self.num_consumers = 0
         self.ended: Counter[int] = Counter()
         self.failures: list[str] = []
-        self.last_consumer_failure: str | None = None  # if no other consumer has come since
+        self.last_consumer_failure: str | None = None  # None if another consumer has joined since
         self.counts: Counter[str] = Counter()
 
     def put(self, client: Client, item: Item) -> None:
@@ -68,14 +68,14 @@ class BoundedQueue:
 
     def get(self, client: Client) -> None:
         if client.receives_in is None:
-            # From epoch 0 on: it gets the end of every epoch, also of those before it came.
+            # Starts at epoch 0: it receives the end of every epoch, also of those before it joined.
             client.receives_in = 0
             self.num_consumers += 1
             self.last_consumer_failure = None
         self.waiting.append(client)  # the reply comes once there is a message
 
     def stop(self, client: Client) -> None:
-        if client in self.waiting:  # otherwise it has its reply
+        if client in self.waiting:  # otherwise it already has a reply
             self.counts["receive timeouts" if client.offer is None else "send timeouts"] += 1
             self._reply(client, NOTHING)
 
@@ -87,11 +87,11 @@ class BoundedQueue:
     def remove(self, client: Client, failure: str | None) -> None:
         if client.receives_in is not None:
             self.num_consumers -= 1
-            if failure and not self.num_consumers:  # nobody is left to receive, which producers are told
+            if failure and not self.num_consumers:  # no consumer is left, so producers get this error
                 self.last_consumer_failure = f"consumer process {client.process} {failure}"
-        # Of a producer that has ended the epoch, and sends nothing of the next one yet, nothing is missing.
+        # No message is missing if the producer has ended its epoch and is not sending in the next one.
         if failure and client.sends_in is not None and (client.offer is not None or client.sends_in <= self.epoch):
-            # Each consumer gets it, behind all messages in the queue.
+            # Each consumer receives the failure, after all messages in the queue.
             self.failures.append(f"producer process {client.process} {failure}")
         if client in self.waiting:
             self.waiting.remove(client)
@@ -116,7 +116,7 @@ class BoundedQueue:
         }
 
     def _serve_one(self) -> bool:
-        """Serve the first one that can be served; return whether there is one."""
+        """Serve the first client that can be served; return False if there is none."""
         has_room = self.last_consumer_failure is None
         for client in self.waiting:
             item, sends_in = client.offer, client.sends_in
@@ -126,8 +126,8 @@ class BoundedQueue:
             elif self.last_consumer_failure is not None:
                 self._reply(client, FAILED, self.last_consumer_failure)
                 return True
-            # One that is an epoch ahead may not take the room of those that are still in this one. Of these, smaller
-            # messages may not overtake a large one, or it might never get in.
+            # A producer that is an epoch ahead must not take the space of producers in this epoch. Among these, small
+            # messages must not overtake a large one, or it might wait forever.
             elif sends_in <= self.epoch and has_room:
                 has_room = len(self.items) < self.capacity and self.queued_bytes + item.size <= self.limit_bytes
                 if has_room:
@@ -144,12 +144,12 @@ class BoundedQueue:
         self._reply(client, OK)
 
     def _give(self, client: Client) -> bool:
-        # Consumers get the end of an epoch before samples of the next one, and failures behind all samples.
+        # Consumers get the end of an epoch before samples of the next one, and failures after all samples.
         if client.receives_in is not None and client.receives_in < self.epoch:
             client.receives_in += 1
             self._reply(client, END, f"epoch {client.receives_in - 1} is over")
         elif self.items:
-            if self._reply(client, OK, self.items[0]):  # one that has died meanwhile takes none along
+            if self._reply(client, OK, self.items[0]):  # if the client has died, the item stays
                 self.queued_bytes -= self.items.popleft().size
                 self.counts["messages received"] += 1
         elif client.failures_seen < len(self.failures):

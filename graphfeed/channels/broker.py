@@ -1,4 +1,4 @@
-"""The broker of a channel: a thread of the process that made the channel, which all its clients connect to."""
+"""Broker of a channel: a thread of the process that created the channel, to which all clients connect."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from graphfeed.ops.memory import Bytes, MemoryFile
 from graphfeed.ops.process import after_fork_in_child
 
 GET, STOP, END_EPOCH, LOOK, LEAVE = range(16, 21)
-"""Requests, beside the records of messages: receive one; wait no longer for what was asked for; end the epoch; read the
+"""Requests, in addition to records of messages: receive a message; stop waiting for a reply; end the epoch; read the
 statistics; leave the channel."""
 CREDENTIALS = struct.Struct("@iII")
 
@@ -28,7 +28,7 @@ def control_record(kind: int, text: str = "") -> bytes:
 
 
 def send_reply(sock: RecordSocket, kind: int, what: Any) -> bool:
-    """Send a reply, without waiting; return whether somebody is there to receive it."""
+    """Send a reply without waiting; return False if the client is gone."""
     record, file = (what.record, what.memory) if isinstance(what, Item) else (control_record(kind, what), None)
     try:
         sock.send(record, None if file is None else file.descriptor, 0)
@@ -38,7 +38,7 @@ def send_reply(sock: RecordSocket, kind: int, what: Any) -> bool:
 
 
 class Broker:
-    """Forwards the records of messages from producers to consumers; the bytes of the messages stay where they are."""
+    """Forwards records of messages from producers to consumers. The bytes of the messages are not copied."""
 
     def __init__(self, queue: BoundedQueue) -> None:
         require_linux()
@@ -60,10 +60,10 @@ class Broker:
     def close(self) -> None:
         self.is_closed = True
         with suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)  # the thread wakes, ends, and closes all connections
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes all connections and ends
 
     def abandon(self) -> None:
-        """Close all descriptors, at the end of the thread or in a forked process."""
+        """Close all descriptors, when the thread ends or in a forked process."""
         for key in list((self.selector.get_map() or {}).values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self.selector.close()
@@ -86,7 +86,7 @@ class Broker:
             sock, _ = self.listener.accept()
             credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
             process, user, _ = CREDENTIALS.unpack(credentials)
-            # Any process may find the address; those of other users are not served.
+            # Any process may find the address, but processes of other users are rejected.
             if user != os.getuid():
                 sock.close()
                 return
@@ -100,10 +100,10 @@ class Broker:
         except TimeoutError:
             return
         except Closed:
-            # A client that goes sends LEAVE first, so this one's process died.
+            # A leaving client sends LEAVE first, so the process of this one died.
             self._remove(sock, client, "died")
         except OSError:
-            reason = f"process {os.getpid()}, which made the channel, has too many open files; raise ulimit -n"
+            reason = f"process {os.getpid()}, which created the channel, has too many open files; raise ulimit -n"
             client.reply(FAILED, reason)
         else:
             file = None if descriptor is None else MemoryFile(descriptor)
@@ -116,7 +116,7 @@ class Broker:
         record = Record.unpack(data)
         if record.kind in (INLINE, BLOCK, FILE):
             if record.kind == BLOCK:
-                # Only a producer's first block brings its arena's descriptor, but every consumer needs it.
+                # A producer sends its arena's descriptor only with its first block, but every consumer needs it.
                 client.arena = file = file or client.arena
             self.queue.put(client, Item(data.tobytes(), record.size, file))
         elif record.kind == GET:
@@ -147,6 +147,6 @@ BROKERS: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 @after_fork_in_child
 def abandon_all() -> None:
-    # They are the parent's. With copies of its sockets here, nobody would notice its end.
+    # They belong to the parent. With copies of its sockets here, clients would not notice its end.
     for broker in list(BROKERS):
         broker.abandon()

@@ -1,4 +1,4 @@
-"""The base class of channels, and the bounded queue between processes that they are."""
+"""Channels of samples between processes, and their base class."""
 
 import json
 import os
@@ -21,13 +21,13 @@ from graphfeed.ops.process import Closeable
 from graphfeed.storage.memory import decode_tensors, encode_tensors, move
 
 UNBOUNDED = 1 << 40
-"""The capacity and the bytes of a queue without bounds, for which no shared memory is reserved."""
+"""Capacity, in messages or bytes, of an unbounded queue, for which no shared memory is reserved."""
 SampleMessage = dict[str, torch.Tensor]
-"""How a sample is sent: tensors by name."""
+"""A sample: tensors by name."""
 
 
 class ChannelBase(ABC):
-    """Carries samples, dicts of tensors, from producers to consumers, under GraphLearn-for-PyTorch's names."""
+    """Base class of channels that carry samples, dicts of tensors, with the names of GraphLearn-for-PyTorch."""
 
     @abstractmethod
     def send(self, msg: SampleMessage, *args: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class ChannelBase(ABC):
 
 
 class SampleChannel(ChannelBase, Closeable):
-    """A bounded queue of samples between processes: those of a producer stay in order, each goes to one consumer."""
+    """Bounded queue of samples between processes. Each sample goes to one consumer; producers' samples stay ordered."""
 
     def __init__(self, capacity: int, limit_bytes: int, num_producers: int = 1) -> None:
         if capacity < 1:
@@ -48,10 +48,10 @@ class SampleChannel(ChannelBase, Closeable):
             raise ValueError(f"num_producers must be 1 or more, but is {num_producers}")
         self.limit_bytes = limit_bytes
         self.pinned = False
-        # A thread of this process keeps the account, so no lock is shared, and a process may be killed at any moment:
-        # the others get an error, and nothing is left in the system. Memory that a killed consumer held is freed when
-        # its producer ends. A sample costs 0.1 to 0.3 milliseconds, plus one copy of its bytes, which the consumer
-        # reads in place.
+        # The state is in a thread of this process, so no lock is shared, and a process may be killed at any time: the
+        # others get an error, and nothing is left in the system. Memory that a killed consumer held is freed when its
+        # producer ends. A sample costs 0.1 to 0.3 milliseconds and one copy of its bytes, which the consumer reads in
+        # place.
         broker = Broker(BoundedQueue(capacity, limit_bytes, num_producers))
         self.address = broker.address
         self._broker: Broker | None = broker
@@ -59,35 +59,35 @@ class SampleChannel(ChannelBase, Closeable):
         weakref.finalize(self, broker.close)
 
     def __getstate__(self) -> dict[str, Any]:
-        # The address and the settings, for child processes of any start method; samples stay where they are.
+        # The address and the settings, for child processes of any start method.
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _broker=None)  # a connection is made when it is needed
+        self.__dict__.update(state, _broker=None)  # connections are opened on demand
         self._prepare_clients()
 
     def _prepare_clients(self) -> None:
-        # Every thread is a producer or consumer of its own: it connects when it needs to, and leaves when it ends.
+        # Each thread is a separate producer or consumer: it connects on demand, and leaves when it ends.
         self._of_thread = threading.local()
         self._clients: weakref.WeakSet[ChannelClient] = weakref.WeakSet()
 
     def put(self, msg: SampleMessage, timeout_seconds: float) -> bool:
-        """Send a sample; return False if there was no room for it in time."""
+        """Send a sample; return False if there was no space for it before the timeout."""
         header, buffers = encode_tensors(msg)
         size = len(header) + sum(buffer.size + 72 for buffer in buffers) + 80
         if size > self.limit_bytes:
             raise RuntimeError(
-                f"the message is too large: it has {size} bytes, the channel holds {self.limit_bytes}; "
-                "give it more, or send less at a time; nothing was sent, and the channel goes on"
+                f"the message is too large: it has {size} bytes, but the channel only {self.limit_bytes}; give it "
+                "more bytes, or send less at a time. Nothing was sent, and the channel can still be used"
             )
         with self._client() as client:
             return client.put(header, buffers, timeout_seconds)
 
     def get(self, timeout_seconds: float) -> SampleMessage | None:
-        """Return the next sample, or None if none came in time; other errors are those of `ShmChannel.recv`.
+        """Return the next sample, or None after the timeout. Raises the other errors of `ShmChannel.recv`.
 
-        Every thread that receives gets an `EndOfEpoch` once, however late it comes; the next call goes on with the next
-        epoch.
+        Each receiving thread gets one `EndOfEpoch` per epoch, however late it joins; its next call continues with the
+        next epoch.
         """
         with self._client() as client:
             received = client.get(timeout_seconds)
@@ -99,14 +99,14 @@ class SampleChannel(ChannelBase, Closeable):
         return move(sample, "pinned") if self.pinned else sample
 
     def send_error(self, error: BaseException) -> None:
-        """Make a consumer raise a `PeerError` with this error's text, after the samples sent before it."""
+        """Make a consumer raise a `PeerError` with the message of an error, after the samples sent before it."""
         text = f"in process {os.getpid()}: {type(error).__name__}: {error}"
         with self._client() as client:
             if not client.put(*encode_tensors({}, head=text), TIMEOUT_SECONDS):
-                raise TimeoutError(f"nobody received the error for {TIMEOUT_SECONDS:g} s: {text}") from error
+                raise TimeoutError(f"no consumer received this error for {TIMEOUT_SECONDS:g} s: {text}") from error
 
     def end_epoch(self) -> None:
-        """End this producer's epoch; what it sends from now on waits until the other producers end theirs."""
+        """End this producer's epoch. Its further samples wait until the other producers have ended theirs."""
         with self._client() as client:
             client.request(END_EPOCH)
 
@@ -120,13 +120,13 @@ class SampleChannel(ChannelBase, Closeable):
             yield sample
 
     def statistics(self) -> dict[str, int]:
-        """Return messages and bytes in the queue, the epoch, how many peers wait, and counts since the beginning."""
+        """Return the messages and bytes in the queue, the epoch, the waiting clients, and counts since the start."""
         with self._client() as client:
             statistics: dict[str, int] = json.loads(text_of(client.request(LOOK)[1]))
         return statistics
 
     def qsize(self) -> int:
-        """Return how many samples are in the queue."""
+        """Return the number of samples in the queue."""
         return self.statistics()["messages"]
 
     def empty(self) -> bool:
@@ -138,7 +138,7 @@ class SampleChannel(ChannelBase, Closeable):
         self.pinned = torch.cuda.is_available()
 
     def close(self) -> None:
-        """Leave the channel; in the process that made it, close it for all. Does nothing the second time."""
+        """Leave the channel; in the process that created it, close it for all. No effect if called again."""
         for client in list(self._clients):
             client.close()
         if self._broker is not None and self._broker.process == os.getpid():
@@ -147,10 +147,10 @@ class SampleChannel(ChannelBase, Closeable):
 
     @contextmanager
     def _client(self) -> Iterator[ChannelClient]:
-        """Yield this thread's connection, which an unexpected error closes."""
+        """Yield the connection of this thread. An unexpected error closes it."""
         client: ChannelClient | None = getattr(self._of_thread, "client", None)
-        if client is None or client.is_closed:  # as after a fork
-            # What does not fit into the shared memory goes into files of its own.
+        if client is None or client.is_closed:  # such as after a fork
+            # Messages that don't fit into the shared memory use separate files.
             limit = self.limit_bytes if self.limit_bytes < UNBOUNDED else ARENA_BYTES
             client = self._of_thread.client = ChannelClient(self.address, max(ARENA_BYTES, limit))
             self._clients.add(client)
@@ -159,20 +159,20 @@ class SampleChannel(ChannelBase, Closeable):
         except (EndOfEpoch, PeerError):
             raise
         except BaseException:
-            # The reply to an open request would be taken for the reply to the next one.
+            # The reply to a pending request would be mistaken for the reply to the next one.
             client.close()
             raise
 
 
 class MpChannel(SampleChannel):
-    """A channel of samples under GraphLearn-for-PyTorch's name, with the keywords and errors of a queue.
+    """Channel of samples with the name of GraphLearn-for-PyTorch, and the keywords and errors of a queue.
 
-    Theirs is a queue of `torch.multiprocessing`, which takes two descriptors per tensor. This one takes none for
-    samples that fit its shared memory, and carries only dicts of tensors.
+    GraphLearn's class is a queue of `torch.multiprocessing`, which needs two descriptors per tensor. This one needs
+    none for samples that fit into its shared memory, and carries only dicts of tensors.
 
     Args:
-        maxsize: The largest number of samples in the channel; 0 means no bound.
-        num_producers: How many calls of `end_epoch()` end an epoch.
+        maxsize: Maximum number of samples in the channel; 0 means unbounded.
+        num_producers: Number of calls of `end_epoch()` that end an epoch.
 
     Example:
         >>> import torch
@@ -188,24 +188,24 @@ class MpChannel(SampleChannel):
 
     @checked
     def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
-        """Send a sample; without a timeout, wait up to ten minutes for room.
+        """Send a sample. Without a timeout, wait up to ten minutes for space.
 
         Raises:
-            queue.Full: There was no room in time, or with `block=False` there is none now.
+            queue.Full: There was no space before the timeout or, with `block=False`, there is none now.
         """
         seconds = waiting_time(block, timeout)
         if not self.put(msg, seconds):
-            raise queue.Full(f"the channel had no room for {seconds:g} s: its consumers don't receive")
+            raise queue.Full(f"the channel was full for {seconds:g} s: its consumers don't receive")
 
     @checked
     def recv(self, block: bool = True, timeout: float | None = None) -> SampleMessage:
-        """Return the next sample; without a timeout, wait up to ten minutes for it.
+        """Return the next sample. Without a timeout, wait up to ten minutes for it.
 
         Raises:
-            queue.Empty: Nothing came in time, or with `block=False` there is nothing now.
-            EndOfEpoch: All producers have ended the epoch, and all of it was received.
+            queue.Empty: No sample arrived before the timeout or, with `block=False`, there is none now.
+            EndOfEpoch: All producers have ended the epoch, and all its samples were received.
             PeerError: A producer sent an error, or died in the middle of an epoch.
-            Closed: The process that made the channel closed it, or is dead.
+            Closed: The process that created the channel has closed it or has ended.
         """
         seconds = waiting_time(block, timeout)
         sample = self.get(seconds)
@@ -221,21 +221,21 @@ def waiting_time(block: bool, timeout: float | None) -> float:
 
 
 class QueueTimeoutError(RuntimeError, TimeoutError):
-    """Nothing could be sent, or nothing came, in the time given."""
+    """A sample could not be sent, or none arrived, before the timeout."""
 
 
 class ShmChannel(SampleChannel):
-    """A bounded channel of samples in shared memory, under GraphLearn-for-PyTorch's name and signature.
+    """Bounded channel of samples in shared memory, with the name and signature of GraphLearn-for-PyTorch.
 
-    It is stricter than theirs where theirs fails. A message larger than the channel is refused, and breaks nothing; any
-    other message fits. Tensors may have any dtype, shape and strides, and arrive aligned. Every wait has a time limit.
-    A killed process is noticed and leaves nothing behind. What a consumer keeps blocks nobody: the bounds hold for
-    samples sent and not yet received.
+    It handles cases in which GraphLearn's class fails. A message larger than the channel raises an error, and the
+    channel stays usable; any other message fits. Tensors may have any dtype, shape and strides, and arrive aligned.
+    Every wait has a timeout. A killed process is detected, and leaves no files or memory. Samples that a consumer keeps
+    don't block the channel: its bounds apply only to samples that were not yet received.
 
     Args:
-        capacity: The largest number of samples in the channel.
-        shm_size: The largest number of bytes in the channel: a number, or a text such as "256MB".
-        num_producers: How many calls of `end_epoch()` end an epoch.
+        capacity: Maximum number of samples in the channel.
+        shm_size: Maximum number of bytes in the channel: a number, or a string such as "256MB".
+        num_producers: Number of calls of `end_epoch()` that end an epoch.
 
     Example:
         >>> import torch
@@ -251,27 +251,27 @@ class ShmChannel(SampleChannel):
 
     @checked
     def send(self, msg: SampleMessage, timeout_ms: int | None = None, **kwargs: Any) -> None:  # noqa: ARG002
-        """Send a sample once there is room for it; None or 0 waits up to ten minutes. `kwargs` have no effect.
+        """Send a sample once there is space for it. None or 0 waits up to ten minutes. `kwargs` have no effect.
 
         Raises:
-            QueueTimeoutError: There was no room in time; nothing was sent.
+            QueueTimeoutError: There was no space before the timeout; nothing was sent.
             RuntimeError: The sample is larger than the channel; nothing was sent.
             PeerError: The last consumer died.
-            Closed: The process that made the channel closed it, or is dead.
+            Closed: The process that created the channel has closed it or has ended.
         """
         seconds = timeout_ms / 1000 if timeout_ms else TIMEOUT_SECONDS
         if not self.put(msg, seconds):
-            raise QueueTimeoutError(f"the channel had no room for {seconds:g} s: its consumers don't receive")
+            raise QueueTimeoutError(f"the channel was full for {seconds:g} s: its consumers don't receive")
 
     @checked
     def recv(self, timeout_ms: int | None = None, **kwargs: Any) -> SampleMessage:  # noqa: ARG002
-        """Return the next sample; None or 0 waits up to ten minutes. `kwargs` have no effect.
+        """Return the next sample. None or 0 waits up to ten minutes. `kwargs` have no effect.
 
         Raises:
-            QueueTimeoutError: Nothing came in time.
-            EndOfEpoch: All producers have ended the epoch, and all of it was received.
-            PeerError: A producer sent an error, or died in the middle of an epoch. Every consumer gets this once.
-            Closed: The process that made the channel closed it, or is dead.
+            QueueTimeoutError: No sample arrived before the timeout.
+            EndOfEpoch: All producers have ended the epoch, and all its samples were received.
+            PeerError: A producer sent an error, or died in the middle of an epoch: then every consumer gets this once.
+            Closed: The process that created the channel has closed it or has ended.
         """
         seconds = timeout_ms / 1000 if timeout_ms else TIMEOUT_SECONDS
         sample = self.get(seconds)

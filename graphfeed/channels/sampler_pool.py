@@ -1,4 +1,4 @@
-"""DGL's former pool of sampling processes."""
+"""Pool of sampling processes, with the interface of a former class of DGL."""
 
 import multiprocessing
 import os
@@ -17,9 +17,9 @@ JOIN_SECONDS = 10.0
 
 
 class SamplerPool(ABC):
-    """Runs the `worker` method of a subclass in several processes, under the name that DGL's contrib package used.
+    """Base class that runs its `worker` method in several processes, with the name of a class in DGL's contrib package.
 
-    DGL's pool ignored `num_worker` and lost the exceptions of workers. This one starts `num_worker` processes, and
+    DGL's pool ignored `num_worker` and lost the exceptions of workers. This one starts `num_worker` processes and
     raises the first failure.
 
     Example:
@@ -29,16 +29,16 @@ class SamplerPool(ABC):
     """
 
     start_method = "spawn"
-    """How `multiprocessing` starts the processes: "spawn", "forkserver" or "fork"."""
+    """Start method of `multiprocessing`: "spawn", "forkserver" or "fork"."""
 
     @abstractmethod
     def worker(self, args: Any) -> None:
-        """Do the work of one process: make a sampler and a sender, send, signal."""
+        """Do the work of one process: create a sampler and a sender, send, signal."""
 
     def start(self, num_worker: int, args: Any) -> None:
         """Run `worker(args)` in `num_worker` processes, and return when all are done.
 
-        An interrupt at the terminal ends all of them, and so does the end of this process, even if it is killed.
+        All of them end on an interrupt at the terminal, and when this process ends or is killed.
 
         Raises:
             ValueError: `num_worker` is below 1.
@@ -70,7 +70,7 @@ class SamplerPool(ABC):
                 assert isinstance(ready, Connection)
                 process = workers.pop(ready)
                 try:
-                    failure = ready.recv_bytes().decode()  # empty if all went well
+                    failure = ready.recv_bytes().decode()  # empty if the worker succeeded
                 except EOFError:  # killed, or ended by os._exit
                     process.join(JOIN_SECONDS)
                     failure = f"it died with exit code {process.exitcode}"
@@ -80,8 +80,8 @@ class SamplerPool(ABC):
 
 
 def run_worker(pool: SamplerPool, args: Any, connection: Connection) -> None:
-    """Run the worker, and report how it went."""
-    # An interrupt at the terminal reaches all processes; the parent ends its workers.
+    """Run the worker, and send its traceback, or an empty string, to the parent."""
+    # An interrupt at the terminal reaches all processes, but the parent ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked while the process started

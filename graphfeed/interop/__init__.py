@@ -1,7 +1,7 @@
-"""Other libraries: names only for programs of GraphBolt's, and graphs of DGL, GraphLearn and OGB.
+"""Support for other libraries: GraphBolt's names, and graphs of DGL, GraphLearn and OGB.
 
-What the core takes from here when it meets another library's objects is an entry point (`graphfeed.ops.process`). What
-is useful without the other library belongs elsewhere, and PyG has a room of its own, `graphfeed.pyg`.
+The core finds these functions through entry points (`graphfeed.ops.process`) when it gets objects of another library.
+Code that is useful without the other library belongs elsewhere, and PyG has its own package, `graphfeed.pyg`.
 """
 
 import importlib

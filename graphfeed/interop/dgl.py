@@ -1,8 +1,8 @@
-"""DGL: sampled subgraphs as its blocks, and graphs from its graphs.
+"""DGL: conversion of sampled subgraphs to DGL blocks, and of DGL graphs to graphs.
 
-Importing this module before DGL makes DGL work beside any torch. `import dgl` imports its `dgl.graphbolt`, which needs
-a library that was compiled for one release of torch, and a part of torchdata that is gone. Where DGL is not imported
-yet, graphfeed takes the place of that module: `import dgl` then succeeds, and `dgl.graphbolt` has graphfeed's names.
+If this module is imported before DGL, DGL works with any release of torch. `import dgl` imports `dgl.graphbolt`, which
+needs a library that was compiled for one release of torch, and a module that was removed from torchdata. If DGL is not
+imported yet, graphfeed replaces that module: `import dgl` succeeds, and `dgl.graphbolt` has graphfeed's names.
 """
 
 import sys
@@ -27,7 +27,7 @@ INT32_MAX = torch.iinfo(torch.int32).max
 
 
 def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
-    """Return one DGL block per subgraph; the subgraphs do not change."""
+    """Return one DGL block per subgraph. The subgraphs are not changed."""
     dgl = import_optional(
         "dgl",
         "blocks",
@@ -41,7 +41,7 @@ def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
                 block.edges[tuple(edge_type.split(":"))].data[dgl.EID] = ids
         elif subgraph.original_edge_ids is not None:
             block.edata[dgl.EID] = subgraph.original_edge_ids
-    # Of the nodes, the sources of the first block alone carry their ids.
+    # Only the source nodes of the first block have their ids.
     rows = subgraphs[0].original_row_node_ids if subgraphs else None
     if isinstance(rows, dict):
         for node_type, ids in rows.items():
@@ -52,7 +52,7 @@ def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
 
 
 def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
-    """Return one subgraph as a block without data."""
+    """Return a subgraph as a DGL block without data."""
     counts = []
     for name in ("original_row_node_ids", "original_column_node_ids"):
         ids = getattr(subgraph, name)
@@ -77,18 +77,18 @@ def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
 def from_dglgraph(
     g: Any, is_homogeneous: bool = False, include_original_edge_id: bool = False
 ) -> FusedCSCSamplingGraph:
-    """Make a graph from a `dgl.DGLGraph`; node types and edge types keep their numbers.
+    """Return a graph with the nodes and edges of a `dgl.DGLGraph`. Node types and edge types keep their numbers.
 
-    An attribute belongs to all nodes or all edges. Node and edge data therefore become attributes only if every type
-    has them with the same dtype and row shape; the rest is left out. DGL is not imported.
+    An attribute belongs to all nodes or all edges. Therefore, node and edge data become attributes only if every type
+    has them, with the same dtype and row shape. DGL is not imported.
 
     Args:
         g: The graph, or any object with the same `ntypes`, `canonical_etypes`, `num_nodes`, `edges` and `nodes`.
-        is_homogeneous: Whether to drop the types. The ids of one node type then follow those of the type before. If
-            False, a graph of one type is typed as well.
+        is_homogeneous: Whether to drop the types. The ids of each node type then follow those of the previous type. If
+            False, a graph of one type is typed, too.
         include_original_edge_id: Whether to keep DGL's edge ids, by type, as the `original_edge_ids` of sampled
-            subgraphs. Without them, edges are known by their positions in the new graph, and edge features of the DGL
-            graph cannot be fetched.
+            subgraphs. Without them, edge ids are positions in the new graph, and edge features of the DGL graph can't
+            be fetched.
 
     Example:
         >>> import dgl  # doctest: +SKIP
@@ -116,7 +116,7 @@ def from_dglgraph(
 
 
 def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
-    """Return the data that every type has with the same dtype and row shape, by name and then by type."""
+    """Return the data that every type has with the same dtype and row shape, by name, then by type."""
     attributes = {}
     for name in next(iter(data.values())):
         by_type = {type_name: columns[name] for type_name, columns in data.items() if name in columns}
@@ -125,6 +125,6 @@ def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, d
     return attributes
 
 
-# DGL itself would import the module: a function that users call would come too late for `import dgl` above it.
+# At import time, because DGL imports the module: a function would be called too late if `import dgl` comes first.
 if "dgl" not in sys.modules:
     sys.modules.setdefault("dgl.graphbolt", sys.modules["graphfeed"])

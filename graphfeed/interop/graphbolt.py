@@ -1,6 +1,6 @@
-"""GraphBolt: the names that exist only so that a program written for GraphBolt runs.
+"""GraphBolt: names that exist only so that programs written for GraphBolt run.
 
-Each is found as `graphfeed.NAME`, or by its fluent name, on first use. A program written for graphfeed needs none.
+They are available as `graphfeed.NAME`, or by fluent names. Programs written for graphfeed don't need them.
 """
 
 import io
@@ -45,13 +45,13 @@ SampledSubgraphImpl = SampledSubgraph
 
 _BY_FILE = "write metadata.yaml instead: OnDiskDataset reads and checks it"
 _NO_FETCH = "leave it out: samplers read a pinned graph by themselves"
-_NO_STREAM = "leave it out: the loader has CUDA streams of its own"
+_NO_STREAM = "leave it out: the loader creates its own CUDA streams"
 REPLACED = {
     "CombineCachedAndFetchedInSubgraph": _NO_FETCH,
     "FetchCachedInsubgraphData": _NO_FETCH,
     "FetchInsubgraphData": _NO_FETCH,
-    "GPUGraphCache": "leave it out: a cache of a pinned graph's edges cost more than it saved",
-    "LegacyDataset": "from_dglgraph(legacy[0]) makes the graph; TorchBasedFeature and ItemSet take its tensors",
+    "GPUGraphCache": "leave it out: a cache for the edges of a pinned graph cost more than it saved",
+    "LegacyDataset": "from_dglgraph(legacy[0]) returns the graph; TorchBasedFeature and ItemSet take its tensors",
     "OnDiskFeatureDataDomain": _BY_FILE,
     "OnDiskFeatureDataFormat": _BY_FILE,
     "OnDiskGraphTopology": _BY_FILE,
@@ -65,9 +65,9 @@ REPLACED = {
     "get_host_to_device_uva_stream": _NO_STREAM,
     "subgraph_sampler": "import SubgraphSampler from graphfeed instead; its modules are not public",
 }
-"""What stands in for those names that are not here, as the end of an error message."""
+"""Replacements for names of GraphBolt that graphfeed doesn't have, as the end of an error message."""
 FORMER = {"from_fused_csc": "it is fused_csc_sampling_graph now, as the names of GraphBolt changed"}
-"""The same for names of GraphBolt 2.1 that later ones do not have."""
+"""The same for names of GraphBolt 2.1 that later releases don't have."""
 
 # Stages.
 
@@ -76,10 +76,10 @@ Stage = TypeVar("Stage", bound=type)
 
 @checked
 def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
-    """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same.
+    """Decorate a stage with a fluent name. `class MyStage(Transform, name="my_stage")` does the same.
 
     Raises:
-        ValueError: The name belongs to another stage.
+        ValueError: Another stage has this name.
     """
 
     def decorate(stage: Stage) -> Stage:
@@ -99,29 +99,29 @@ class _PassOn(Transform):
 
 
 class EndMarker(_PassOn, name="mark_end"):
-    """Returns each mini-batch unchanged; the loader finds the end of a pipeline without a marker."""
+    """Returns each mini-batch unchanged. The loader finds the end of a pipeline without a marker."""
 
 
 class FeatureFetcherStartMarker(_PassOn, name="mark_feature_fetcher_start"):
-    """Returns each mini-batch unchanged; the loader cuts a pipeline by where its stages may run."""
+    """Returns each mini-batch unchanged. The loader cuts a pipeline according to where its stages may run."""
 
 
 class Waiter(_PassOn, name="wait"):
-    """Calls the `wait()` that an earlier stage attached to each mini-batch, and passes the mini-batch on."""
+    """Calls the `wait()` method that an earlier stage attached to each mini-batch, and returns the mini-batch."""
 
     def __call__(self, minibatch: Any) -> Any:
         wait = getattr(minibatch, "wait", None)
         if not callable(wait):
             raise TypeError(
-                f"a {type(minibatch).__name__} arrived that has no wait(); leave wait() out of the pipeline, "
-                "unless an earlier stage gives its mini-batches something to wait for"
+                f"wait() got a {type(minibatch).__name__} without a wait method; leave wait() out of the pipeline, "
+                "unless an earlier stage attaches this method to its mini-batches"
             )
         wait()
         return minibatch
 
 
 class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
-    """Runs the stages before it in a thread, a few mini-batches ahead: without a loader, or more than a loader does.
+    """Runs the stages before it in a thread, a few mini-batches ahead, also without a loader.
 
     Raises:
         ValueError: The buffer size is below 1.
@@ -134,9 +134,9 @@ class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
 
     datapipe: Datapipe
     buffer_size: int = 10
-    """The number of mini-batches that the thread may run ahead."""
+    """Number of mini-batches that the thread may prefetch."""
     timeout_seconds: float = field(default=600.0, repr=False)
-    """The longest time to wait for a mini-batch; after that the reader gets an error."""
+    """Maximum time to wait for a mini-batch; then iteration raises an error."""
 
     inserted = False
     passes_on = True
@@ -151,11 +151,11 @@ class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
 # Graphs of stages.
 
 DataPipeGraph: TypeAlias = dict[int, tuple[Datapipe, "DataPipeGraph"]]
-"""A stage by its id, together with the graphs of the stages that it reads from."""
+"""A stage by its `id()`, with the graphs of the stages that it reads from."""
 
 
 def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
-    """Return the graph of the stages that a pipeline is made of; `traverse` lists them instead.
+    """Return the graph of the stages of a pipeline; `traverse` returns a list instead.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -178,15 +178,15 @@ def last_of(graph: DataPipeGraph) -> Datapipe:
 
 @checked
 def find_dps(graph: DataPipeGraph, dp_type: type) -> list[Datapipe]:
-    """Return the stages of a class or its subclasses, each once, sources first; `find` takes a pipeline instead."""
+    """Return the stages of a class or its subclasses without duplicates, sources first; `find` takes a pipeline."""
     return find(last_of(graph), dp_type)
 
 
 @checked
 def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datapipe) -> DataPipeGraph:
-    """Return the graph with one stage replaced; `replace` takes a pipeline instead.
+    """Return a graph with one stage replaced; `replace` takes a pipeline instead.
 
-    Stages never change. The returned graph holds new stages from the replaced one to the last, and the new pipeline is
+    Stages are immutable. The returned graph has new stages from the replaced one to the last, and the new pipeline is
     its last stage: `next(iter(graph.values()))[0]`.
 
     Raises:
@@ -197,7 +197,7 @@ def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datap
 
 @checked
 def datapipe_graph_to_adjlist(datapipe_graph: DataPipeGraph) -> dict[int, tuple[Datapipe, list[int]]]:
-    """Return each stage by its id, with the ids of the stages that it reads from; the last stage comes first."""
+    """Return each stage by its `id()`, with the ids of the stages that it reads from. The last stage comes first."""
     stages = reversed(traverse(last_of(datapipe_graph)))
     return {id(stage): (stage, [id(source) for source in stage.inputs]) for stage in stages}
 
@@ -206,7 +206,7 @@ def datapipe_graph_to_adjlist(datapipe_graph: DataPipeGraph) -> dict[int, tuple[
 
 
 class ItemSetDict(HeteroItemSet):
-    """Deprecated, as a DeprecationWarning says: use `HeteroItemSet`, which this is a subclass of."""
+    """Deprecated subclass of `HeteroItemSet`, which replaces it."""
 
     def __init__(self, itemsets: Mapping[str, ItemSet]) -> None:
         warnings.warn("ItemSetDict is deprecated; use HeteroItemSet", DeprecationWarning, stacklevel=2)
@@ -214,20 +214,20 @@ class ItemSetDict(HeteroItemSet):
 
 
 def translate(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a batch with the legacy names `seed_nodes`, `node_pairs` and `negative_*` replaced."""
+    """Return the fields of a batch with the legacy names `seed_nodes`, `node_pairs` and `negative_*` replaced."""
     result = {name: value for name, value in values.items() if name not in LEGACY_NAMES}
     given = [name for name in ("seeds", "seed_nodes", "node_pairs") if name in values]
     if len(given) != 1:
         raise ValueError(
-            f"items must have seeds under one name, but have {given}; "
-            "negative_srcs and negative_dsts go with node_pairs"
+            f"items must have one of seeds, seed_nodes and node_pairs, but have {given}; "
+            "negative_srcs and negative_dsts need node_pairs"
         )
     seeds = values[given[0]]
     ends = [values.get(name) for name in ("negative_srcs", "negative_dsts")]
     if all(part is None for part in ends):
         return {"seeds": seeds, **result}
     if given != ["node_pairs"]:
-        raise ValueError(f"negative_srcs and negative_dsts go with node_pairs, but the items have {given[0]}")
+        raise ValueError(f"negative_srcs and negative_dsts need node_pairs, but the items have {given[0]}")
     if isinstance(seeds, Mapping):
         made = {
             edge_type: append_negatives(pairs, *(None if part is None else part.get(edge_type) for part in ends))
@@ -236,7 +236,7 @@ def translate(values: Mapping[str, Any]) -> dict[str, Any]:
         columns: Any = [{edge_type: parts[column] for edge_type, parts in made.items()} for column in range(3)]
     else:
         columns = append_negatives(seeds, *ends)
-    # Labels and indexes that the batch has are overwritten.
+    # Existing labels and indexes of the batch are overwritten.
     return {**result, "seeds": columns[0], "labels": columns[1], "indexes": columns[2]}
 
 
@@ -254,26 +254,26 @@ def append_negatives(
         raise ValueError(f"negative_srcs and negative_dsts must have one shape, but have {sorted(ratios)} columns")
     ratio = ratios.pop() if ratios else 0
     repeated = pairs.repeat_interleave(ratio, dim=0)
-    # An end without negatives is that of the pair.
+    # An endpoint without negatives is that of the pair.
     negatives = [repeated[:, end] if given is None else given.reshape(-1) for end, given in enumerate(ends.values())]
     # The N pairs, then their N * k negatives, those of the first pair first.
     seeds = torch.cat([pairs, torch.stack(negatives, dim=1).to(pairs.dtype)])
     labels = torch.zeros(len(seeds), device="cpu")
     labels[:count] = 1
     queries = torch.arange(count, device="cpu")
-    # The indexes are the positions of the pairs that seeds belong to.
+    # `indexes` are the positions of the pairs that the seeds belong to.
     return seeds, labels, torch.cat([queries, queries.repeat_interleave(ratio)])
 
 
 class BuiltinDataset(OnDiskDataset):
-    """One of GraphBolt's data sets, such as "cora" or "ogbn-products", from a folder; nothing is downloaded.
+    """One of GraphBolt's data sets, such as "cora" or "ogbn-products", read from a folder. Nothing is downloaded.
 
     Args:
-        name: The name of the data set. Its folder has this name, or this name with "-seeds" appended.
-        root: The folder that the data set's folder is in.
+        name: Name of the data set. Its folder has this name, or this name with "-seeds" appended.
+        root: Parent of the data set's folder.
 
     Raises:
-        FileNotFoundError: The folder does not exist. The message says where to put it.
+        FileNotFoundError: The folder does not exist. The message contains the expected path.
     """
 
     @checked
@@ -285,29 +285,29 @@ class BuiltinDataset(OnDiskDataset):
                 super().__init__(folder)
                 return
         raise FileNotFoundError(
-            f"there is no data set {name!r} in {Path(root).resolve()}, and graphfeed downloads none; unpack it so that "
-            f"{folders[0] / FILE_NAME} exists"
+            f"there is no data set {name!r} in {Path(root).resolve()}, and graphfeed doesn't download it; unpack it "
+            f"so that {folders[0] / FILE_NAME} exists"
         )
 
 
 ALIGNMENT = 4096
 PREFIX = 10
-"""Bytes in front of the header's text: the magic string, the version, and the length of the text."""
+"""Number of bytes before the header's string: the magic string, the version, and the string's length."""
 
 
 @checked
 def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_pickle: bool = False) -> None:
-    """Save an array like `numpy.save`, with its values aligned to 4096 bytes in the file; any reader can load it.
+    """Save an array like `numpy.save`, with its values aligned to 4096 bytes in the file. All `.npy` readers accept it.
 
-    NumPy is not patched, so several threads may save at once.
+    NumPy is not patched, so several threads may save at the same time.
 
     Args:
-        file: The file to write. A path that does not end in ".npy" gets this suffix.
-        arr: An array, or anything that NumPy converts to one.
+        file: File to write. A path that does not end in ".npy" gets this suffix.
+        arr: An array, or any value that NumPy converts to one.
         allow_pickle: Has no effect: arrays of objects are never written.
 
     Raises:
-        ValueError: The array holds objects.
+        ValueError: The array contains objects.
 
     Example:
         >>> import io
@@ -321,7 +321,7 @@ def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_
     array = np.asanyarray(arr)
     del allow_pickle
     if array.dtype.hasobject:
-        raise ValueError(f"arr holds objects ({array.dtype}), which would have to be pickled; save numbers")
+        raise ValueError(f"arr contains objects ({array.dtype}), which would have to be pickled; save numbers")
     if isinstance(file, (str, os.PathLike)):
         path = Path(file) if str(file).endswith(".npy") else Path(f"{os.fspath(file)}.npy")
         with path.open("wb") as opened:
@@ -335,7 +335,7 @@ def write_aligned(file: BinaryIO, array: NDArray[Any]) -> None:
     usual = io.BytesIO()
     npy.write_array_header_1_0(usual, fields)
     text = usual.getvalue()[PREFIX:].rstrip()
-    # The text is padded with spaces, and ends with a line feed.
+    # The string is padded with spaces and ends with a line feed.
     length = -(-(PREFIX + len(text) + 1) // ALIGNMENT) * ALIGNMENT - PREFIX
     file.write(npy.magic(1, 0) + length.to_bytes(2, "little") + text.ljust(length - 1) + b"\n")
     values = array.T if fields["fortran_order"] else array

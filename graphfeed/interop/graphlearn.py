@@ -1,4 +1,4 @@
-"""GraphLearn-for-PyTorch: graphs in the files of its partitioners, to be written as parts of our own."""
+"""GraphLearn-for-PyTorch: reader of its partitioned graphs, which `write_partition` can then write."""
 
 import io
 import os
@@ -20,32 +20,32 @@ NODES, EDGES = "node_pb", "edge_pb"
 
 
 class WholeGraph(NamedTuple):
-    """A graph that was in parts, as `write_partition` takes it."""
+    """A graph that was partitioned, in the form that `write_partition` expects."""
 
     graph: FusedCSCSamplingGraph
     assignment: ByType
-    """The part of each node."""
+    """Part of each node."""
     num_parts: int
     features: BasicFeatureStore
-    """The feature of nodes and of edges has the name "feat"."""
+    """Node and edge features, named "feat"."""
 
 
 @checked
 def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
-    """Read all parts of a folder that a partitioner of GraphLearn-for-PyTorch wrote, into memory.
+    """Read all parts in a folder written by a partitioner of GraphLearn-for-PyTorch into memory.
 
-    GraphLearn's parts often hold the out-edges of their nodes; ours hold in-edges. So the parts are put together, and
-    `write_partition` writes them anew with the same assignment. Edges are ordered by their ids, and weights are the
-    edge attribute "weights". Types are in alphabetical order. Nothing but tensors is unpickled: the number of parts and
-    the types are known from the names of files, rather than from the file `META`. Cached features are copies, and left
-    out: `cpu_cached_feature`, or a loader's window, keeps what is asked for most often.
+    GraphLearn's parts often have the out-edges of their nodes, graphfeed's have the in-edges. Therefore the parts are
+    joined, and `write_partition` can write them again with the same assignment. Edges are ordered by their ids, weights
+    become the edge attribute "weights", and types are in alphabetical order. Only tensors are unpickled: the number of
+    parts and the types are taken from file names, not from the file `META`. Cached features are copies and are left
+    out: `cpu_cached_feature`, or a loader's window, keeps frequently requested rows in memory.
 
     Args:
-        root: The folder with `node_pb`, `edge_pb` and `part0`.
+        root: Folder with `node_pb`, `edge_pb` and `part0`.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file holds something other than tensors, or ids that don't fit.
+        ValueError: A file contains something other than tensors, or invalid ids.
     """
     root = Path(root)
     nodes, edge_files = read_books(root, NODES), read_books(root, EDGES)
@@ -73,13 +73,13 @@ def as_edge_type(file_name: str | None) -> str:
     parts = str(file_name).split("__")
     if len(parts) != 3:
         raise ValueError(
-            f"{EDGES} has {file_name!r}, which is no edge type; its name must be source__relation__destination"
+            f"{EDGES} has {file_name!r}, which is not an edge type; its name must be source__relation__destination"
         )
     return ":".join(parts)
 
 
 def read_books(root: Path, name: str) -> dict[str | None, torch.Tensor]:
-    """Return the part of each node or edge, by the names of the types' files; without types, by None."""
+    """Return the part of each node or edge, by the file name of the type; without types, by None."""
     folder = root / name
     files: dict[str | None, Path] = {None: root / f"{name}.pt"}
     if folder.is_dir():
@@ -99,7 +99,7 @@ def as_tensor(path: Path, value: Any) -> torch.Tensor:
 
 
 def read_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str, torch.Tensor]:
-    """Return the ends and weights of the edges of a type, in the order of their ids."""
+    """Return the endpoints and weights of the edges of a type, ordered by their ids."""
     folders = [folder for part in parts if (folder := part / "graph" / (file_name or "")).is_dir()]
     tensors: dict[str, torch.Tensor] = {}
     for name in ("eids", "rows", "cols", "weights"):
@@ -111,15 +111,15 @@ def read_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str,
 
 
 def order_of(ids: torch.Tensor, size: int, what: str) -> torch.Tensor:
-    """Return the order in which ids ascend, or raise if they are not all below a size, once each."""
+    """Return the order that sorts ids, or raise unless they are a permutation of `range(size)`."""
     order = ids.argsort()
     if not torch.equal(ids[order], torch.arange(size, device="cpu")):
-        raise ValueError(f"the parts must have {size} {what}, each once; partition again")
+        raise ValueError(f"the parts must have {size} {what}, without duplicates; partition again")
     return order
 
 
 def read_feature(parts: list[Path], group: str, file_name: str | None, size: int) -> torch.Tensor | None:
-    """Return the rows of a feature in the order of their ids; None if there are none."""
+    """Return the rows of a feature ordered by their ids, or None if there is no such feature."""
     folders = [part / group / (file_name or "") for part in parts]
     folders = [folder for folder in folders if (folder / "feats.pkl").is_file()]
     if not folders:
@@ -135,31 +135,31 @@ def read_feature(parts: list[Path], group: str, file_name: str | None, size: int
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Unpickles tensors alone."""
+    """Unpickler that only supports tensors."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # A file reaches no names but those by which tensors are made, and gets functions of our own for these.
+        # A file can only use the names that construct tensors, and these are replaced by functions of this module.
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return rebuild_tensor
         if (module, name) == ("torch.storage", "_load_from_bytes"):
             return load_storage
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of a tensor")
+        raise pickle.UnpicklingError(f"it uses {module}.{name}, which is not part of a tensor")
 
 
 def load_storage(content: bytes) -> Any:
-    # In the pickle, it lies as a file of `torch.save`.
+    # The pickle contains a storage in the format of `torch.save`.
     return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
 
 
 def rebuild_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
-    # Without gradients and hooks. A tensor that is larger than its storage is an error.
+    # Without gradients and hooks. Raises an error if the tensor is larger than its storage.
     return torch.empty(0, dtype=storage.dtype, device="cpu").set_(storage).as_strided(size, stride, offset)
 
 
 def read_chunks(path: Path) -> list[torch.Tensor]:
-    """Return the tensors that were pickled to a file one after the other."""
+    """Return the tensors that were pickled to a file, in order."""
     check_file(path, "root")
     chunks: list[torch.Tensor] = []
     with open(path, "rb", opener=regular_file) as file:
@@ -168,7 +168,7 @@ def read_chunks(path: Path) -> list[torch.Tensor]:
             try:
                 chunks.append(as_tensor(path, TensorUnpickler(file).load()))
             except BROKEN as error:
-                raise ValueError(f"{path} holds something other than tensors: {error}") from error
+                raise ValueError(f"{path} contains something other than tensors: {error}") from error
     if not chunks:
         raise ValueError(f"{path} is empty; partition again")
     return chunks

@@ -1,4 +1,4 @@
-"""OGB: node property and link prediction from the files that its archives contain, without the package `ogb`."""
+"""OGB: reader of node property and link prediction datasets from unpacked archives, without the package `ogb`."""
 
 import os
 import zipfile
@@ -29,30 +29,30 @@ BY_TYPE = "triplet-type-list.csv.gz"
 
 @checked
 def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split: str | None = None) -> Dataset:
-    """Read a dataset of OGB's for nodes or links from its unpacked archive, such as `arxiv/`, `mag/` or `collab/`.
+    """Read an OGB dataset for node or link prediction from its unpacked archive, such as `arxiv/`, `mag/` or `collab/`.
 
-    The folder has `raw/`, with CSV files or `data.npz`, and `split/`. Edge ids are OGB's: edges are numbered in the
-    order of the files. Node types and edge types are in alphabetical order. Features have the names of their files,
-    with underscores, but "feat" stands for "node_feat" and "edge_feat". Labels of one column are a vector, and those
-    that are whole numbers are int64. Everything is read into memory. Nothing but arrays is unpickled, and the folder
-    isn't written to.
+    The folder has `raw/`, with CSV files or `data.npz`, and `split/`. Edge ids are those of OGB, in the order of the
+    files. Node types and edge types are in alphabetical order. Features have the names of their files, with
+    underscores, except that "node_feat" and "edge_feat" become "feat". Labels with one column become a vector, and
+    labels that are integers become int64. Everything is read into memory. Only arrays are unpickled, and the folder is
+    not modified.
 
-    Splits of edges, which need torch 2.6, become seeds of pairs. Where a part has wrong edges (ogbl-ppa, -collab, -ddi,
-    -vessel), they follow the edges, and `labels` are 1 and 0. Wrong destinations of each edge (ogbl-citation2) give
-    `labels` and `indexes` in each mini-batch, as negative sampling does. Other columns, such as the years and the
-    weights of edges without wrong ones, or the relations and the wrong heads and tails of a knowledge graph, are
-    members without a name: `dataset.train_set[:]` has them, in the order of the file, and mini-batches leave them out.
-    Facts of ogbl-biokg are by edge type, without their relation.
+    Splits of edges, which need torch 2.6, become seeds of pairs. Where a part has negative edges (ogbl-ppa, -collab,
+    -ddi, -vessel), they follow the edges, and `labels` are 1 and 0. Negative destinations of edges (ogbl-citation2)
+    produce `labels` and `indexes` in each mini-batch, as negative sampling does. Other columns, such as years and
+    weights of edges without negatives, or relations and negative heads and tails of a knowledge graph, are members
+    without a name: `dataset.train_set[:]` returns them, in the order of the file, and mini-batches leave them out.
+    Facts of ogbl-biokg are grouped by edge type, without their relation.
 
     Args:
-        root: The folder.
-        add_inverse_edge: Whether each edge is followed by its reverse, with the same features. OGB does so for
+        root: The unpacked folder.
+        add_inverse_edge: Whether to insert the reverse of each edge after it, with the same features. OGB does so for
             ogbn-products, ogbn-proteins, ogbl-ppa, ogbl-collab and ogbl-ddi, whose files have each edge once.
-        split: The name of the folder in `split/`; it may be None if there is only one.
+        split: Name of the folder in `split/`. It may be None if there is only one.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ImportError: CSV files are read by pyarrow, which is not installed.
+        ImportError: pyarrow, which reads CSV files, is not installed.
         ValueError: A file is damaged, or the folder has several graphs.
 
     Example:
@@ -100,7 +100,7 @@ def split_folder(folder: Path, name: str | None) -> Path:
 
 
 def read_untyped(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, Array]]:
-    """Return edges, numbers of nodes and features, by None, of a graph without types."""
+    """Return edges, number of nodes and features of a graph without types, with None as the type."""
     if (raw / "data.npz").is_file():
         tables = read_npz(raw / "data.npz", "edge_index")
         pairs = check_pairs(raw / "data.npz", tables["edge_index"].T).T
@@ -137,14 +137,14 @@ def read_typed(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, A
 
 
 def inside(name: str) -> str:
-    # The name comes from a file, and must not lead elsewhere.
+    # The name comes from a file, and must not lead out of the folder.
     if name in ("", ".", "..") or "/" in name or os.sep in name:
-        raise ValueError(f"a type is called {name!r}, which is no name of a folder")
+        raise ValueError(f"a type is named {name!r}, which is not the name of a folder")
     return name
 
 
 def read_tables(folder: Path) -> dict[str, Array]:
-    """Return the tables of a folder that have a row for each node or edge, other than labels, or count them."""
+    """Return the tables of a folder that have a row per node or edge, except labels, or the numbers of these."""
     prefixes = "edge.", "edge-", "edge_", "node-", "node_", "num-"
     paths = (path for path in sorted(folder.glob("*.csv.gz")) if path.name.startswith(prefixes))
     names = {path.name.removesuffix(".csv.gz"): path for path in paths}
@@ -152,19 +152,19 @@ def read_tables(folder: Path) -> dict[str, Array]:
 
 
 def named_features(tables: dict[str, Array]) -> Iterator[tuple[tuple[str, str], Array]]:
-    """Yield the tables that are features by domain and name."""
+    """Yield the tables that are features, with domain and name."""
     for table, values in tables.items():
         name = table.replace("-", "_")
         domain, _, rest = name.partition("_")
         if table not in (*COUNTS, *EDGES) and domain in ("node", "edge") and rest:
             rows = values if values.ndim > 1 else values[:, None]
-            # As OGB does; numbers of other sizes in `.npz` files stay as they are.
+            # As OGB does. Other dtypes in `.npz` files are not converted.
             rows = rows.astype(np.float32) if rows.dtype == np.float64 else rows
             yield (domain, "feat" if rest == "feat" else name), np.ascontiguousarray(rows)
 
 
 def as_pairs(path: Path, tables: dict[str, Array]) -> Array:
-    """Return edges as a row of sources and one of destinations."""
+    """Return edges as an array with a row of sources and a row of destinations."""
     if "edge" not in tables:
         raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
     return np.ascontiguousarray(check_pairs(path, tables["edge"]).T)
@@ -180,7 +180,7 @@ def both_ways(edge_type: str | None, pairs: Array) -> Array:
     source, destination = ends_of(edge_type)
     if source != destination:
         raise ValueError(
-            f"add_inverse_edge is True, but {edge_type!r} joins two node types; add reverse edge types instead"
+            f"add_inverse_edge is True, but {edge_type!r} connects two node types; add reverse edge types instead"
         )
     # Each edge is followed by its reverse.
     both = pairs.repeat(2, axis=1)
@@ -189,7 +189,7 @@ def both_ways(edge_type: str | None, pairs: Array) -> Array:
 
 
 def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], features: dict[Any, Array]) -> None:
-    """Raise unless each feature has a row for each of its nodes or edges."""
+    """Raise a ValueError unless each feature has one row per node or edge."""
     counts = {edge_type: pairs.shape[1] for edge_type, pairs in edges.items()}
     for (domain, type_name, name), rows in features.items():
         expected = (sizes if domain == "node" else counts)[type_name]
@@ -201,7 +201,7 @@ def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], featur
 
 
 def read_nodes(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
-    """Return the nodes of a part of the split with their labels."""
+    """Return the nodes of a part of the split, with their labels."""
     if None in sizes:
         binary = raw / f"{LABELS}.npz"
         is_binary = binary.is_file()
@@ -229,7 +229,7 @@ def items(path: Path, labels: Array, count: int) -> ItemSet:
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     chosen = labels[ids]
     if chosen.dtype.kind == "f" and not np.isnan(chosen).any():
-        # Of all labels, so that every part of the split has the same dtype. NaN stands for nodes without a label.
+        # Decided by all labels, so that every part of the split has the same dtype. NaN means that a node has no label.
         known = labels[~np.isnan(labels)]
         chosen = chosen.astype(np.int64) if bool(np.all(known == np.floor(known))) else chosen
     return ItemSet((torch.from_numpy(ids), torch.from_numpy(np.ascontiguousarray(chosen))), names=("seeds", "labels"))
@@ -247,10 +247,10 @@ def read_npz(path: Path, needed: str) -> dict[str, Array]:
 
 
 def read_csv(path: Path) -> Array:
-    """Return a table of numbers without a header, int64 if all are whole, else float64; shape (rows, columns)."""
+    """Return a table of numbers without a header: int64 if all are integers, else float64, shape (rows, columns)."""
     columns = [column.to_numpy() for column in read_table(path, header=False).itercolumns()]
     if any(column.dtype.kind not in "iufb" for column in columns):
-        raise ValueError(f"{path} must have numbers alone; unpack the archive again")
+        raise ValueError(f"{path} must contain only numbers; unpack the archive again")
     return np.stack(columns, axis=1) if columns else np.empty((0, 0), np.int64)
 
 

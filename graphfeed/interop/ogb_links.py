@@ -1,4 +1,4 @@
-"""OGB's splits of edges, for link prediction: `train.pt` and the others, of which nothing but arrays is unpickled."""
+"""OGB's splits of edges for link prediction, such as `train.pt`. Only arrays are unpickled."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +14,9 @@ from graphfeed.storage.memory import ARRAY_SHELLS, Shell, as_array, read_tensors
 
 PARTS = ("train", "valid", "test")
 WHOLE = "split_dict.pt"
-"""A file with all parts."""
+"""Name of a file with all parts."""
 RELATION_FEATURE = "edge_reltype"
-"""The edge feature that has the number of an edge's relation."""
+"""Name of the edge feature with the relation's number."""
 
 Columns: TypeAlias = dict[str, torch.Tensor]
 Items: TypeAlias = ItemSet | HeteroItemSet
@@ -27,7 +27,7 @@ def splits_edges(folder: Path) -> bool:
 
 
 def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> list[Items]:
-    """Return the items of the parts of a split of edges."""
+    """Return the items of each part of a split of edges."""
     whole = folder / WHOLE
     together = read_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
     items = []
@@ -39,12 +39,12 @@ def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, s
         try:
             items.append(as_items(read_columns(path, content), sizes, relations))
         except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} holds no split of edges that can be read: {error}") from error
+            raise ValueError(f"{path} does not contain a valid split of edges: {error}") from error
     return items
 
 
 def read_columns(path: Path, content: Any) -> dict[str, Any]:
-    """Return the tensors and dicts of a dict by name; lists of texts, such as the types of heads, are left out."""
+    """Return the tensors and dicts of a dict by name. Lists of strings, such as the types of heads, are left out."""
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} must hold a dict of arrays, but holds a {type(content).__name__}")
     try:
@@ -68,7 +68,7 @@ def as_items(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[int,
 
 
 def as_pairs(columns: Columns, num_nodes: int) -> ItemSet:
-    """Return edges; with wrong ones behind them, all with labels."""
+    """Return edges; if there are negatives, these follow, and all have labels."""
     edges, wrong = columns.pop("edge"), columns.pop("edge_neg", None)
     check_pairs("edge", edges, num_nodes)
     if wrong is None:
@@ -90,7 +90,7 @@ def as_ranked_pairs(columns: Columns, num_nodes: int) -> ItemSet:
 
 
 def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> Items:
-    """Return the facts of a knowledge graph, by relation if it has types."""
+    """Return the facts of a knowledge graph, by edge type if it has types."""
     edges = torch.stack([columns.pop("head"), columns.pop("tail")], dim=1)
     if None in sizes:
         check_pairs("head and tail", edges, sizes[None])
@@ -99,7 +99,7 @@ def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[i
     by_type = {}
     for number in np.unique(numbers.numpy()).tolist():
         if number not in relations:
-            raise ValueError(f"relation {number} is that of no edge type; the graph has {brief(sorted(relations))}")
+            raise ValueError(f"relation {number} has no edge type; the graph has {brief(sorted(relations))}")
         edge_type, chosen = relations[number], numbers == number
         for end, node_type in enumerate(ends_of(edge_type)):
             check_ids(f"{edge_type!r}: {('head', 'tail')[end]}", edges[chosen, end], sizes[node_type])
@@ -110,7 +110,7 @@ def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[i
 
 
 def with_others(named: Columns, others: Columns) -> ItemSet:
-    # Other columns, such as years, are members without a name.
+    # Other columns, such as years, become members without a name.
     names = (*named, *(None for _ in others))
     members = (*named.values(), *others.values())
     return ItemSet(members if len(members) > 1 else members[0], names=names if len(names) > 1 else names[0])
@@ -123,7 +123,7 @@ def check_pairs(name: str, pairs: torch.Tensor, num_nodes: int) -> None:
 
 
 def find_relations(features: Mapping[Any, Any]) -> dict[int, str]:
-    """Return the edge type of each number of a relation, by the edge feature that has these."""
+    """Return the edge type of each relation's number, as found in the edge feature `RELATION_FEATURE`."""
     relations: dict[int, str] = {}
     for (domain, edge_type, name), rows in features.items():
         if domain == "edge" and name == RELATION_FEATURE and edge_type is not None:

@@ -1,4 +1,4 @@
-"""Torch's IterDataPipes around a stage, as stages: so the seed and the epoch get through them to the source."""
+"""Stages that wrap torch's IterDataPipes, so that the random seed and the epoch reach the source before them."""
 
 import copy
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from torch.utils.data.datapipes.iter import Mapper
 from graphfeed.datapipes import Datapipe, MiniBatch, Transform
 
 OF_AN_ITERATION = {"_valid_iterator_id", "_number_of_samples_yielded", "_snapshot_state", "_fast_forward_iterator"}
-"""What torch keeps in a pipe that was iterated."""
+"""Attributes of torch's pipes that store the state of an iteration."""
 
 
 class _TorchMapper(Transform):
-    """Does what a torch `Mapper` does. Like any transform, it runs in workers."""
+    """Applies a torch `Mapper`. Like any transform, it runs in workers."""
 
     mapper: IterDataPipe[Any]
-    """Torch's pipe, without what it read from."""
+    """Torch's pipe, without its source."""
     fields: tuple[str, ...] = field(repr=False)
-    """Its attributes that held what it read from."""
+    """Names of its attributes that referred to the source."""
 
     def __call__(self, minibatch: Any) -> Any:
         (result,) = with_source(self.mapper, self.fields, [minibatch])
@@ -29,23 +29,23 @@ class _TorchMapper(Transform):
 
 
 class _TorchLoop(Transform):
-    """Runs the loop of any other torch pipe, in the main process. The pipe may drop mini-batches."""
+    """Runs the loop of any other torch pipe in the main process. The pipe may drop mini-batches."""
 
     pipe: IterDataPipe[Any]
-    """Torch's pipe, without what it read from."""
+    """Torch's pipe, without its source."""
     fields: tuple[str, ...] = field(repr=False)
-    """Its attributes that held what it read from."""
+    """Names of its attributes that referred to the source."""
 
     def __iter__(self) -> Iterator[Any]:
         source = Remembering(self.datapipe)
         name = type(self.pipe).__name__
-        advice = f"let {name} derive from graphfeed.Datapipe, or put it behind the DataLoader"
+        advice = f"derive {name} from graphfeed.Datapipe, or put it after the DataLoader"
         for result in with_source(self.pipe, self.fields, source):
-            # A mini-batch without a key was made from the latest one that the loop read.
+            # A mini-batch without a key was built from the latest one that the loop read.
             key = getattr(source.latest, "key", None)
             if not isinstance(result, MiniBatch):
                 raise TypeError(
-                    f"{name}, a torch IterDataPipe between stages, must pass on mini-batches one by one, but made a "
+                    f"{name}, a torch IterDataPipe between stages, must yield mini-batches one by one, but yielded a "
                     f"{type(result).__name__}; {advice}"
                 )
             if result.key is None:
@@ -53,14 +53,14 @@ class _TorchLoop(Transform):
                 result.key = key
             elif result.key != key:
                 raise ValueError(
-                    f"{name}, a torch IterDataPipe between stages, reads ahead or changes the order, so a mini-batch "
-                    f"can't be told by its index; {advice}"
+                    f"{name}, a torch IterDataPipe between stages, reads ahead or changes the order, so mini-batches "
+                    f"can't be identified by their index; {advice}"
                 )
             yield result
 
 
 class Remembering:
-    """Iterates a stage, and remembers its latest mini-batch."""
+    """Iterates over a stage and keeps its latest mini-batch."""
 
     def __init__(self, stage: Datapipe) -> None:
         self.stage = stage
@@ -73,10 +73,10 @@ class Remembering:
 
 
 def with_source(pipe: IterDataPipe[Any], fields: tuple[str, ...], source: Any) -> IterDataPipe[Any]:
-    """Return a copy of a torch pipe that reads from another source, and was never iterated."""
+    """Return a copy of a torch pipe with another source and without the state of an iteration."""
     clone = object.__new__(type(pipe))
     for name, value in vars(pipe).items():
-        # A pipe may hold its own method, as in super().__init__(source, self.work); the copy has its own.
+        # A pipe may refer to its own method, as after super().__init__(source, self.work). Rebind it to the copy.
         own_method = isinstance(value, MethodType) and value.__self__ is pipe
         if name not in OF_AN_ITERATION:
             clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
@@ -85,7 +85,7 @@ def with_source(pipe: IterDataPipe[Any], fields: tuple[str, ...], source: Any) -
 
 
 def as_stage(pipe: IterDataPipe[Any]) -> Datapipe | None:
-    """Return a stage that does what a torch pipe does; None if the pipe reads from no stage."""
+    """Return a stage that wraps a torch pipe, or None if the pipe doesn't read from a stage."""
     fields = tuple(name for name, value in vars(pipe).items() if holds_stage(value))
     sources = {id(vars(pipe)[name]): vars(pipe)[name] for name in fields}
     if not sources:
@@ -95,8 +95,8 @@ def as_stage(pipe: IterDataPipe[Any]) -> Datapipe | None:
     # A list of stages counts as several.
     if others or isinstance(source, (list, tuple)) or type(pipe).__iter__ is IterDataPipe.__iter__:
         raise TypeError(
-            f"{name}, a torch IterDataPipe, must read from one stage in a loop of its own to stand between stages; "
-            f"let {name} derive from graphfeed.Datapipe, or put it behind the DataLoader"
+            f"{name}, a torch IterDataPipe between stages, must have its own __iter__ and read from only one stage; "
+            f"derive {name} from graphfeed.Datapipe, or put it after the DataLoader"
         )
     stage: Any = as_stage(source) if isinstance(source, IterDataPipe) else source
     maps_each = isinstance(pipe, Mapper) and type(pipe).__iter__ is Mapper.__iter__

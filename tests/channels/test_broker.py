@@ -1,4 +1,4 @@
-"""What lies between the processes of a channel: a bounded queue whose rules are a model's, behind a socket."""
+"""The bounded queue of a channel, compared with a model, and the broker's socket."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def item(text: str, size: int = 1) -> Item:
 
 
 class Replies(list[tuple[int, int, str]]):
-    """Takes the replies of clients, as their processes, kinds and texts."""
+    """Collects the replies of clients as processes, kinds and strings."""
 
     def client(self, process: int) -> Client:
         def reply(kind: int, what: Any) -> bool:

@@ -52,7 +52,7 @@ def test_waits_for_messages_and_for_room_have_limits(channel: ShmChannel) -> Non
         channel.recv(timeout_ms=20, block=True)
     for _ in range(2):
         channel.send({"x": torch.ones(3)})
-    with pytest.raises(QueueTimeoutError, match=r"no room for 0\.02 s"):
+    with pytest.raises(QueueTimeoutError, match=r"full for 0\.02 s"):
         channel.send({"x": torch.zeros(3)}, timeout_ms=20, block=True)
     assert time.monotonic() - start >= 2 * 0.02
     assert [int(channel.recv()["x"].sum()) for _ in range(2)] == [3, 3]
@@ -60,7 +60,7 @@ def test_waits_for_messages_and_for_room_have_limits(channel: ShmChannel) -> Non
 
 def test_bytes_bound_too(channel: ShmChannel) -> None:
     channel.send({"x": torch.zeros(600_000, dtype=torch.uint8)})
-    with pytest.raises(QueueTimeoutError, match="no room"):
+    with pytest.raises(QueueTimeoutError, match="the channel was full"):
         channel.send({"x": torch.zeros(600_000, dtype=torch.uint8)}, timeout_ms=20)
     channel.recv()
     channel.send({"x": torch.ones(600_000, dtype=torch.uint8)}, timeout_ms=5_000)
@@ -98,8 +98,8 @@ def test_another_one_is_a_queue_and_raises_as_one() -> None:
         assert channel.qsize() == 2
         check_refused(
             [
-                (lambda: channel.send({}, block=False), queue.Full, "no room for 0 s"),
-                (lambda: channel.send({}, timeout=0.02), queue.Full, r"no room for 0\.02 s"),
+                (lambda: channel.send({}, block=False), queue.Full, "full for 0 s"),
+                (lambda: channel.send({}, timeout=0.02), queue.Full, r"full for 0\.02 s"),
             ]
         )
         assert [int(channel.recv()["x"]), int(channel.recv(timeout=5)["x"])] == [0, 1]

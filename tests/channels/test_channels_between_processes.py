@@ -141,8 +141,8 @@ def test_a_copy_in_the_same_process_is_the_same_channel() -> None:
         again.close()
         assert channel.empty()
         again.send(sample(0, 2))
-        assert check(channel.recv()) == (0, 2), "it connects anew"
-    with pytest.raises(Closed, match="closed it or is gone"):
+        assert check(channel.recv()) == (0, 2), "it reconnects"
+    with pytest.raises(Closed, match="closed it or has ended"):
         again.qsize()
     again.close()
 
@@ -193,7 +193,7 @@ def test_the_end_of_the_maker_ends_everybody() -> None:
         channel.close()
     assert [child.exitcode for child in children] == [0, 0]
     channel.close()
-    with pytest.raises(Closed, match="closed it or is gone"):
+    with pytest.raises(Closed, match="closed it or has ended"):
         channel.recv()
 
 
@@ -321,7 +321,7 @@ def test_a_worker_may_exit_by_itself() -> None:
 
 
 def are_gone(pids: list[int]) -> bool:
-    """Tell whether processes have ended, or are about to be waited for."""
+    """Return whether processes have ended or are zombies."""
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z":

@@ -116,7 +116,7 @@ def test_parts_that_are_missing_are_noticed(tmp_path: Path) -> None:
         read_graphlearn(tmp_path)
     write_graphlearn(tmp_path, {"": 30}, {"": random_edges(30, 30, 80, 0)})
     (tmp_path / "part1").rename(tmp_path / "part2")
-    with pytest.raises(ValueError, match="the parts must have 80 edges of None, each once"):
+    with pytest.raises(ValueError, match="the parts must have 80 edges of None, without duplicates"):
         read_graphlearn(tmp_path)
     (tmp_path / "part0").rename(tmp_path / "part3")
     with pytest.raises(FileNotFoundError, match="there is no folder part0"):

@@ -100,7 +100,7 @@ def test_a_graph_with_types_is_read(typed: Path) -> None:
     (minibatch,) = pipe.fetch_feature(dataset.feature, node_feature_keys={"paper": ["feat", "node_year"]})
     assert minibatch.labels["paper"].tolist() == [6, 4]
     assert minibatch.node_features["paper", "node_year"].tolist()[:2] == [[2012], [2010]]
-    with pytest.raises(ValueError, match="'author:writes:paper' joins two node types"):
+    with pytest.raises(ValueError, match="'author:writes:paper' connects two node types"):
         read_ogb(typed, add_inverse_edge=True)
 
 
@@ -122,7 +122,7 @@ def test_arrays_in_one_file_are_read(plain: Path) -> None:
 WRONG: list[tuple[str, list[list[Any]], str]] = [
     ("raw/edge.csv.gz", [[0, 9], [0, 1], [1, 2]], "9"),
     ("raw/edge.csv.gz", [[0.5, 1]], "two ids per edge, but has float64"),
-    ("raw/edge.csv.gz", [["a", "b"]], "must have numbers alone"),
+    ("raw/edge.csv.gz", [["a", "b"]], "must contain only numbers"),
     ("raw/num-node-list.csv.gz", [[2], [2]], "2 graphs; read_ogb reads one graph"),
     ("raw/node-feat.csv.gz", [[1]], "node feature 'feat' has 1 rows, but there are 4 nodes"),
     ("raw/node-label.csv.gz", [[1]], "there are 4 nodes, but 1 rows of labels"),
@@ -158,7 +158,7 @@ def test_missing_files_and_splits_are_named(plain: Path) -> None:
 
 def test_types_lead_to_no_folders_elsewhere(typed: Path) -> None:
     write(typed / "raw" / "triplet-type-list.csv.gz", [["..", "/../..", "paper"]])
-    with pytest.raises(ValueError, match="which is no name of a folder"):
+    with pytest.raises(ValueError, match="which is not the name of a folder"):
         read_ogb(typed)
 
 
@@ -277,7 +277,7 @@ def test_facts_of_a_graph_with_types_are_by_edge_type(tmp_path: Path) -> None:
         "drug:binds:gene": [[2, 1], [1, 0]],
         "drug:like:drug": [[0, 2]],
     }
-    with pytest.raises(ValueError, match=r"relation 9 is that of no edge type; the graph has \[4, 7\]"):
+    with pytest.raises(ValueError, match=r"relation 9 has no edge type; the graph has \[4, 7\]"):
         split(tmp_path, train=facts | {"relation": np.array([7, 4, 9])})
     with pytest.raises(ValueError, match=r"'drug:binds:gene': tail must lie in 0 .. 1, but .* 2"):
         split(tmp_path, train=facts | {"relation": np.array([7, 7, 7])})
@@ -292,7 +292,7 @@ def test_one_file_may_have_all_parts(unsplit: Path) -> None:
 
 WRONG_SPLITS: list[tuple[Any, str]] = [
     ([1], "must hold a dict of arrays, but holds a list"),
-    ({"edges": EDGE}, r"holds no split of edges that can be read: it has \['edges'\], but neither"),
+    ({"edges": EDGE}, r"does not contain a valid split of edges: it has \['edges'\], but neither"),
     ({"edge": EDGE[:, :1]}, r"edge must have two ids per edge, but has torch.int64 values of \(3, 1\)"),
     ({"edge": EDGE / 2}, "edge must have two ids per edge, but has torch.float64"),
     ({"edge": EDGE + 2}, "edge must lie in 0 .. 3, but"),

@@ -22,7 +22,7 @@ ALL = [
 
 
 class Loop(IterDataPipe[Any]):
-    """What somebody wrote for torch's pipes."""
+    """A user-defined torch pipe."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -131,11 +131,11 @@ def test_what_can_not_be_told_by_an_index_is_refused() -> None:
         return seeds_in(ByFields(pipe, 0))
 
     source: Any = make_items()
-    several = r"must read from one stage in a loop of its own .*; let .* derive from"
+    several = r"must have its own __iter__ and read from only one stage; derive .* from"
     rows: list[Refusal] = [
-        (lambda: run(Batcher(source, 2)), TypeError, "Batcher.*, must pass on .* one by one, but made a DataChunk; le"),
-        (lambda: run(Shuffler(source)), ValueError, "Shuffler.*, reads ahead or changes the order, .*; let Shuffler"),
-        (lambda: run(ReadsAhead(source)), ValueError, "ReadsAhead, .* reads ahead or changes .*, or put it behind the"),
+        (lambda: run(Batcher(source, 2)), TypeError, "Batcher.*, must yield .* one by one, but yielded a DataChunk; "),
+        (lambda: run(Shuffler(source)), ValueError, "Shuffler.*, reads ahead or changes the order, .*; derive Shuff"),
+        (lambda: run(ReadsAhead(source)), ValueError, "ReadsAhead, .* reads ahead or changes .*, or put it after the"),
         (lambda: run(Concater(mapped(source), mapped(source))), TypeError, several),
         (lambda: run(Mapper(source, double).fork(2)[0]), TypeError, several),
     ]
