@@ -1,4 +1,4 @@
-"""Mini-batches that are made one per round, and their time by the sampled edge."""
+"""Benchmark cases that produce one mini-batch per round, and their time per sampled edge."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from benchmarks.timing import Case, Times, in_turn
 
 
 def one_batch(pipe: gf.Datapipe) -> Case:
-    """Return a case that makes the mini-batch of a round, items excepted: those are taken before."""
+    """Return a case that produces the mini-batch of a round, from items that were read before."""
     stages = [stage for stage in gf.traverse(pipe) if isinstance(stage, gf.Transform)]
     (source,) = gf.find(pipe, gf.ItemSampler)
     batches = list(source)
@@ -23,7 +23,7 @@ def one_batch(pipe: gf.Datapipe) -> Case:
 
 
 def count_edges(minibatch: Any) -> int:
-    """Return how many edges a mini-batch of graphfeed or GraphBolt has in all layers, of all types."""
+    """Return the number of edges of a mini-batch of graphfeed or GraphBolt, in all layers and of all types."""
     cscs = [layer.sampled_csc for layer in minibatch.sampled_subgraphs]
     return sum(part.indices.numel() for csc in cscs for part in (csc.values() if isinstance(csc, dict) else [csc]))
 

@@ -1,4 +1,4 @@
-"""A feature on disk behind a cache of an eighth of its size, read by power-law ids: what it misses."""
+"""Misses and memory of a cache, an eighth of the size of a feature on disk, for power-law ids."""
 
 import os
 import shutil
@@ -18,21 +18,21 @@ from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times
 
 ROW_NUMBERS = 128
-"""float32 numbers in a row: 512 bytes."""
+"""Number of float32 values per row: 512 bytes."""
 ROW_BYTES = 4 * ROW_NUMBERS
 CACHE_SHARE = 8
 EXPONENT = 0.9
-"""The row of rank `r` is asked for in proportion to `r ** -EXPONENT`."""
+"""The row of rank `r` is requested in proportion to `r ** -EXPONENT`."""
 SCATTER = 2_654_435_761
-"""A prime that no number of rows here is a multiple of."""
+"""A prime that divides none of the numbers of rows here."""
 BLOCK_ROWS = 1 << 16
 MEMORY_GOAL = 1.3
-"""Of what the process adds to its imports and kernels, in sizes of the cache, where that is about 1 GB or more."""
+"""Limit of the memory beyond imports and kernels, in sizes of the cache, for caches of about 1 GB or more."""
 LEAST_BYTES = 990_000_000
 
 
 class AlwaysOnDisk(gf.DiskBasedFeature):
-    """A feature that a cache does not step aside for, even where the system has the file in memory."""
+    """A feature whose cache stays in use even if the system has the file in memory."""
 
     def is_in_page_cache(self) -> bool:
         """Return False."""
@@ -41,18 +41,18 @@ class AlwaysOnDisk(gf.DiskBasedFeature):
 
 @dataclass(frozen=True)
 class Run:
-    """What a cache did."""
+    """Measurements of a cache."""
 
     rows_per_second: Times
-    """Of the second half of the mini-batches; the first half fills the cache."""
+    """Measured in the second half of the mini-batches; the first half fills the cache."""
     miss_rate: float
     loaded: Memory
-    """When all kernels were there, and no row."""
+    """Memory when all kernels were loaded, but no row."""
     memory: Memory
-    """In the end."""
+    """Memory at the end."""
     cache_bytes: int
     batch_bytes: int
-    """Of the rows of the largest mini-batch."""
+    """Bytes of the rows of the largest mini-batch."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -78,7 +78,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def parts_of(run: Run) -> list[Row]:
-    """Return what a process holds, part by part: what was there before graphfeed, and each step's share."""
+    """Return the memory of a process, part by part: its size before graphfeed, and the share of each step."""
     torch_alone, imported = memory_after("import torch"), memory_after("import graphfeed")
     loaded, end, most = run.loaded, run.memory, max(1, run.cache_bytes)
     parts = {
@@ -87,7 +87,7 @@ def parts_of(run: Run) -> list[Row]:
         "LLVM, all kernels": loaded.whole - imported.whole,
         "the full cache": run.cache_bytes,
         "the largest mini-batch": run.batch_bytes,
-        "all else: ids, buffers": end.whole - loaded.whole - run.cache_bytes - run.batch_bytes,
+        "the rest: ids, buffers": end.whole - loaded.whole - run.cache_bytes - run.batch_bytes,
         "before any row, mapped files": loaded.file,
         "before any row, its own": loaded.anonymous,
         "in the end, mapped files": end.file,
@@ -97,7 +97,7 @@ def parts_of(run: Run) -> list[Row]:
 
 
 def rows_of(run: Run) -> list[Row]:
-    """Return what was read, and the memory that it took."""
+    """Return the rows read and the memory needed."""
     whole, beyond, most = run.memory.whole, run.memory.whole - run.loaded.whole, max(1, run.cache_bytes)
     bound = Goal(beyond / most, MEMORY_GOAL) if most > LEAST_BYTES else None
     return [
@@ -109,7 +109,7 @@ def rows_of(run: Run) -> list[Row]:
 
 
 def measure(path: Path, scale: Scale) -> Run:
-    """Read all mini-batches through a new cache, the file's pages out of the system's memory at first."""
+    """Read all mini-batches through a new cache, after the pages of the file were dropped from memory."""
     gf.cpu_cached_feature(gf.DiskBasedFeature(path), 1 << 20).read(torch.arange(1_000))
     loaded = memory()
     forget_pages(path)
@@ -129,7 +129,7 @@ def measure(path: Path, scale: Scale) -> Run:
 
 
 def draw_ids(num_rows: int, count: int, seed: int) -> torch.Tensor:
-    """Draw ids whose popularity falls with a power of their rank, each once; the popular ones lie scattered."""
+    """Draw ids by a power law of their rank, without duplicates. Popular ids are spread over the file."""
     power = 1 - EXPONENT
     uniform = np.random.default_rng(seed).random(count)
     ranks = ((((num_rows + 1) ** power - 1) * uniform + 1) ** (1 / power)).astype(np.int64) - 1
@@ -154,6 +154,6 @@ def store_rows(path: Path, num_rows: int) -> None:
 
 
 def forget_pages(path: Path) -> None:
-    """Ask the system to drop what it holds of a file, so that the first reads come from the disk."""
+    """Ask the system to drop the cached pages of a file, so that the first reads come from the disk."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

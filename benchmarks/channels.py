@@ -1,4 +1,4 @@
-"""Messages to another process: ours, torch's queues, torch's DataLoader, and memcpy of as many bytes."""
+"""Messages to another process: graphfeed, torch's queues, torch's DataLoader, and memcpy of the same size."""
 
 import multiprocessing
 import socket
@@ -19,13 +19,13 @@ from graphfeed.channels import ShmChannel
 from graphfeed.loader.transport import Inbox, Outbox, decode, encode, open_mailbox
 
 SIZES = ((10_000, 1), (1_000_000, 5), (8_000_000, 20), (50_000_000, 5))
-"""Bytes of a message, and tensors that have them."""
+"""Bytes of a message, and the number of its tensors."""
 TIMES_CHEAPER = 8
 TIMES_MEMCPY = 2
 ECHOES = 50
 """Round trips in one round."""
 STREAMED = 10
-"""Messages taken from a stream in one round."""
+"""Messages received from a stream in one round."""
 WAIT_SECONDS = 60
 OURS, CHANNEL = "Outbox to Inbox", "ShmChannel"
 QUEUES = {
@@ -33,11 +33,11 @@ QUEUES = {
     "torch queue, file_system": "file_system",
 }
 THEIRS = "torch queue, file_descriptor"
-"""What torch's DataLoader brings its batches with, by default."""
+"""Default transport of the batches of torch's DataLoader."""
 
 Message = dict[str, torch.Tensor]
 share_by: Any = torch.multiprocessing.set_sharing_strategy
-"""Typed loosely, for torch has no types here."""
+"""Typed as Any, because torch has no types here."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -57,7 +57,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 class Ends:
-    """What two processes hold of all transports."""
+    """Ends of all transports in two processes."""
 
     def __init__(self, context: Any) -> None:
         self.words, self.their_words = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -67,7 +67,7 @@ class Ends:
         self.queue = context.Queue()
 
     def far_side(self) -> tuple[Any, ...]:
-        """Return what the other process gets."""
+        """Return the ends for the other process."""
         return self.their_words, self.their_inbox, self.their_outbox, self.channel, self.queue
 
     def send(self, name: str, message: Message) -> None:
@@ -104,7 +104,7 @@ def other_process() -> Iterator[Ends]:
 
 
 def receive(words: socket.socket, inbox: Inbox, outbox: Outbox, channel: ShmChannel, queue: Any) -> None:
-    """Do what words say until there are no more: take a message and read it, or send one back."""
+    """Execute commands until there are no more: receive and read a message, or send it back."""
     torch.set_num_threads(1)
     take: dict[str, Callable[[], Any]] = {
         OURS: lambda: decode(*inbox.receive(WAIT_SECONDS)),
@@ -127,7 +127,7 @@ def receive(words: socket.socket, inbox: Inbox, outbox: Outbox, channel: ShmChan
 
 
 def one_way(ends: Ends, size: int, count: int, scale: Scale, reference: str) -> list[Row]:
-    """Time each transport from sending to the word that the message was read and dropped."""
+    """Time each transport from sending a message to the reply that it was read and dropped."""
     copy = Copy(size)
     names = [OURS, CHANNEL, *QUEUES]
     seconds: dict[str, list[float]] = {name: [] for name in ("memcpy", *names)}
@@ -151,7 +151,7 @@ def one_way(ends: Ends, size: int, count: int, scale: Scale, reference: str) -> 
 
 
 def make(size: int, count: int) -> Message:
-    """Return tensors that no transport has seen."""
+    """Return tensors that were not sent before."""
     return {f"tensor {number}": torch.ones(size // count // 4) for number in range(count)}
 
 
@@ -194,7 +194,7 @@ def round_trips(ends: Ends, scale: Scale) -> list[Row]:
 
 
 class Stream(IterableDataset[Message]):
-    """Messages without end."""
+    """Endless messages."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -212,7 +212,7 @@ def produce(channel: ShmChannel, size: int) -> None:
 
 
 def streams(size: int, scale: Scale) -> list[Row]:
-    """Time some messages of a stream that is made meanwhile."""
+    """Time some messages of a stream that is produced concurrently."""
     share_by("file_descriptor")
     loader = DataLoader(Stream(size), batch_size=None, num_workers=1, multiprocessing_context="spawn")
     with ShmChannel(2, "1GB") as channel:

@@ -1,7 +1,7 @@
 """From the written pipeline to its first mini-batch, without compiled kernels on disk and then with them.
 
-This is by the clock, since other processes help to compile. Each time a process begins with an empty folder of machine
-code, and the next one finds there what it has left.
+This is wall-clock time, since helper processes compile. Each time, one process begins with an empty folder of machine
+code, and the next one loads the machine code that the first one has saved.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ SAMPLED = {
 }
 """Graph with seeds, and pipeline."""
 REPEATS_PER_ROUND = 10
-"""Compiling takes seconds."""
+"""Maximum number of rounds, because compiling takes seconds."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -45,7 +45,7 @@ def waits(scale: Scale) -> list[Row]:
 
 
 def start_twice(pipeline: tuple[str, str]) -> tuple[float, float]:
-    """Return how long two processes waited, of which the first one began without any kernel on disk."""
+    """Return the waiting times of two processes, of which the first one began without any kernel on disk."""
     with tempfile.TemporaryDirectory() as folder:
         first, second = (start_process(pipeline, {"GRAPHFEED_CACHE_DIR": folder}) for _ in range(2))
     return first.waited, second.waited

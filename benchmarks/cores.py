@@ -1,4 +1,4 @@
-"""What two cores of this machine do against one: no loader can do better than the memory that its kernels wait for."""
+"""Speed of two cores of this machine relative to one: a bound for loaders, whose kernels wait for memory."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def two_cores(scale: Scale) -> list[Row]:
-    """Return what two threads do together for what one does alone: arithmetic, random reads, memcpy."""
+    """Return the speed of two threads relative to one, for arithmetic, random reads and memcpy."""
     values = np.ones(scale.products.num_edges, np.int64)
     works: dict[str, list[Work]] = {
         "arithmetic": [partial(mix, np.uint64(seed), STEPS) for seed in range(2)],
@@ -63,7 +63,7 @@ def alone(work: Work) -> Case:
 
 
 def together(pair: list[Work], pool: ThreadPoolExecutor) -> Case:
-    """Return a case that does both works at once."""
+    """Return a case that runs both works concurrently."""
 
     def run(_: int) -> None:
         done = wait([pool.submit(work) for work in pair]).done

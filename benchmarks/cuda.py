@@ -1,10 +1,10 @@
-"""The ops on a GPU, each against the limit of the device that it runs into, measured in the same run.
+"""Operations on a GPU, relative to the device's limit for each of them, measured in the same run.
 
-Rows from the device's own memory: a copy of as many bytes inside of it. Rows from pinned memory of the host: a copy of
-as many bytes over the bus. Sampling: torch reading as many values at random places of the same arrays, a kernel a
-hop. Relabelling: torch's own `unique` of the same ids, which gives no order of first appearance. Then sampled edges a
-second against one core of the CPU, and training steps with the loader beside them. Some of it is also
-put beside what the bytes that are moved let expect (`predicted.py`), which is printed where there is no GPU too.
+Rows in device memory: a copy of the same size in that memory. Rows in pinned memory of the host: a copy of the same
+size over the bus. Sampling: torch reading the same number of values at random positions of the same arrays, a kernel a
+hop. Relabelling: torch's `unique` of the same ids, which doesn't keep the order of first appearance. Then sampled edges
+per second relative to one core of the CPU, and training steps with a concurrent loader. Some results are compared with
+predictions from the bytes moved (`predicted.py`), which are printed without a GPU, too.
 """
 
 import time
@@ -26,7 +26,7 @@ UVA_THREADS = (1024, 10240, 1 << 20)
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table an op, or say that there is no device."""
+    """Yield a table per operation, or a message that there is no device."""
     if not torch.cuda.is_available():
         yield "cuda: torch finds no CUDA device here, so nothing was measured.\n"
         yield predicted.prediction()
@@ -48,13 +48,13 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def device_clock() -> float:
-    """Return the time at which the device has done all that it was given."""
+    """Wait until the device is done, and return the time."""
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def gather_table(title: str, values: torch.Tensor, scale: Scale) -> str:
-    """Time reading random rows, other ids in each round."""
+    """Time reading random rows, with different ids in each round."""
     count = scale.gathered_rows
     index = torch.randint(len(values), (scale.repeats, count)).to(DEVICE)
     block = values[:count] if len(values) >= count else values.repeat(-(-count // len(values)), 1)[:count]
@@ -77,7 +77,7 @@ def gather_table(title: str, values: torch.Tensor, scale: Scale) -> str:
 
 
 def limited(threads: int, values: torch.Tensor, index: torch.Tensor) -> Case:
-    """Return a case that reads pinned rows with so many threads."""
+    """Return a case that reads pinned rows with the given number of threads."""
 
     def read(number: int) -> torch.Tensor:
         ops.set_max_uva_threads(threads)
@@ -87,7 +87,7 @@ def limited(threads: int, values: torch.Tensor, index: torch.Tensor) -> Case:
 
 
 def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
-    """Time all hops of a mini-batch and their parts, other seeds in each round."""
+    """Time all hops of a mini-batch and their parts, with different seeds in each round."""
     indptr, indices, nodes = graph.indptr, graph.indices, graph.indptr.numel() - 1
     seeds = torch.randint(nodes, (scale.repeats, scale.batch_size)).to(DEVICE)
     keys = list(range(len(FANOUTS)))
@@ -117,7 +117,7 @@ def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
 
 
 def edges_table(here: ops.HopGraph, there: ops.HopGraph, scale: Scale) -> str:
-    """Time all hops from the same seeds on one core, on the device, and there from pinned memory."""
+    """Time all hops from the same seeds on one core, on the device, and on the device with a pinned graph."""
     seeds = torch.randint(here.indptr.numel() - 1, (scale.repeats, scale.batch_size))
     pinned = ops.HopGraph(pin(here.indptr), pin(here.indices))
     keys = list(range(len(FANOUTS)))

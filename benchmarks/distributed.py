@@ -1,4 +1,4 @@
-"""A graph in two parts against one process, what goes over the wire, and what the wire itself takes."""
+"""A graph with two partitions relative to one process, its network traffic, and the cost of the network itself."""
 
 import json
 import subprocess
@@ -18,27 +18,27 @@ from benchmarks.timing import Times
 WORLD_SIZE = 2
 ALONE, LIMIT, EXCHANGED = "one process", "whole graph in each", "in parts, exchanged"
 AHEAD = "in parts, exchanged, rows ahead"
-"""Of features whose rows are constant: those that the next mini-batches need are asked for at once."""
+"""With constant features: the rows of the next mini-batches are requested together."""
 FETCHING = ", sample + fetch"
 BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SOCKET, ONE_ASKS, BOTH_ASK = "a socket on loopback", "one rank asks", "both ranks ask"
 ANSWERED = 2.5
-"""The gigabytes per second that a rank is to answer."""
+"""Goal for the gigabytes per second that a rank sends."""
 SHARE_OF_ONE = 0.5
-"""What a core is to do in two processes of what one process alone does on its core."""
+"""Goal for a core of two processes, relative to the core of a single process."""
 SHARE_OF_FLIGHT = 0.8
 TIMES_A_SOCKET, LARGE_ANSWER = 2.2, 1 << 20
-"""What an answer may take of a raw socket's time, from so many bytes on."""
+"""Maximum time of an answer relative to a raw socket, for answers of at least `LARGE_ANSWER` bytes."""
 STREAM_SIZES = (500_000, 8_000_000)
-"""The bytes of the mini-batches that are streamed."""
+"""Sizes of the streamed mini-batches in bytes."""
 TIMES_LEAST = 1.1
 WAIT_SECONDS = 1800
 ROUNDS = 9
-"""Rounds at most: each is an epoch, not a batch."""
+"""Maximum number of rounds: each is an epoch, not a batch."""
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield tables of two ranks against one process, of what is sent and read, and of a sampling server."""
+    """Yield tables of two ranks relative to one process, of their traffic and reads, and of a sampling server."""
     found = run_ranks(scale)
     ranks = f"distributed: {scale.products.name}, {WORLD_SIZE} processes on one host"
     title = f"{ranks}, each on a core"
@@ -52,7 +52,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def run_ranks(scale: Scale) -> dict[str, Any]:
-    """Let the ranks measure, and return what they found."""
+    """Run the ranks, and return their measurements."""
     with tempfile.TemporaryDirectory() as folder:
         sizes = {**asdict(scale), "cache": str(scale.cache), "repeats": min(scale.repeats, ROUNDS)}
         given = [json.dumps([rank, WORLD_SIZE, folder, sizes]) for rank in range(WORLD_SIZE)]
@@ -70,7 +70,7 @@ def run_ranks(scale: Scale) -> dict[str, Any]:
 
 
 def throughput(found: dict[str, Any]) -> list[Row]:
-    """Return the edges per second and core of each case, by the clock and by the processor's time."""
+    """Return the edges per second and core of each case, by wall-clock time and by processor time."""
     rows = []
     for ending in ("", FETCHING):
         for clock, unit in (("seconds", "M edges/s"), ("cpu_seconds", "M edges/CPU s")):
@@ -103,7 +103,7 @@ def traffic(found: dict[str, Any]) -> list[Row]:
 
 
 def rows_read(found: dict[str, Any]) -> list[Row]:
-    """Return the rows of features that ranks read for a mini-batch each, by themselves and together."""
+    """Return the rows of features that ranks read per mini-batch, independently and jointly."""
     counts = found["rows"]
     own, joint = (counts[name] / counts["batches"] / 1e3 for name in (BY_ITSELF, JOINT))
     return [
@@ -114,7 +114,7 @@ def rows_read(found: dict[str, Any]) -> list[Row]:
 
 
 def answered(found: dict[str, Any]) -> list[Row]:
-    """Return the bytes of rows that a rank answers per second, where one or both ask, and those of a socket."""
+    """Return the bytes of rows that a rank sends per second to one or both ranks, and those of a socket."""
     rates = {name: Times(values) for name, values in found["answered"].items()}
     goal = Goal(rates[BOTH_ASK].median, ANSWERED, at_least=True)
     rows = [(SOCKET, None), (ONE_ASKS, None), (BOTH_ASK, goal)]
@@ -122,7 +122,7 @@ def answered(found: dict[str, Any]) -> list[Row]:
 
 
 def exchanged(scale: Scale) -> list[Row]:
-    """Return what an answer of each size takes both sides, by what carries it."""
+    """Return the time that an answer of each size costs both sides, by transport."""
     rows = []
     for size in (size for size in SIZES if size <= scale.largest_message):
         found = exchange_times(size, min(scale.repeats, ROUNDS))

@@ -1,8 +1,8 @@
-"""One epoch of training beside GraphBolt and PyG: where its time goes.
+"""One epoch of training with graphfeed, GraphBolt and PyG, and the time of its parts.
 
-The same net, seeds, fan-outs and sizes of mini-batches for all. On one core each library samples and fetches between
-the steps of the training; with a worker it does so beside them, on the second core. The peers are those of
-`benchmarks/peers.py`, whose PyTorch is an older one: the parts say what of an epoch is the loader's.
+All use the same net, seeds, fan-outs and mini-batch sizes. On one core, each library samples and fetches between the
+training steps; with a worker, it does so concurrently on the second core. The peers are those of
+`benchmarks/peers.py`, with an older PyTorch. The parts show the loader's share of an epoch.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ from benchmarks.timing import Times
 
 FANOUTS = (10, 10)
 TRAINED = 196_615 / 2_449_029
-"""The share of the nodes that ogbn-products trains with."""
+"""Share of the training nodes of ogbn-products."""
 SETTINGS = ("on one core", "with a worker on a second core")
 
 
@@ -54,7 +54,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def rows_of(name: str, epochs: list[list[float]]) -> Iterator[Row]:
-    """Yield a row for each part that an epoch has."""
+    """Yield a row for each part of an epoch."""
     whole = Times([sum(epoch) for epoch in epochs])
     for part, seconds in zip(PARTS, zip(*epochs, strict=True), strict=True):
         if any(seconds):

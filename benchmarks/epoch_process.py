@@ -1,8 +1,8 @@
-"""Trains GraphSAGE with the mini-batches of one library, in a process of an interpreter that has it.
+"""Program that trains GraphSAGE with mini-batches of one library, in a process whose interpreter has the library.
 
-As `benchmarks/peer_process.py` does, it reads what to train with, and then a line for each epoch: its workers. It
-answers with the seconds of the parts of the epoch, from the start of the workers to the last step. What workers load
-counts as far as the training waits for it.
+Like `benchmarks/peer_process.py`, it reads its input, and then a line for each epoch: the number of workers. It
+answers with the seconds of the parts of the epoch, from the start of the workers to the last step. Loading in workers
+counts only while the training waits for it.
 """
 
 import gc
@@ -25,9 +25,9 @@ PARTS = ("sampling", "features", "step", "waiting")
 WARM_UP_BATCHES = 3
 
 Hop = tuple[Tensor, Tensor]
-"""Where the rows of each column start, and these rows; the first rows are the columns."""
+"""Offsets of the rows of each column, and these rows; the first rows are the columns."""
 Loading = Callable[[Tensor, int], Iterator[tuple[Tensor, Callable[[], list[Hop]], Tensor]]]
-"""Loads features, what makes the hops, and labels of the mini-batches of seeds, with a number of workers."""
+"""Loads features, hops and labels of the mini-batches of seeds, with a number of workers."""
 
 
 class Fetching:
@@ -48,7 +48,7 @@ class Fetching:
 
 
 class SAGE(nn.Module):
-    """Two layers, each a linear map of a node and of the mean of its neighbours."""
+    """Net of two layers, each a linear map of a node and of the mean of its neighbours."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class SAGE(nn.Module):
 
 
 def by_stages(task: dict[str, Any], fetching: Fetching, module: str, name: str) -> tuple[str, Loading]:
-    """Load with a pipeline, which graphfeed and GraphBolt write alike."""
+    """Load with a pipeline, which is the same code for graphfeed and GraphBolt."""
     library: Any = import_module(module)
 
     class Timed(library.TorchBasedFeature):  # type: ignore[misc]
@@ -89,7 +89,7 @@ def by_stages(task: dict[str, Any], fetching: Fetching, module: str, name: str) 
 
 
 def by_loader(task: dict[str, Any], fetching: Fetching, module: str) -> tuple[str, Loading]:
-    """Load with the NeighborLoader of a module, PyG's or ours; its edges are in the order of their destinations."""
+    """Load with the NeighborLoader of PyG or of graphfeed, whose edges are sorted by destination."""
     loader, data_class = import_module(module).NeighborLoader, import_module("torch_geometric.data").Data
     if module == "graphfeed.pyg":
         indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
@@ -124,7 +124,7 @@ LIBRARIES: dict[str, Callable[[dict[str, Any], Fetching], tuple[str, Loading]]] 
 
 
 def trainer(library: str, task: dict[str, Any]) -> tuple[str, Answer]:
-    """Return the name of a library, and what trains an epoch with it."""
+    """Return the name of a library, and a function that trains an epoch with it."""
     fetching, cores = Fetching(), os.sched_getaffinity(0)
     name, load = LIBRARIES[library](task, fetching)
 

@@ -1,4 +1,4 @@
-"""One question and its answer between two processes: a raw socket, the messages of ranks, and Arrow Flight, in turn."""
+"""A request and its answer between two processes, by a raw socket, messages of ranks, and Arrow Flight in turn."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ from graphfeed.distributed.wire import from_batch, import_flight, to_batch
 
 RAW, MESSAGES, FLIGHT = "raw socket", "messages of ranks", "Flight, an open exchange"
 SIZES = (1 << 16, 1 << 20, 1 << 23)
-"""The bytes of an answer."""
+"""Sizes of an answer in bytes."""
 ROUND_BYTES, MOST_ASKED = 1 << 27, 500
 QUESTION = bytes(64)
 TOKEN = bytes(TOKEN_BYTES)
@@ -30,13 +30,13 @@ Ask = Callable[[int], object]
 
 
 def exchange_times(size: int, rounds: int) -> dict[str, Times]:
-    """Return the processor time of both sides for an answer of so many bytes, in seconds, by what carries it."""
+    """Return the processor time of both sides for an answer of `size` bytes, in seconds, by transport."""
     times = max(4, min(MOST_ASKED, ROUND_BYTES // size))
     with ExitStack() as stack:
         asks, clocks = {}, [time.CLOCK_PROCESS_CPUTIME_ID]
         for name, connect in CONNECT.items():
             process, port = stack.enter_context(answering(name))
-            clocks.append(~process << 3 | 2)  # what clock_getcpuclockid returns
+            clocks.append(~process << 3 | 2)  # as returned by clock_getcpuclockid
             asks[name] = stack.enter_context(connect(port))
 
         def ask(name: str, _: int) -> None:
@@ -64,13 +64,13 @@ def answering(name: str) -> Iterator[tuple[int, int]]:
 
 
 def rows_of(size: int) -> torch.Tensor:
-    """Return an answer of so many bytes, whose first value says how many."""
+    """Return an answer of the given number of bytes, which is also its first value."""
     return torch.arange(size // 8) + size
 
 
 @contextmanager
 def through_socket(port: int) -> Iterator[Ask]:
-    """Yield what asks over a connection of the system."""
+    """Yield a function that sends requests over a socket."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         memory: dict[int, Any] = {size: np.empty(size, np.uint8) for size in SIZES}
@@ -97,7 +97,7 @@ def answer_socket() -> None:
 
 @contextmanager
 def through_messages(port: int) -> Iterator[Ask]:
-    """Yield what asks as a rank does."""
+    """Yield a function that sends requests as a rank does."""
     greeting = GREETING.pack(TOKEN, 1, False)
     connections = Connections(lambda: open_connection(("127.0.0.1", port), greeting, LIMIT, LIMIT, None), 1)
 
@@ -122,7 +122,7 @@ def answer_messages() -> None:
 
 @contextmanager
 def through_flight(port: int) -> Iterator[Ask]:
-    """Yield what asks over one call of Arrow Flight, in the format of sampling servers."""
+    """Yield a function that sends requests by a call of Arrow Flight, in the format of sampling servers."""
     flight = import_flight()
     with flight.FlightClient(f"grpc://127.0.0.1:{port}") as client:
         writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"rows"))

@@ -59,14 +59,14 @@ FETCHED = {
 PARTS = ("import torch", "import graphfeed", "make the graph", "first mini-batch", "second mini-batch")
 GOAL_SECONDS = 0.25
 ROUNDS = 9
-"""At most: each is a process."""
+"""Maximum number of rounds: each is a process."""
 
 
 class Start(NamedTuple):
-    """What one process measured."""
+    """Measurements of one process."""
 
     marks: list[float]
-    """Processor time at which its parts began and ended."""
+    """Processor times at which the parts began and ended."""
     loading: float
     """Seconds of loading or compiling kernels."""
     waited: float
@@ -80,8 +80,8 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def measure(pipeline: tuple[str, str], scale: Scale) -> list[Row]:
-    """Return the seconds of each part, and of all that come after the imports of torch and graphfeed."""
-    start_process(pipeline)  # compiles what is not on disk
+    """Return the seconds of each part, and of all parts after the imports of torch and graphfeed."""
+    start_process(pipeline)  # compiles kernels that are not on disk
     found = [start_process(pipeline) for _ in range(min(scale.repeats, ROUNDS))]
     spans = [[after - before for before, after in pairwise(own.marks)] for own in found]
     rows = [Row(part, "s", Times([own[place] for own in spans])) for place, part in enumerate(PARTS)]
@@ -92,7 +92,7 @@ def measure(pipeline: tuple[str, str], scale: Scale) -> list[Row]:
 
 
 def start_process(pipeline: tuple[str, str], settings: dict[str, str] | None = None) -> Start:
-    """Measure in a fresh process, which may have environment variables of its own."""
+    """Measure in a new process, with additional environment variables."""
     command = [sys.executable, "-c", PROGRAM, *pipeline]
     environment = os.environ | (settings or {})
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=600)

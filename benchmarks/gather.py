@@ -1,4 +1,4 @@
-"""Rows of a feature tensor by random ids, against memcpy of as many bytes."""
+"""Rows of a feature tensor by random ids, relative to memcpy of the same size."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def measure(features: np.ndarray, scale: Scale, copy: Copy) -> list[Row]:
-    """Time all ways of gathering on the same ids, other ids in each round."""
+    """Time all ways of gathering with the same ids, different ones in each round."""
     values = torch.from_numpy(features)
     feature = gf.TorchBasedFeature(values)
     used = torch.zeros(scale.gathered_rows, values.shape[1])

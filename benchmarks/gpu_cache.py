@@ -1,7 +1,7 @@
-"""A cache on a GPU of features that lie in pinned memory: what it saves of the way over the bus.
+"""A cache on a GPU for features in pinned memory: the time that it saves on the bus.
 
-Ids are drawn by a power law, so that an eighth of the rows is most of what is asked for.
-Ratios are to the same without a cache, in the same run; the last line of a table is what there is to win.
+Ids are drawn by a power law, so that an eighth of the rows get most of the requests.
+Ratios are relative to the same case without a cache, in the same run. The last line of a table is the possible gain.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ WITHOUT = "pinned memory, no cache"
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table, or say that there is no device."""
+    """Yield a table, or a message that there is no device."""
     if not torch.cuda.is_available():
         yield "gpu_cache: torch finds no CUDA device here, so nothing was measured.\n"
         return
@@ -30,7 +30,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def feature_table(values: torch.Tensor, scale: Scale) -> str:
-    """Time reading rows by ids of a power law, other ids in each round, once the cache is warm."""
+    """Time reading rows by power-law ids, with different ids in each round, once the cache is warm."""
     far, near = (gf.TorchBasedFeature(own) for own in (pin(values), values.to(DEVICE)))
     cached = gf.gpu_cached_feature(far, values.nbytes // CACHE_SHARE, DEVICE)
     rounds = range(scale.cached_batches + scale.repeats)
@@ -44,5 +44,5 @@ def feature_table(values: torch.Tensor, scale: Scale) -> str:
     }
     times = in_turn(cases, scale.repeats, device_clock)
     rows = compare(times, WITHOUT, "ms", 1e3)
-    rows.append(Row("rows missed, of all that were asked for", "%", Times([100 * cached.miss_rate]), cached.miss_rate))
+    rows.append(Row("rows missed, of all requested", "%", Times([100 * cached.miss_rate]), cached.miss_rate))
     return render(f"features: some {scale.gathered_rows} rows of {values[:1].nbytes} bytes by power-law ids", rows)

@@ -1,4 +1,4 @@
-"""Power-law graphs of well-known shapes: made once from a seed, kept on disk, loaded into memory.
+"""Power-law graphs of well-known shapes: generated once from a random seed, kept on disk, loaded into memory.
 
 Edge `e` of a recursive-matrix (R-MAT) graph is a pure function of (seed, e), so the graph is made
 in two passes over the edges, one that counts and one that fills, and no edge list is ever stored.
@@ -27,12 +27,12 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Shape:
-    """What determines a generated graph; equal shapes give equal arrays."""
+    """Parameters of a generated graph; equal shapes give equal arrays."""
 
     name: str
     num_nodes: int
     num_edges: int
-    """Stored edges, both directions counted; an even number."""
+    """Number of stored edges in both directions, an even number."""
     num_features: int
     seed: int = 0
 
@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def folder(self) -> str:
-        """The name of the cache folder, which tells all fields."""
+        """Name of the cache folder, which contains all fields."""
         return f"{self.name}-{self.num_nodes}-{self.num_edges}-{self.num_features}-{self.seed}"
 
 
@@ -56,20 +56,20 @@ QUICK = Shape("quick", 20_000, 400_000, 16)
 
 
 def load_edges(shape: Shape, cache: Path) -> tuple[Ints, Ints]:
-    """Return `indptr` and `indices`: column `v` holds the sources of the edges into node `v`."""
+    """Return `indptr` and `indices`: column `v` has the sources of the edges into node `v`."""
     folder = find(shape, cache)
     # np.load without a memory map reads into NumPy's own allocation, which asks for huge pages.
     return np.load(folder / "indptr.npy"), np.load(folder / "indices.npy")
 
 
 def load_features(shape: Shape, cache: Path) -> Floats:
-    """Return one row of random numbers a node."""
+    """Return one row of random numbers per node."""
     features: Floats = np.load(find(shape, cache) / "features.npy")
     return features
 
 
 def find(shape: Shape, cache: Path) -> Path:
-    """Return the folder of a graph in the cache; make the graph first where it isn't there."""
+    """Return the folder of a graph in the cache, and generate the graph if it is missing."""
     folder = cache / shape.folder
     if not folder.is_dir():
         _store(shape, cache, folder)
@@ -136,7 +136,7 @@ def _mix(x: Any) -> Any:
 
 @device_function
 def _edge(key: Any, levels: int, number: int, num_nodes: int) -> tuple[int, int]:
-    """Draw both ends of edge `number`: at every level of the matrix, one byte picks a quadrant.
+    """Draw the endpoints of edge `number`: at every level of the matrix, one byte picks a quadrant.
 
     In 256ths, the quadrants weigh 139, 52, 52 and 13: less skewed than the usual 0.57, for fewer
     nodes without an edge.
@@ -171,7 +171,7 @@ def _count_edges(key: UInt64, levels: int, pairs: int, names: Int64s, indptr: In
 
 @kernel
 def _fill_edges(key: UInt64, levels: int, pairs: int, names: Int64s, cursor: Int64s, indices: Int64s) -> None:
-    """Write both directions of every edge; `cursor` begins as the start of each column."""
+    """Write both directions of every edge. `cursor` is the start of each column at first."""
     for number in range(pairs):
         row, column = _edge(key, levels, number, len(names))
         one = names[row]

@@ -1,4 +1,4 @@
-"""Files in: how fast, and in how much memory."""
+"""Speed and memory of reading files."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Edges of files to a data set, against what bare DuckDB takes, NumPy's own argsort, and moving the bytes."""
+"""Building a data set from files of edges, relative to bare DuckDB, NumPy's argsort, and copying the bytes."""
 
 import shutil
 import tempfile
@@ -21,8 +21,8 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 MOST_ROUNDS = 5
 DEGREE = 10
 BUDGETS = (1 << 30, 1 << 26)
-TIMES_DUCKDB = {"integers": 1.2, "texts": 1.15, "csv": 3.5, "files": 2.0}
-"""How much of the CPU time of bare DuckDB each may take."""
+TIMES_DUCKDB = {"integers": 1.2, "strings": 1.15, "csv": 3.5, "files": 2.0}
+"""Maximum CPU time of each case relative to bare DuckDB."""
 MOST_FILES = 1000
 OURS, DUCKDB = "graphfeed.ingest", "DuckDB"
 
@@ -43,7 +43,7 @@ def tables(scale: Scale) -> Iterator[str]:
         times = in_turn(cases, min(scale.repeats, MOST_ROUNDS))
         rows = rows_of(times, edges, "integers")
         yield render(f"{edges / 1e6:.1f} M edges of Parquet to CSC on disk, CPU time; ratio to {OURS}", rows)
-        rows = rows_of(with_texts(folder, scale), edges, "texts")
+        rows = rows_of(with_texts(folder, scale), edges, "strings")
         yield render(f"{edges / 1e6:.1f} M edges with text ids; ratio to {OURS}", rows)
         rows = rows_of(with_csv(folder, scale), edges, "csv")
         yield render(f"{edges / 1e6:.1f} M edges of CSV, with weights and times; ratio to {OURS}", rows)
@@ -59,7 +59,7 @@ def tables(scale: Scale) -> Iterator[str]:
 
 
 def rows_of(times: dict[str, Times], edges: int, kind: str) -> list[Row]:
-    """Return the rates of cases, and whether ours keeps within what DuckDB's may be exceeded by."""
+    """Return the rates of cases, and whether graphfeed stays within its limit relative to DuckDB."""
     own = times[OURS]
     goal = Goal(own.over(times[DUCKDB]), TIMES_DUCKDB[kind])
     return [
@@ -70,16 +70,16 @@ def rows_of(times: dict[str, Times], edges: int, kind: str) -> list[Row]:
 
 
 def with_texts(folder: Path, scale: Scale) -> dict[str, Times]:
-    """Return the CPU time that text ids take."""
+    """Return the CPU time for string ids."""
     pairs = pq.read_table(folder / "edges.parquet")
     names = pa.array([f"user-{number * 7919:012d}" for number in range(num_nodes(folder))])
     pq.write_table(pa.table({name: names.take(pairs[name].combine_chunks()) for name in pairs.column_names}),
-                   folder / "texts.parquet", row_group_size=1 << 20)  # fmt: skip
-    return against(Spec({"e": EdgeTable("texts.parquet")}, folder=folder), texts_by_duckdb, scale)
+                   folder / "strings.parquet", row_group_size=1 << 20)  # fmt: skip
+    return against(Spec({"e": EdgeTable("strings.parquet")}, folder=folder), texts_by_duckdb, scale)
 
 
 def with_csv(folder: Path, scale: Scale) -> dict[str, Times]:
-    """Return the CPU time that a CSV takes, with weights and times."""
+    """Return the CPU time for a CSV file with weights and times."""
     pairs = pq.read_table(folder / "edges.parquet")
     seconds = pa.array(np.arange(len(pairs)) % 10**8 + 10**9).cast(pa.timestamp("s"))
     weights = pa.array(np.arange(len(pairs)) % 1000 / 8)
@@ -89,7 +89,7 @@ def with_csv(folder: Path, scale: Scale) -> dict[str, Times]:
 
 
 def with_files(folder: Path, edges: int, scale: Scale) -> dict[str, Times]:
-    """Return the CPU time that many small files take, and that of a scan of them."""
+    """Return the CPU time for many small files, and for a scan of them."""
     (folder / "small").mkdir()
     pairs = pq.read_table(folder / "edges.parquet")
     size = -(-edges // MOST_FILES)
@@ -100,7 +100,7 @@ def with_files(folder: Path, edges: int, scale: Scale) -> dict[str, Times]:
 
 
 def against(spec: Spec, theirs: Callable[[Path], None], scale: Scale) -> dict[str, Times]:
-    """Return the CPU time of a specification, and of what DuckDB does with the same files."""
+    """Return the CPU time of a specification, and of DuckDB for the same files."""
     cases: dict[str, Case] = {
         OURS: lambda _: build_from(spec, spec.folder, BUDGETS[0]),
         DUCKDB: lambda _: theirs(spec.folder),
@@ -109,15 +109,15 @@ def against(spec: Spec, theirs: Callable[[Path], None], scale: Scale) -> dict[st
 
 
 def by_duckdb(folder: Path) -> None:
-    """Sort the file's edges by DuckDB alone."""
+    """Sort the file's edges with DuckDB only."""
     query = f"SELECT source, destination FROM '{folder}/edges.parquet' ORDER BY destination, file_row_number"
     with duckdb.connect(str(folder / "bare.duckdb")) as database:
         write_found(folder, database.sql(query).fetchnumpy())
 
 
 def texts_by_duckdb(folder: Path) -> None:
-    """Number the texts of the file's edges by DuckDB alone, and sort the edges."""
-    edges = f"read_parquet('{folder}/texts.parquet')"
+    """Number the string ids of the file's edges with DuckDB only, and sort the edges."""
+    edges = f"read_parquet('{folder}/strings.parquet')"
     ends = f"SELECT source AS id FROM {edges} UNION SELECT destination FROM {edges}"
     join = f"{edges} JOIN nodes s ON source = s.id JOIN nodes d ON destination = d.id"
     found = f"SELECT s.node AS source, d.node AS destination FROM {join} ORDER BY d.node, file_row_number"
@@ -165,19 +165,19 @@ def num_nodes(folder: Path) -> int:
 
 
 def build(folder: Path, budget: int) -> None:
-    """Make a data set of the file."""
+    """Build a data set from the file."""
     nodes = {"n": NodeTable(count=num_nodes(folder))}
     build_from(Spec({"e": EdgeTable("edges.parquet")}, nodes, folder=folder), folder, budget)
 
 
 def build_from(spec: Spec, folder: Path, budget: int) -> None:
-    """Make a data set of a specification."""
+    """Build a data set from a specification."""
     shutil.rmtree(folder / "out", ignore_errors=True)
     build_dataset(spec, folder / "out", memory=budget, progress=False)
 
 
 def by_argsort(folder: Path) -> None:
-    """Make the same arrays as one does with NumPy."""
+    """Build the same arrays with NumPy."""
     table = pq.read_table(folder / "edges.parquet")
     sources, destinations = (table[name].to_numpy() for name in ("source", "destination"))
     order = np.argsort(destinations, kind="stable")
@@ -196,14 +196,14 @@ def copy_bytes(folder: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Return how many bytes the files of a folder have."""
+    """Return the number of bytes of the files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def measure_peak(folder: Path, budget: int) -> int:
-    """Return by how much memory grows while the result is made, by NumPy where `budget` is 0.
+    """Return the growth of memory while the result is built, with NumPy if `budget` is 0.
 
-    A small one is made before, for what is compiled and loaded on the first use.
+    A small result is built first, so that everything is compiled and loaded.
     """
     with tempfile.TemporaryDirectory() as place:
         write_edges(Path(place) / "edges.parquet", 1000)

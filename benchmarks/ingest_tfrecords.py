@@ -1,4 +1,4 @@
-"""TFRecords into tensors: ours, packages that need no TensorFlow, and as many bytes read and copied."""
+"""TFRecords into tensors: graphfeed, packages that need no TensorFlow, and the same bytes read and copied."""
 
 import multiprocessing
 import tempfile
@@ -22,14 +22,14 @@ from graphfeed.ingest import read_tfrecords, write_tfrecords
 TENSORFLOW = "TensorFlow"
 TIMES_TENSORFLOW = 8
 GOAL_MICROSECONDS = 0.2
-"""Where TensorFlow is not installed. It needed 1.3 to 1.6 us for such a record."""
+"""Goal if TensorFlow is not installed. It needed 1.3 to 1.6 us for such a record."""
 SCALING = 0.9
-"""Of what two bare readers reach over one."""
+"""Goal for two processes, relative to the gain of two bare readers over one."""
 PEAK = 1.2
 KIND = {"src": "int", "dst": "int", "w": "float"}
 OURS = "graphfeed"
 FILES = 48
-"""An export has its records in many files."""
+"""Number of files: the records of an export are in many files."""
 
 
 def tables(scale: Scale) -> Iterator[str]:
@@ -78,13 +78,13 @@ def one_core_rows(path: Path, records: int, repeats: int) -> list[Row]:
 
 
 def by_tfrecord(path: Path) -> Case:
-    """Return what reads a file with the package tfrecord."""
+    """Return a function that reads a file with the package tfrecord."""
     reader: Callable[..., Any] = import_module("tfrecord").tfrecord_loader
     return lambda _: sum(1 for _ in reader(str(path), None, KIND))
 
 
 def by_tensorflow(path: Path) -> Case:
-    """Return what reads a file with TensorFlow into arrays, batch by batch."""
+    """Return a function that reads a file with TensorFlow into arrays, batch by batch."""
     tf = import_module("tensorflow")
     shapes = {"src": ([], tf.int64), "dst": ([], tf.int64), "w": ([4], tf.float32)}
     spec = {name: tf.io.FixedLenFeature(*own) for name, own in shapes.items()}
@@ -98,7 +98,7 @@ def by_tensorflow(path: Path) -> Case:
 
 
 def read(path: Path) -> int:
-    """Read a file as its user would."""
+    """Read a file as a user would."""
     return len(read_tfrecords(path)["src"])
 
 
@@ -108,7 +108,7 @@ def read_bare(path: Path) -> int:
 
 
 def two_processes(path: Path, records: int, repeats: int) -> list[Row]:
-    """Return the rate of two processes with a file each, beside that of one."""
+    """Return the rates of one process and of two processes with a file each."""
     rates: dict[str, list[Times]] = {}
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for name, reader in ((OURS, read), ("bare readers", read_bare)):
@@ -130,7 +130,7 @@ def two_processes(path: Path, records: int, repeats: int) -> list[Row]:
 
 
 def measure_peak(files: list[Path]) -> float:
-    """Return by how much memory grows while files are read, as a multiple of their tensors."""
+    """Return the growth of memory while files are read, as a multiple of their tensors."""
     small = files[0].with_name("small")
     write_tfrecords(small, {"src": [0], "dst": [0], "w": torch.zeros(1, 4)})
     read_tfrecords(small)

@@ -1,7 +1,7 @@
-"""Mini-batches of a graph and rows on a disk, in a part of their size of memory, against the disk's own limits.
+"""Mini-batches of a graph and rows on disk that exceed memory, relative to the limits of the disk.
 
-Each case runs in a process of its own, whose memory a control group bounds, and begins with nothing in the page cache.
-Where no group can be made, the title says so, and files that fit into memory stay there after the first reads.
+Each case runs in a separate process, whose memory a control group limits, and begins with an empty page cache. If no
+group can be created, the title says so, and files that fit into memory stay there after the first reads.
 """
 
 import os
@@ -30,21 +30,21 @@ from graphfeed import ops
 from graphfeed.storage.memory import control_groups
 
 NODES, EDGES, NUMBERS = 28_000_000, 400_000_000, 64
-"""A quarter of ogbn-papers100M; a row has so many numbers of half precision, 128 bytes."""
+"""A quarter of ogbn-papers100M; a row has `NUMBERS` numbers of half precision, 128 bytes."""
 BLOCK = 1 << 22
-"""How many edges or rows are made at a time; and the bytes of a sequential read."""
+"""Number of edges or rows that are generated together; also the bytes of a sequential read."""
 FANOUTS = [5, 10, 15]
 DEPTH = 16
-"""How many random reads wait at a time."""
+"""Number of concurrent random reads."""
 LEAST_MEMORY = 1 << 30
-"""What a process takes that has nothing of the graph, and room for mini-batches."""
+"""Memory of a process without the graph, and space for mini-batches."""
 ROWS_SHARE = 3 / 8
-"""Which part of the rows may be in memory where the graph is: a tenth, and 2 GB more of 55 million rows."""
+"""Part of the rows that may be in memory if the graph is: a tenth, and 2 GB more of 55 million rows."""
 SECONDS = 60.0
-"""How long a case runs in a full run."""
+"""Duration of a case in a full run."""
 WINDOWS = (8, 32, 128)
 BUSY = 0.7
-"""Which part of the disk's random reads sampling alone is to keep busy."""
+"""Goal for the part of the disk's random reads that only sampling keeps busy."""
 
 
 @dataclass(frozen=True)
@@ -52,30 +52,30 @@ class Case:
     """A way to read."""
 
     rows: str | None
-    """How rows are read; None samples alone."""
+    """How rows are read; None only samples."""
     memory: int
-    """How many bytes of rows may be in memory."""
+    """Maximum number of bytes of rows in memory."""
     graph_in_memory: bool = True
     options: dict[str, Any] = field(default_factory=lambda: {"window": 0})
-    """Of the loader."""
+    """Options of the loader."""
     bounded: bool = True
     """Whether there is less memory than the graph and the rows need."""
 
 
 @dataclass
 class Run:
-    """What one case did from some time on."""
+    """Measurements of one case, starting at some time."""
 
     minibatches: int = 0
     seconds: float = 0.0
     pages: int = 0
-    """How many 4 KiB pages the process has read from the disk."""
+    """Number of 4 KiB pages that the process has read from the disk."""
     faults: int = 0
-    """How many reads of mapped pages had to wait."""
+    """Number of reads of mapped pages that had to wait."""
 
     @property
     def rate(self) -> float:
-        """Mini-batches per second; none came if 0."""
+        """Mini-batches per second, or 0 if there were none."""
         return self.minibatches / max(self.seconds, 1e-9)
 
 
@@ -112,7 +112,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def limits(random: float, sequential: float) -> list[Row]:
-    """Return what the disk can do."""
+    """Return the limits of the disk."""
     return [
         Row(f"disk: random reads of 4 KiB, {DEPTH} at a time", "k/s", Times([random / 1e3]), 1.0),
         Row("disk: in sequence", "GB/s", Times([sequential / 1e9]), 1.0),
@@ -135,7 +135,7 @@ def lines(cases: dict[str, Case], runs: dict[str, Run], random: float, sequentia
 
 
 def write_graph(path: Path, nodes: int, edges: int) -> None:
-    """Save a graph with in-degrees by a power law, whose popular sources lie scattered."""
+    """Save a graph with power-law in-degrees, whose popular sources are spread over the ids."""
     chance = np.random.default_rng(0)
     sums = np.cumsum(np.minimum(chance.pareto(1.6, nodes) + 0.3, 20_000))
     indptr = np.zeros(nodes + 1, np.int64)
@@ -149,7 +149,7 @@ def write_graph(path: Path, nodes: int, edges: int) -> None:
 
 
 def write_rows(path: Path, nodes: int) -> None:
-    """Write rows that tell which they are."""
+    """Write rows that contain their ids."""
     with path.open("wb") as file:
         header = {"descr": "<f2", "fortran_order": False, "shape": (nodes, NUMBERS)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -164,9 +164,9 @@ IN_MEMORY = "in memory"
 
 
 def open_rows(path: Path, way: str, memory: int) -> gf.Feature:
-    """Return the rows of a file, to be read in one way."""
+    """Return the rows of a file as a feature that reads them in one way."""
     if way == "mapped":
-        # As users of a memory-mapped array have them.
+        # As users read a memory-mapped array.
         return gf.TorchBasedFeature(torch.from_numpy(np.load(path, mmap_mode="c")))
     file = gf.DiskBasedFeature(path)
     if way == "in memory":
@@ -175,7 +175,7 @@ def open_rows(path: Path, way: str, memory: int) -> gf.Feature:
 
 
 def cases_of(memory: int, graph_in_memory: bool) -> dict[str, Case]:
-    """Return the cases that have so many bytes for rows."""
+    """Return the cases with the given number of bytes for rows."""
     windows = {
         f"windows of {'any size' if window is None else window}": Case(
             "on disk", memory, graph_in_memory, {"window": window, "memory_limit": memory}
@@ -193,7 +193,7 @@ def cases_of(memory: int, graph_in_memory: bool) -> dict[str, Case]:
 
 
 def run_case(folder: Path, case: Case, scale: Scale, group: Path | None) -> Run:
-    """Run a case in a process of its own, and end it when its time is over, whatever it waits for."""
+    """Run a case in a separate process, and end it when its time is over, even if it is blocked."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["graphfeed", "benchmarks.larger_than_memory"])
     here, there = context.Pipe(duplex=False)
@@ -220,7 +220,7 @@ def run_case(folder: Path, case: Case, scale: Scale, group: Path | None) -> Run:
 
 
 def steady(points: list[Run], seconds: float) -> Run:
-    """Return what was done after the first third of the time, while which caches fill and windows grow."""
+    """Return the measurements after the first third of the time, in which caches fill and windows grow."""
     if len(points) < 2:
         return Run(seconds=seconds)
     begins = [point for point in points[:-1] if point.seconds - points[0].seconds <= seconds / 3]
@@ -229,7 +229,7 @@ def steady(points: list[Run], seconds: float) -> Run:
 
 
 def measure(out: Connection, folder: Path, case: Case, scale: Scale, group: Path | None) -> None:
-    """Send what was done so far, at the beginning and after each mini-batch."""
+    """Send the measurements so far, at the beginning and after each mini-batch."""
     for path in folder.iterdir():
         forget_pages(path)
     if group is not None:
@@ -253,14 +253,14 @@ def measure(out: Connection, folder: Path, case: Case, scale: Scale, group: Path
 
 
 def is_right(minibatch: gf.MiniBatch) -> bool:
-    """Tell whether each row is that of its id."""
+    """Return whether each row is that of its id."""
     ids, rows = minibatch.input_nodes, minibatch.node_features["feat"]
     return torch.equal(rows[:, 0].long(), torch.as_tensor(ids).long() % 2048)
 
 
 @contextmanager
 def memory_group(limit: int) -> Iterator[Path | None]:
-    """Make a control group inside of this process's own, for processes with so much memory; None where none may be."""
+    """Create a control group with a memory limit inside the one of this process; None if that is not allowed."""
     own = [folder for folder in control_groups("memory") if (folder[0] / "cgroup.procs").is_file()]
     group: Path | None = None
     if own:
@@ -279,13 +279,13 @@ def memory_group(limit: int) -> Iterator[Path | None]:
 
 
 def forget_pages(path: Path) -> None:
-    """Ask the system to drop what it holds of a file that no process has mapped."""
+    """Ask the system to drop the cached pages of a file that no process has mapped."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def random_reads(path: Path, seconds: float = 2.0) -> float:
-    """Return how many pages per second threads read from anywhere in a file that is not in memory."""
+    """Return the number of random pages per second that threads read from a file that is not in memory."""
     forget_pages(path)
     pages, done, end = path.stat().st_size // 4096, [0] * DEPTH, time.perf_counter() + seconds
     with path.open("rb") as file:
@@ -294,7 +294,7 @@ def random_reads(path: Path, seconds: float = 2.0) -> float:
         def read(thread: int) -> None:
             chance, out = torch.Generator().manual_seed(thread), torch.empty(64, 4096, dtype=torch.uint8)
             while time.perf_counter() < end:
-                # Without the interpreter's lock, one call of the system each.
+                # Without the GIL, one system call each.
                 ids = 2 * torch.randint(0, max(pages // 2, 1), (64,), generator=chance).sort().values
                 ops.read_rows(file.fileno(), 0, ids, out, torch.arange(64))
                 done[thread] += 64
@@ -309,7 +309,7 @@ def random_reads(path: Path, seconds: float = 2.0) -> float:
 
 
 def sequential_rate(path: Path, seconds: float = 2.0) -> float:
-    """Return how many bytes per second are read from a file in order."""
+    """Return the number of bytes per second of sequential reads from a file."""
     forget_pages(path)
     buffer, done, start = bytearray(BLOCK), 0, time.perf_counter()
     with path.open("rb", buffering=0) as file:

@@ -11,11 +11,11 @@ from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, UInt64, kernel, prefetch
 Array = npt.NDArray[Any]
 
 INDEXES = 1 << 22
-"""How many indexes are kept: so many that no cache remembers what the first ones brought."""
+"""Number of indexes: large enough that no cache still has the items of the first ones."""
 
 
 class RandomReads:
-    """Read so many items of an array at random, and add them up so that no read can be left out."""
+    """Read random items of an array, and add them up so that no read can be optimized away."""
 
     def __init__(self, values: Array, seed: int) -> None:
         self.values = values
@@ -36,7 +36,7 @@ class RandomReads:
 
 
 class Copy:
-    """Copy so many bytes from one used buffer to another."""
+    """Copy bytes from one used buffer to another."""
 
     def __init__(self, size_bytes: int) -> None:
         self.source = np.ones(size_bytes, np.uint8)
@@ -60,7 +60,7 @@ def draw_indexes(seed: UInt64, bound: int, out: Int64s) -> None:
 
 @kernel
 def sum_reads(values: Ids, indexes: Int64s) -> int:
-    """Add `values[i]` of all indexes, each asked for `AHEAD` reads before it is used."""
+    """Add `values[i]` for all indexes, each prefetched `AHEAD` reads before it is used."""
     total: int = 0
     whole = max(len(indexes) - AHEAD, 0)
     for number in range(whole):

@@ -16,7 +16,7 @@ from benchmarks.table import Row, compare
 
 FANOUTS = (10, 10)
 ENDS = 3
-"""Nodes a seed: two ends, and one more of its negative."""
+"""Nodes per seed: two endpoints, and one more for its negative."""
 GOAL = 2.0
 UNIFORM = "uniform sampler, node seeds"
 LINKS = "link prediction: negatives, sampling, exclusion"

@@ -1,4 +1,4 @@
-"""The whole loader: sampling and features, inline and in workers, and what it costs by itself."""
+"""The whole loader: sampling and features, inline and in workers, and its overhead."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ from benchmarks.table import Goal, Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 
 SHARE_OF_BARE_THREADS = 0.95
-"""What two threads behind the loader are to reach of what two threads reach without one."""
+"""Goal for two threads of the loader, relative to two threads without a loader."""
 BARE = "2 threads without a loader"
 INLINE_MICROSECONDS = 100
 THREADS_MICROSECONDS = 200
 EMPTY_BATCHES = 25
-"""An empty pipeline has so many times the batches of a full one."""
+"""Factor by which an empty pipeline has more batches than a full one."""
 EPOCHS = 9
-"""Rounds at most: each is an epoch, not a batch."""
+"""Maximum number of rounds: each is an epoch, not a batch."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -57,7 +57,7 @@ def in_threads(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
 
 
 def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
-    """Time epochs on one core, with threads and with processes; run last, for it moves the graph to shared memory."""
+    """Time epochs on one core, with threads and with processes. Runs last: it moves the graph to shared memory."""
     with ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(scale.processes, get_context("spawn")))
         inline = stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0))
@@ -78,7 +78,7 @@ def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
 
 
 def private_bytes(pid: int) -> int:
-    """Return how much memory only this process has: what lies in files, as shared memory does, is not counted."""
+    """Return the private memory of this process, without pages of files and shared memory."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous:"))
 
@@ -99,7 +99,7 @@ def throughput(cases: Mapping[str, Case], scale: Scale) -> list[Row]:
 
 
 def overhead(scale: Scale) -> list[Row]:
-    """Time epochs of a pipeline that has nothing to do."""
+    """Time epochs of an empty pipeline."""
     batches = EMPTY_BATCHES * scale.epoch_batches
     items = gf.ItemSet(torch.arange(batches * scale.batch_size), names="seeds")
     pipe = gf.ItemSampler(items, batch_size=scale.batch_size, shuffle=True).transform(unchanged)
@@ -132,7 +132,7 @@ def make_pipe(scale: Scale) -> gf.Datapipe:
 
 
 def epoch(loader: Iterable[object]) -> Callable[[int], None]:
-    """Return a case that takes all mini-batches and drops each."""
+    """Return a case that iterates over all mini-batches."""
 
     def run(_: int) -> None:
         for _batch in loader:
@@ -142,7 +142,7 @@ def epoch(loader: Iterable[object]) -> Callable[[int], None]:
 
 
 def on_one_core(loader: Iterable[object]) -> Callable[[int], None]:
-    """Return the same, on one core."""
+    """Return the same case on one core."""
 
     def run(number: int) -> None:
         with one_core():
@@ -152,7 +152,7 @@ def on_one_core(loader: Iterable[object]) -> Callable[[int], None]:
 
 
 def bare(pipe: gf.Datapipe, pool: ThreadPoolExecutor) -> Callable[[int], None]:
-    """Return a case that calls the stages in two threads, each on its half: what the machine's memory allows."""
+    """Return a case that calls the stages in two threads, each on half of the mini-batches."""
     (head,) = gf.find(pipe, gf.ItemSampler)
     stages = [stage for stage in gf.find(pipe, gf.Transform) if isinstance(stage, gf.Transform)]
     batches = list(head)

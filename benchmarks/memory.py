@@ -1,4 +1,4 @@
-"""What processes hold of the machine's memory, each measured in a process of its own."""
+"""Memory of processes, each case measured in a separate process."""
 
 import subprocess
 import sys
@@ -38,14 +38,14 @@ with gf.DataLoader(pipe.sample_neighbor(graph, [5, 10, 15]), num_workers=2, seed
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a process holds of the machine's memory."""
+    """Bytes of memory of a process."""
 
     whole: int
-    """The most that it held; a file's pages that other processes hold too count as well."""
+    """Peak, including pages of files that are shared with other processes."""
     anonymous: int
-    """What is its own."""
+    """Private memory."""
     file: int
-    """Libraries and other mapped files, most of which the system can drop and read again."""
+    """Libraries and other mapped files, which the system can mostly drop and read again."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -59,24 +59,24 @@ def report(scale: Scale) -> Iterator[str]:
         epoch = f"{scale.epoch_batches} mini-batches of two threads, a graph of {size:.0f} MB in a file"
         cases = {TORCH: TORCH, OURS: OURS, epoch: EPOCH.format(**given)}
         rows = [Row(name, "MB", Times([memory_after(code).anonymous / 1e6])) for name, code in cases.items()]
-    yield render(f"memory: what a process holds that is its own, {scale.products.name}", rows)
+    yield render(f"memory: private memory of a process, {scale.products.name}", rows)
 
 
 def in_new_process(function: Callable[Given, Result], *args: Given.args, **options: Given.kwargs) -> Result:
-    """Call a function in a new process, so that nothing of another run is left in its memory."""
+    """Call a function in a new process, so that its memory has nothing of another run."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, *args, **options).result()
 
 
 def memory(status: str | None = None) -> Memory:
-    """Return what this process holds, or another one whose status this is; `getrusage` counts the parent's peak."""
+    """Return the memory of this process, or of the one with this status; `getrusage` counts the parent's peak."""
     text = Path(STATUS).read_text() if status is None else status
     whole, anonymous, file = (1024 * int(text.split(f"{what}:")[1].split()[0]) for what in PARTS)
     return Memory(whole, anonymous, file)
 
 
 def memory_after(code: str) -> Memory:
-    """Return what a new process holds that has only run some code."""
+    """Return the memory of a new process that has only run some code."""
     root = Path(gf.__file__).parents[1]
     show = f"{code}\nprint(open({STATUS!r}).read())"
     done = subprocess.run([sys.executable, "-c", show], cwd=root, capture_output=True, text=True, check=True)

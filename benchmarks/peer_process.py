@@ -1,7 +1,7 @@
-"""Makes mini-batches with GraphBolt or PyG, in a process of an interpreter that has them and need not have graphfeed.
+"""Program that produces mini-batches with GraphBolt or PyG, whose interpreter need not have graphfeed.
 
-It reads lines: what to make, as JSON, and then an empty line for each mini-batch. It answers each with a line of JSON:
-the name and the release of the library, or what is missing; then the seconds of the processor and the edges.
+It reads lines: its input as JSON, and then an empty line for each mini-batch. It answers each with a line of JSON: the
+name and the release of the library, or of what is missing; then the processor time in seconds and the edges.
 """
 
 import json
@@ -21,7 +21,7 @@ Answer = Callable[[str], Any]
 
 
 def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
-    """Return GraphBolt's version, and what makes mini-batches with it."""
+    """Return GraphBolt's version, and a function that produces mini-batches with it."""
     gb = import_module("dgl.graphbolt")
 
     def run() -> EdgeCounts:
@@ -43,7 +43,7 @@ def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
 
 
 def with_pyg(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
-    """Return PyG's version and its sampler's, and what makes mini-batches with its NeighborLoader."""
+    """Return the versions of PyG and its sampler, and a function that produces mini-batches with its NeighborLoader."""
     if task["kind"] is not None:
         raise ImportError("the graph with types is compared with GraphBolt alone")
     name, data = pyg_data(task)
@@ -58,14 +58,14 @@ def with_pyg(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
 
 
 def pyg_data(task: dict[str, Any]) -> tuple[str, Any]:
-    """Return PyG's version and its sampler's, and the graph with its features."""
+    """Return the versions of PyG and its sampler, and the graph with its features."""
     pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
     if not (kernels.WITH_PYG_LIB or kernels.WITH_TORCH_SPARSE):
         raise ImportError("PyG's NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
     indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
     nodes = indptr.numel() - 1
     data = import_module("torch_geometric.data").Data(num_nodes=nodes, x=task["features"].get(None))
-    # Destinations are the rows of a transposed adjacency, so CSC is taken as it is.
+    # Destinations are the rows of a transposed adjacency matrix, so CSC needs no conversion.
     data.adj_t = kernels.SparseTensor(
         rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
     )
@@ -76,7 +76,7 @@ PEERS: dict[str, Callable[[dict[str, Any]], tuple[str, EdgeCounts]]] = {"GraphBo
 
 
 def read_task(line: str) -> tuple[str, dict[str, Any]]:
-    """Return the library and what it makes; arrays lie in files of a folder."""
+    """Return the library and its mini-batches; arrays are in files of a folder."""
     task: dict[str, Any] = json.loads(line)
     folder = Path(task["folder"])
 
@@ -90,7 +90,7 @@ def read_task(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Answer with the seconds of the processor, and the edges, of each mini-batch."""
+    """Answer with the processor time in seconds and the edges of each mini-batch."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
     def make(library: str, task: dict[str, Any]) -> tuple[str, Answer]:
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def serve(make: Callable[[str, dict[str, Any]], tuple[str, Answer]]) -> None:
-    """Answer until there is no further line, with what is made for the library of the first one."""
+    """Answer until there is no further line, with the library that the first line names."""
     torch.set_num_threads(1)
     try:
         name, answer = make(*read_task(sys.stdin.readline()))

@@ -1,18 +1,18 @@
 """The same graph, seeds and fan-outs through graphfeed, GraphBolt and PyG's NeighborLoader, in turn on one core.
 
-The graph without types is compared with both, the one with types (of ogbn-mag's shape) with GraphBolt alone.
+The graph without types is compared with both, the one with types (of ogbn-mag's shape) only with GraphBolt.
 
-Peers run in processes of their own, by this interpreter and by that which the environment's GRAPHFEED_PEERS names,
-since GraphBolt's wheel works with the PyTorch alone that it was built for. On Linux with Python 3.11 such a one is made
+Peers run in separate processes, by this interpreter and by that which the environment variable GRAPHFEED_PEERS names,
+since GraphBolt's wheel works only with the PyTorch that it was built for. On Linux with Python 3.11, create one
 by `python -m venv peers` and `peers/bin/pip install torch==2.2.1 torchdata==0.7.1 dgl==2.1.0 "numpy<2" "pandas<3"
 "scipy<1.14" "setuptools<71" pydantic pyyaml`.
 
-NeighborLoader needs torch-sparse or pyg-lib. The package index has the source of torch-sparse, which compiles for
-minutes, and no pyg-lib: `peers/bin/pip install wheel torch-geometric==2.5.3`, and then `peers/bin/pip install
+NeighborLoader needs torch-sparse or pyg-lib. The package index has only the source of torch-sparse, which compiles for
+minutes: `peers/bin/pip install wheel torch-geometric==2.5.3`, and then `peers/bin/pip install
 --no-build-isolation torch-scatter torch-sparse==0.6.18`. A library that is not installed is left out, and the report
 says so.
 
-Libraries differ in how many edges they sample: NeighborLoader looks up each node once, the others once per hop. So the
+Libraries sample different numbers of edges: NeighborLoader samples each node once, the others once per hop. So the
 ratios compare the time per sampled edge.
 """
 
@@ -44,22 +44,22 @@ from benchmarks.timing import WARM_UP_ROUNDS, Times, one_core
 OURS = "graphfeed"
 INTERPRETER = "GRAPHFEED_PEERS"
 Step = Callable[[], tuple[float, int]]
-"""Makes a mini-batch, and returns the seconds of the processor and the number of edges."""
+"""Produces a mini-batch, and returns the processor time in seconds and the number of edges."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all libraries do."""
+    """Work that all libraries do."""
 
     arrays: dict[str, Any]
-    """The graph, as arguments of `fused_csc_sampling_graph`, which means the same in GraphBolt."""
+    """The graph, as arguments of `fused_csc_sampling_graph`, which are the same in GraphBolt."""
     seeds: torch.Tensor
     batch_size: int
     fanouts: tuple[int, ...]
     features: dict[str | None, torch.Tensor] | None = None
-    """Rows to fetch for the input nodes, by node type; None to sample only."""
+    """Rows to fetch for the input nodes, by node type, or None to only sample."""
     kind: str | None = None
-    """The node type of the seeds; None without types."""
+    """Node type of the seeds, or None without types."""
 
     def fetched(self) -> Any:
         """Return the names of the features to fetch, by node type if there are types."""
@@ -80,7 +80,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.Tensor]]:
-    """Return what is sampled of the graph with types, and its features."""
+    """Return the work on the graph with types, and its features."""
     graph = typed.make_graph(scale.mag_divisor)
     names = "node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"
     arrays = {name: getattr(graph, name) for name in ("csc_indptr", "indices", *names)}
@@ -91,7 +91,7 @@ def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.T
 
 
 def measure_both(name: str, task: Task, rows: dict[str | None, torch.Tensor], scale: Scale) -> Iterator[str]:
-    """Yield a table of sampling and one of sampling with features, each by the edge and by the mini-batch."""
+    """Yield a table of sampling and one of sampling with features, each per edge and per mini-batch."""
     with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
         write_task(Path(folder), task, rows)
         for what, features in (("sample and fetch", rows), ("sample", None)):
@@ -121,13 +121,13 @@ def write_task(folder: Path, task: Task, rows: dict[str | None, torch.Tensor]) -
 
 
 def start_peer(library: str, folder: str, task: Task, stack: ExitStack) -> tuple[str, Step] | str:
-    """Return a peer's name and its step, or what none of the interpreters has."""
+    """Return a peer's name and its step, or the libraries that no interpreter has."""
     peer = find_peer("peer_process", describe(library, folder, task), stack)
     return peer if isinstance(peer, str) else (peer[0], lambda: tuple(ask(peer[1], "")))
 
 
 def describe(library: str, folder: str, task: Task) -> dict[str, Any]:
-    """Return what a process is told, as JSON can hold it."""
+    """Return the input of a process, in a form that JSON supports."""
     types = {name: value for name, value in task.arrays.items() if not isinstance(value, torch.Tensor)}
     return {
         "library": library,
@@ -142,7 +142,7 @@ def describe(library: str, folder: str, task: Task) -> dict[str, Any]:
 
 
 def find_peer(program: str, given: dict[str, Any], stack: ExitStack) -> tuple[str, subprocess.Popen[str]] | str:
-    """Return a library's name and a process of an interpreter that has it, or what none of these has."""
+    """Return a library's name and a process of an interpreter that has it, or what no interpreter has."""
     answer: dict[str, str] = {}
     named = None if given["library"].startswith(OURS) else os.environ.get(INTERPRETER)
     for interpreter in filter(None, [named, sys.executable]):
@@ -154,7 +154,7 @@ def find_peer(program: str, given: dict[str, Any], stack: ExitStack) -> tuple[st
 
 
 def run_peer(interpreter: str, program: str) -> subprocess.Popen[str]:
-    """Start a process that ends with its input."""
+    """Start a process that ends when its input ends."""
     command = [interpreter, "-m", f"benchmarks.{program}"]
     root = Path(__file__).resolve().parents[1]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
@@ -173,7 +173,7 @@ def ask(peer: subprocess.Popen[str], line: str) -> Any:
 
 
 def step_of(task: Task) -> Step:
-    """Return what makes mini-batches with this package, in this process."""
+    """Return a step that produces mini-batches with this package, in this process."""
     minibatches = with_graphfeed(task)
 
     def step() -> tuple[float, int]:
@@ -185,7 +185,7 @@ def step_of(task: Task) -> Step:
 
 
 def measure(steps: dict[str, Step], repeats: int) -> tuple[list[Row], list[Row]]:
-    """Return the time of an edge and of a mini-batch of each library, which take turns."""
+    """Return the times per edge and per mini-batch of each library. The libraries take turns."""
     made: dict[str, list[tuple[float, int]]] = {name: [] for name in steps}
     for _ in range(WARM_UP_ROUNDS + repeats):
         for name, step in steps.items():
@@ -196,7 +196,7 @@ def measure(steps: dict[str, Step], repeats: int) -> tuple[list[Row], list[Row]]
 
 
 def with_graphfeed(task: Task) -> Iterator[int]:
-    """Make mini-batches with this package."""
+    """Produce mini-batches with this package."""
     items: Any = gf.ItemSet(task.seeds, names="seeds")
     items = items if task.kind is None else gf.HeteroItemSet({task.kind: items})
     pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=task.batch_size)

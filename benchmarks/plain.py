@@ -1,4 +1,4 @@
-"""Neighbour sampling as plain NumPy does it well: vectorised over all seeds of a hop.
+"""Efficient neighbour sampling in plain NumPy, vectorised over all seeds of a hop.
 
 Without replacement it runs Floyd's algorithm for all rows at once, one draw after the other; a row
 no longer than its fan-out is taken whole. Relabelling goes through a dense map, in which the first
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Hop:
-    """The sampled in-edges of the first nodes of `nodes`."""
+    """Sampled in-edges of the first nodes of `nodes`."""
 
     nodes: Array
     """Ids of all nodes known after the hop, its seeds first."""
@@ -40,7 +40,7 @@ class Sampler:
         self.rng = np.random.default_rng(0)
 
     def sample(self, seeds: Array, fanouts: Sequence[int]) -> list[Hop]:
-        """Return the hops, the seeds' own first; so are the fan-outs given."""
+        """Return the hops, starting with that of the seeds. The fan-outs have the same order."""
         hops: list[Hop] = []
         nodes = seeds
         for fanout in fanouts:
@@ -51,7 +51,7 @@ class Sampler:
         return hops
 
     def pick(self, seeds: Array, fanout: int) -> tuple[Ints, Ints]:
-        """Return how many edges each seed gets, and their positions in a row."""
+        """Return the number of edges of each seed, and their concatenated positions."""
         starts = self.indptr[seeds]
         degrees = self.indptr[seeds + 1] - starts
         if self.replace:
@@ -65,7 +65,7 @@ class Sampler:
         return counts, (starts[:, None] + offsets)[kept]
 
     def distinct(self, degrees: Ints, fanout: int) -> Ints:
-        """Draw `fanout` different numbers below each degree, or count where the degree is less."""
+        """Draw `fanout` distinct numbers below each degree, or all of them if the degree is smaller."""
         offsets = np.empty((len(degrees), fanout), np.int64)
         for draw in range(fanout):
             last = degrees - fanout + draw

@@ -1,9 +1,9 @@
-"""What the cases on a GPU should take: from the bytes that each moves, counted without a GPU, and the speed of memory.
+"""Predicted times of the cases on a GPU, from their bytes, counted without a GPU, and the speed of memory.
 
-The bytes are those of `tests/ops/counted_cuda.py`: whole sectors of 32 bytes, each once per block of threads, and the
-tensors of torch's operations in between. Over the bus, sectors of one line of 128 bytes are one request. Nothing here
-was measured on a GPU. A kernel may be slower than memory is,
-and a cache may hold what is read by several blocks.
+`tests/ops/counted_cuda.py` counts the bytes: full sectors of 32 bytes, only once per block of threads, and the
+tensors of torch's operations in between. Over the bus, sectors of a line of 128 bytes are one request. Nothing was
+measured on a GPU. A kernel may be slower than memory,
+and a cache may contain data that several blocks read.
 """
 
 from collections.abc import Callable
@@ -19,24 +19,24 @@ from graphfeed.ops.memory import empty_locked
 
 FANOUTS = (15, 10, 5)
 COUNTS = [torch.tensor([own]) for own in FANOUTS]
-"""The seeds' own hop first."""
+"""Fan-outs, starting with the hop of the seeds."""
 LABOR = ops.Drawing("labor")
 BATCH_SIZE, GATHERED_ROWS = 1024, 135_000
-"""Of the mini-batch that was counted."""
+"""Sizes of the mini-batch whose bytes were counted."""
 KERNEL_SECONDS, OPERATOR_SECONDS, WAIT_SECONDS = 1.6e-5, 6e-6, 2e-5
-"""For each kernel, for each operation of torch, and for each time that the CPU waits for a number.
+"""Overheads of a kernel, of an operation of torch, and of a wait of the CPU for a number.
 
-The CPU's time until a kernel of 11 arguments starts, the mean of 3 hops: 7 us in `launch` and 1 us for a call of C with
+The CPU needs, to start a kernel of 11 arguments, as the mean of 3 hops, 7 us in `launch` and 1 us for a C call with
 as many arguments as the driver's, measured on a core of a Xeon without a GPU. An operation of torch takes 1 us there.
 What torch takes for a kernel's device and stream is assumed, 3 us, as are 5 us of the driver for both, and the wait.
 """
 REQUESTS_A_SECOND = 768 / 1.3e-6
-"""Over PCIe 4.0 and 5.0: by tags of 10 bits, a device may wait for 768 answers at once. Each takes some 1.3 us."""
+"""Over PCIe 4.0 and 5.0: with 10-bit tags, a device can have 768 requests in flight. Each takes some 1.3 us."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a maker says of a GPU, in bytes a second."""
+    """Speeds of a GPU as published by its maker, in bytes per second."""
 
     name: str
     memory: float
@@ -52,7 +52,7 @@ DEVICES = (
 
 @dataclass(frozen=True)
 class Work:
-    """What one mini-batch of a case takes."""
+    """Costs of one mini-batch of a case."""
 
     device_bytes: float
     bus_bytes: float
@@ -62,12 +62,12 @@ class Work:
     waits: int
 
     def limit(self, device: Device) -> float:
-        """Return the seconds that the bytes take, in memory and over the bus at once."""
+        """Return the transfer time of the bytes, in memory and over the bus concurrently."""
         over_the_bus = max(self.bus_bytes / device.bus, self.bus_requests / REQUESTS_A_SECOND)
         return max(self.device_bytes / device.memory, over_the_bus)
 
     def predicted(self, device: Device, share: float = 1.0) -> float:
-        """Return the seconds that a share of the mini-batch is expected to take."""
+        """Return the expected time of a share of the mini-batch, in seconds."""
         calls = self.kernels * KERNEL_SECONDS + self.operators * OPERATOR_SECONDS + self.waits * WAIT_SECONDS
         return share * self.limit(device) + calls
 
@@ -83,7 +83,7 @@ WORK = {
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in page-locked memory, as `pin_memory_()` of graphs and features makes it."""
+    """Return a copy in page-locked memory, as `pin_memory_()` of graphs and features creates it."""
     return empty_locked(tensor.shape, tensor.dtype).copy_(tensor)
 
 
@@ -113,17 +113,17 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
 
 
 def graph_of(arrays: dict[str, torch.Tensor]) -> ops.HopGraph:
-    """Return the graph whose columns are among some arrays."""
+    """Return the graph of the arrays `indptr` and `indices`."""
     return ops.HopGraph(arrays["indptr"], arrays["indices"])
 
 
 def share_of(case: str, scale: Scale) -> float:
-    """Return how much of the mini-batch that was counted a run has."""
+    """Return the size of a run's mini-batch, relative to the counted one."""
     return scale.gathered_rows / GATHERED_ROWS if case.startswith("rows") else scale.batch_size / BATCH_SIZE
 
 
 def expected() -> list[list[str]]:
-    """Return for each case its name, its bytes, and for each device what bytes take and what is expected."""
+    """Return for each case its name, its bytes, and for each device the transfer time and the expected time."""
     return [
         [
             case, f"{work.device_bytes / 1e6:.0f} MB", f"{work.bus_bytes / 1e6:.0f} MB", f"{work.bus_requests:,}",
@@ -134,7 +134,7 @@ def expected() -> list[list[str]]:
 
 
 def prediction() -> str:
-    """Return what is expected of each GPU, which needs none."""
+    """Return the expected times for each GPU model, without a GPU."""
     names = [f"{own.name}, {own.bus_name}" for own in DEVICES]
     heading = ["expected, no GPU was measured", "in its memory", "over the bus", "requests", *names]
     lines = align([heading, *expected()], left=range(len(heading)))
@@ -142,7 +142,7 @@ def prediction() -> str:
 
 
 def comparison(own_cases: dict[str, Case], name: str, scale: Scale, clock: Callable[[], float]) -> str:
-    """Return a table of what was measured on a GPU, beside what is expected of it; A100 and H100 are known."""
+    """Return a table of times measured on a GPU and their predictions, which exist for A100 and H100."""
     known = next((own for own in DEVICES if own.name in name), None)
     times = in_turn(own_cases, scale.repeats, clock)
     rows = []

@@ -1,4 +1,4 @@
-"""What a profile costs: epochs with one and without, in turn."""
+"""Cost of a profile: epochs with and without one, in turn."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times, in_turn
 
 MOST = 1.02
-"""The time of an epoch with a profile, as a multiple of that without one."""
+"""Maximum time of an epoch with a profile, relative to one without."""
 ROUNDS = 15
 
 

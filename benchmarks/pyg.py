@@ -1,4 +1,4 @@
-"""What PyG's data cost beyond sampling and fetching: arxiv- and products-shaped graphs, and WordNet for its types.
+"""Cost of PyG's data beyond sampling and fetching: arxiv- and products-shaped graphs, and WordNet for its types.
 
 The same seeds and fan-outs, each node sampled once. One case samples and fetches with plain stages; the other one is
 the pipeline of `graphfeed.pyg.NeighborLoader`, whose mini-batches are PyG's `Data`.
@@ -60,14 +60,14 @@ def with_types(scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.Datapip
 
 
 def draw_seeds(num_nodes: int, scale: Scale) -> gf.ItemSet:
-    """Return seeds with their positions, as a loader of PyG's kind has them."""
+    """Return seeds with their positions, in the form of loaders for PyG."""
     generator = torch.Generator().manual_seed(0)
     seeds = torch.randint(num_nodes, (scale.batch_size * scale.repeats,), generator=generator)
     return gf.ItemSet((seeds, torch.arange(len(seeds))), names=("seeds", "input_id"))
 
 
 def measure(graph: gf.SamplingGraph, features: DataFeatures, source: gf.Datapipe, scale: Scale) -> list[Row]:
-    """Time each pipeline on one graph, by the processor time of a mini-batch."""
+    """Time each pipeline on one graph, by processor time per mini-batch."""
     sampled = Neighborhoods(graph, list(NUM_NEIGHBORS))
     names = features.node_keys
     pipes: dict[str, gf.Datapipe] = {

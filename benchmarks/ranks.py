@@ -1,4 +1,4 @@
-"""What each rank of the benchmark does: the cases in turn, all ranks at once or the first one alone."""
+"""A rank of the benchmark: it runs the cases in turn, all ranks at once or only the first one."""
 
 import json
 import os
@@ -33,9 +33,9 @@ from benchmarks.timing import WARM_UP_ROUNDS
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
 
 THREADS = 3
-"""Mini-batches that are in flight where a mini-batch waits for other ranks."""
+"""Number of mini-batches in flight if mini-batches wait for other ranks."""
 ASKED_ROWS, ASKED_TIMES = 10_000, 60
-"""How many rows a question is about, and how many questions there are."""
+"""Number of rows per request, and number of requests."""
 TIMEOUT = timedelta(minutes=20)
 Stored = tuple[gf.SamplingGraph, gf.Feature]
 
@@ -65,7 +65,7 @@ class Rank:
         self.peers = Peers()
         in_parts = PartitionedGraph(part, self.peers), PartitionedFeature(rows, part.book, self.peers)
         alone = whole, gf.TorchBasedFeature(features)
-        # Those that can't be written to are constant, as those of parts that are opened.
+        # Read-only rows are constant, like those of opened partitions.
         constant = rows.numpy().view()
         constant.flags.writeable = False
         ahead = in_parts[0], PartitionedFeature(gf.TorchBasedFeature(constant), part.book, self.peers)
@@ -83,9 +83,9 @@ class Rank:
         return gf.FeatureFetcher(sampled, store, node_feature_keys=["feat"]) if fetching else sampled
 
     def run_epoch(self, name: str, number: int, *, fetching: bool) -> list[float]:
-        """Make mini-batches, on the other ranks too unless this is for one alone; return edges and seconds.
+        """Produce mini-batches, also on the other ranks unless only one runs; return edges and seconds.
 
-        A rank that is done goes on to answer the others until all are, so all of them count the same seconds.
+        A rank that is done continues to answer the others until all are done, so all count the same seconds.
         """
         distributed.barrier()
         alone, edges = name == ALONE, 0
@@ -100,7 +100,7 @@ class Rank:
         return [edges, time.perf_counter() - start, time.process_time() - cpu_start]
 
     def measure(self) -> dict[str, Any]:
-        """Run all cases in turn, and return edges and seconds of each round, for a core."""
+        """Run all cases in turn, and return the edges and seconds of each round, per core."""
         names = [(name, fetching) for fetching in (False, True) for name in (ALONE, LIMIT, EXCHANGED)]
         names.append((AHEAD, True))
         found: dict[str, Any] = {}
@@ -117,9 +117,9 @@ class Rank:
         return found
 
     def answer(self) -> dict[str, list[float]]:
-        """Return the gigabytes per second that the first rank gets: through a socket, alone, and as others ask too.
+        """Return the gigabytes per second that the first rank receives: by a socket, alone, and with other requests.
 
-        From here on, ranks may use all cores, as those that answer beside a sampler do.
+        From now on, ranks may use all cores, like those that answer during sampling.
         """
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
         found: dict[str, list[float]] = {SOCKET: [], ONE_ASKS: [], BOTH_ASK: []}
@@ -142,7 +142,7 @@ class Rank:
         return found
 
     def through_socket(self, rows: Any, times: int) -> int:
-        """Send an array some times from the second rank to the first; return its bytes."""
+        """Send an array repeatedly from the second rank to the first; return its size in bytes."""
         if self.rank == 0:
             with socket.create_server(("127.0.0.1", 0)) as server:
                 distributed.broadcast(torch.tensor([server.getsockname()[1]]), 0)
@@ -159,7 +159,7 @@ class Rank:
         return int(rows.nbytes) * times
 
     def count(self, name: str) -> dict[str, int]:
-        """Return what this rank sends for an epoch, and the least that ids, edges and rows of other parts take."""
+        """Return the bytes that this rank sends for an epoch, and a lower bound for ids, edges and rows of others."""
         traffic, least, width = self.peers.traffic, 0, self.stored[name][1].size().numel()
         distributed.barrier()
         before = traffic.exchanges, traffic.bytes_sent
@@ -175,7 +175,7 @@ class Rank:
         return {"batches": self.batches, "least": least, **sent}
 
     def count_rows(self) -> dict[str, int]:
-        """Return how many rows of features this rank reads for an epoch by itself, and of joint mini-batches."""
+        """Return the number of feature rows that this rank reads for an epoch, independently and jointly."""
         whole, found = self.stored[LIMIT][0], {}
         seeds = np.random.default_rng(0).choice(self.num_nodes, self.world_size * self.batches * self.batch_size)
         items = gf.ItemSet((torch.from_numpy(seeds),), names=("seeds",))
@@ -198,7 +198,7 @@ def add_up(counts: dict[str, int]) -> dict[str, int]:
 
 
 def main(given: str) -> None:
-    """Be one rank."""
+    """Run one rank."""
     rank, world_size, folder, sizes = json.loads(given)
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})

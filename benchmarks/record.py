@@ -1,4 +1,4 @@
-"""What a run measured, as JSON that the site's tables and pictures are made of."""
+"""Measurements of a run as JSON, from which the site's tables and pictures are generated."""
 
 import datetime
 import json
@@ -17,11 +17,11 @@ PROCESSOR = Path("/proc/cpuinfo")
 
 
 def record(tables: Iterable[str], command: str) -> dict[str, Any]:
-    """Return the rows of tables, and what they depend on: nothing that names a computer, a user or a folder.
+    """Return the rows of tables and a description of the setup, without names of computers, users or folders.
 
     Args:
-        tables: What the benchmark printed; text that is no table is left out.
-        command: What was run.
+        tables: Output of the benchmark. Lines that don't belong to a table are left out.
+        command: The command line.
     """
     return {
         "machine": describe_machine(),
@@ -34,12 +34,12 @@ def record(tables: Iterable[str], command: str) -> dict[str, Any]:
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a record, one row a line of few words, so that two can be compared."""
+    """Write a record with one row per line, so that two records can be compared."""
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what numbers depend on besides the releases."""
+    """Return the parts of the setup other than the releases."""
     models = [line.partition(":")[2].strip() for line in lines_of(PROCESSOR) if line.startswith("model name")]
     pages = [word.strip("[]") for line in lines_of(HUGE_PAGES) for word in line.split() if word[0] == "["]
     return {
@@ -62,7 +62,7 @@ def describe_rows(table: Table) -> list[dict[str, Any]]:
 
 
 def commit() -> str | None:
-    """Return the last commit that changed the package; None outside of a checkout, and where files differ from it."""
+    """Return the last commit that changed the package; None outside a checkout, or if files differ from it."""
     root = Path(__file__).resolve().parents[1]
     asked = (
         ["git", "log", "-1", "--format=%h", "--abbrev=10", "graphfeed"],
@@ -76,5 +76,5 @@ def commit() -> str | None:
 
 
 def lines_of(path: Path) -> list[str]:
-    """Return the lines of a file of the system; none where there is no such file."""
+    """Return the lines of a system file, or no lines if it doesn't exist."""
     return path.read_text().splitlines() if path.exists() else []

@@ -28,19 +28,19 @@ from graphfeed.ops.cpu.jit import Ids, Int64s, kernel
 from graphfeed.ops.cpu.sampling.passes.marks import CACHE_LINE, COLUMNS_AHEAD, prefetch_column
 
 FANOUTS = (5, 10, 15)
-"""Outermost hop first: 15 at the seeds, and every hop from all nodes found so far."""
+"""Fan-outs, outermost hop first: 15 at the seeds, and every hop from all nodes found so far."""
 GOAL = 1.5
 LABOR = "graphfeed, LABOR"
-"""Fewer nodes and edges than the others, but chosen from all edges of each column."""
+"""Fewer nodes and edges than the others, but picked from all edges of each column."""
 COLUMNS = "the columns that LABOR chooses from, read whole"
 UNINDEXED = "those of them that are not indexed, one read per cache line"
-"""The bound of LABOR: every edge's variate is drawn anew for each mini-batch."""
+"""Bound of LABOR: the variate of every edge is drawn for each mini-batch."""
 LABOR_GOAL = 2.0
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is sampled, and how."""
+    """A graph and a way of sampling."""
 
     shape: Shape
     ids: type[np.int64 | np.int32] = np.int64
@@ -52,7 +52,7 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """The first line of the table."""
+        """First line of the table."""
         words = [self.shape.name, f"{np.dtype(self.ids).name} ids"]
         words += ["weighted"] if self.weighted else []
         words += ["with replacement"] if self.replace else []
@@ -61,7 +61,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Places:
-    """The places that one mini-batch reads, in each of the three arrays: int64."""
+    """Positions, int64, that one mini-batch reads in each of the three arrays."""
 
     columns: Array
     edges: Array
@@ -137,7 +137,7 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
 
 
 def make_pipe(variant: Variant, indptr: Array, sources: Array, scale: Scale) -> gf.NeighborSampler:
-    """Return the sampling stage behind an item sampler, with one mini-batch per round."""
+    """Return the sampling stage after an item sampler, with one mini-batch per round."""
     weights = {"weight": torch.rand(len(sources))} if variant.weighted else None
     graph = gf.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(sources), edge_attributes=weights)
     rng = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def make_pipe(variant: Variant, indptr: Array, sources: Array, scale: Scale) -> 
 
 
 def places_of(batch: gf.MiniBatch, sources: Array) -> Places:
-    """Return the places that the sampler has to read for a mini-batch."""
+    """Return the positions that the sampler must read for a mini-batch."""
     hops = reversed(batch.sampled_subgraphs or [])
     ids = [(hop.original_column_node_ids, hop.original_edge_ids) for hop in hops]
     columns, edges = (np.concatenate(parts) for parts in zip(*ids, strict=True))
@@ -199,20 +199,20 @@ def read_always(read: RandomReads, count: int) -> Case:
 
 
 def read_at_random(reads: list[RandomReads], places: Places) -> int:
-    """Read equally often from each array, at random places."""
+    """Read equally often from each array, at random positions."""
     counts = (len(places.columns), len(places.edges), len(places.nodes))
     return sum(read.run(count) for read, count in zip(reads, counts, strict=True))
 
 
 def replay(arrays: tuple[Array, ...], places: Places) -> int:
-    """Read the very places of a mini-batch from each array."""
+    """Read the positions of a mini-batch from each array."""
     wanted = (places.columns, places.edges, places.nodes)
     pairs = zip(arrays, wanted, strict=True)
     return sum(sum_reads(array, indexes) for array, indexes in pairs)
 
 
 def limit_rows(reads: list[RandomReads], places: list[Places], times: dict[str, Times]) -> list[Row]:
-    """Return how many reads a mini-batch needs, and what one costs in each array."""
+    """Return the number of reads of a mini-batch, and the cost of one read in each array."""
     counts = Times([place.count / 1000 for place in places])
     each = [1e9 * seconds / place.count for seconds, place in zip(times["random reads"].values, places, strict=True)]
     size = max(len(place.edges) for place in places)
@@ -235,10 +235,10 @@ def rows(variant: Variant, times: dict[str, Times]) -> list[Row]:
 
 
 def labor_rows(variant: Variant, times: dict[str, Times], edges: list[float]) -> list[Row]:
-    """Return what LABOR costs beside its bound and the uniform sampler.
+    """Return the cost of LABOR relative to its bound and to the uniform sampler.
 
     Args:
-        variant: What is sampled.
+        variant: The graph and the way of sampling.
         times: The seconds of every case.
         edges: How many times as many edges the uniform sampler has chosen, per round.
     """

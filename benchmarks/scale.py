@@ -1,4 +1,4 @@
-"""How much is measured: in full, or a quick run that only shows that everything works."""
+"""Sizes of benchmarks: in full, or for a quick run that only shows that everything works."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +19,9 @@ class Scale:
     epoch_batches: int
     """Mini-batches in one measured epoch of the loader."""
     processes: int
-    """Worker processes that the loader is tried with; 0 leaves them out."""
+    """Number of worker processes of the loader; 0 leaves them out."""
     cached_rows: int
-    """Rows of 512 bytes in the file that is read through a cache."""
+    """Number of rows of 512 bytes in the file that is read through a cache."""
     cached_batches: int
     cached_batch_rows: int
     largest_message: int
@@ -29,17 +29,17 @@ class Scale:
     step_size: int
     """Rows of the matrices that a training step multiplies."""
     mag_divisor: int
-    """By how much the graph with types is smaller than ogbn-mag."""
+    """Factor by which the graph with types is smaller than ogbn-mag."""
     started_bytes: int
     """The size of the graph that worker processes start with."""
     compiled_pipelines: int
-    """Pipelines that begin without kernels on disk, at most."""
+    """Maximum number of pipelines that begin without kernels on disk."""
     out_of_core: float
-    """By how much the graph that exceeds memory is larger than 28 million nodes."""
+    """Size of the graph that exceeds memory, as a multiple of 28 million nodes."""
 
 
 def full(cache: Path, repeats: int) -> Scale:
-    """Return the sizes that the goals are about."""
+    """Return the sizes for which the goals are defined."""
     return Scale(
         cache, PRODUCTS, ARXIV, 1024, 135_000, repeats, 40, 2, 1_000_000, 60, 50_000, 50_000_000, 2048, 1,
         2_000_000_000, 6, 1.0,
@@ -54,5 +54,5 @@ def quick(cache: Path, repeats: int) -> Scale:
 
 
 def large(scale: Scale) -> Scale:
-    """Return sizes where features don't fit most machines: a file of 8 GB behind a cache of 1 GB."""
+    """Return sizes where features don't fit most machines: a file of 8 GB with a cache of 1 GB."""
     return replace(scale, cached_rows=15_625_000, cached_batches=120, cached_batch_rows=135_000)

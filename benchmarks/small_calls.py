@@ -1,7 +1,7 @@
-"""Calls with few ids, and stages that do nothing: what a call costs beside its work.
+"""Calls with few ids, and stages that do nothing: the overhead of a call.
 
-Where GraphBolt is installed, it does the same in the same run. Otherwise calls are compared with functions of torch's
-that move as many values, which is what this machine needs at least.
+If GraphBolt is installed, it does the same in the same run. Otherwise calls are compared with functions of torch that
+move the same number of values, a lower bound for this machine.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,20 +18,20 @@ from benchmarks.timing import Case, in_turn, one_core
 
 OURS = "graphfeed"
 CALLS = 50
-"""How many calls are timed at once."""
+"""Number of calls that are timed together."""
 FANOUT = 10
 HOPS = 2
 STAGES = 10
 SEEDS = 16
-"""Of a mini-batch."""
+"""Number of seeds of a mini-batch."""
 GOAL = 1.2
-"""How many times as long as GraphBolt's a call may take; a mini-batch may take no longer."""
+"""Maximum time of a call relative to GraphBolt; a mini-batch may take no longer than GraphBolt's."""
 
 Calls = dict[str, Callable[[], object]]
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table for each call."""
+    """Yield one table per call."""
     shape = scale.arxiv
     indptr, indices = (torch.from_numpy(array) for array in load_edges(shape, scale.cache))
     calls = {OURS: library_calls(gf, indptr, indices)}
@@ -50,7 +50,7 @@ def report(scale: Scale) -> Iterator[str]:
 
 
 def measure(calls: Calls, other: str, goal: float | None, repeats: int) -> list[Row]:
-    """Return the time of a call of each library."""
+    """Return the time of a call with each library."""
 
     def case(call: Callable[[], object]) -> Case:
         return lambda _: [call() for _ in range(CALLS)]
@@ -60,7 +60,7 @@ def measure(calls: Calls, other: str, goal: float | None, repeats: int) -> list[
 
 
 def draw_ids(num_nodes: int, count: int, seed: int = 0) -> torch.Tensor:
-    """Draw nodes, the same at every call."""
+    """Draw nodes; every call returns the same ones."""
     return torch.randint(num_nodes, (count,), generator=torch.Generator().manual_seed(seed))
 
 
@@ -74,7 +74,7 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
     subgraph = library.SampledSubgraphImpl
 
     class Own(library.SubgraphSampler):  # type: ignore[misc]
-        """A sampler as users write it."""
+        """A user-defined sampler."""
 
         def sample_subgraphs(self, seeds: Any, *_times: Any) -> Any:
             layers: list[Any] = []
@@ -85,7 +85,7 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
                 seeds = rows
             return seeds, layers
 
-    # One for each: GraphBolt's can be read by one at a time.
+    # A separate source for each: GraphBolt's can be read by only one iterator at a time.
     stages, source = (
         library.ItemSampler(library.ItemSet(draw_ids(num_nodes, 100 * SEEDS * CALLS), names="seeds"), SEEDS)
         for _ in range(2)
@@ -100,12 +100,12 @@ def library_calls(library: Any, indptr: torch.Tensor, indices: torch.Tensor) -> 
         "isin of 1,000 ids": lambda: isin(ids, others),
         "TorchBasedFeature.read of 1 row": lambda: feature.read(ids[:1]),
         f"a mini-batch through {STAGES} functions": minibatches(library, stages),
-        "a mini-batch of one's own sampler": minibatches(library, Own(source)),
+        "a mini-batch of a user-defined sampler": minibatches(library, Own(source)),
     }
 
 
 def minibatches(library: Any, pipe: Any) -> Callable[[], object]:
-    """Return what makes the next mini-batch, epoch after epoch."""
+    """Return a function that produces the next mini-batch, epoch after epoch."""
 
     def run() -> Iterator[Any]:
         while True:
@@ -116,7 +116,7 @@ def minibatches(library: Any, pipe: Any) -> Callable[[], object]:
 
 
 def torch_calls(indices: torch.Tensor) -> Calls:
-    """Return what torch needs for as many values, or for the same."""
+    """Return functions of torch that process the same values, or equally many."""
     num_nodes, rows = int(indices.max()) + 1, torch.zeros(int(indices.max()) + 1, 100)
     few, ids, others = draw_ids(20, 30), draw_ids(num_nodes, 1000), draw_ids(num_nodes, 1000, seed=1)
 
@@ -136,5 +136,5 @@ def torch_calls(indices: torch.Tensor) -> Calls:
         "isin of 1,000 ids": lambda: torch.isin(ids, others),
         "TorchBasedFeature.read of 1 row": lambda: rows.index_select(0, ids[:1]),
         f"a mini-batch through {STAGES} functions": items.clone,
-        "a mini-batch of one's own sampler": sample_hops,
+        "a mini-batch of a user-defined sampler": sample_hops,
     }

@@ -1,7 +1,7 @@
-"""Training steps on a GPU with the loader beside them: how much of the loading they hide, and what it costs them.
+"""Training steps on a GPU with a concurrent loader: how much of the loading they hide, and how much it slows them.
 
-The step is made of matrix products, half as long again as loading a mini-batch takes by itself, and ends when the
-device is done. It is slowed where loading takes the interpreter, the bus or the device from it.
+A step consists of matrix products, takes 1.5 times as long as loading a mini-batch by itself, and ends when the
+device is done. It is slower if loading occupies the interpreter, the bus or the device.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,15 +19,15 @@ from benchmarks.timing import Times
 
 MOST_SLOWED = 1.05
 LONGER = 1.5
-"""A step, by the time of loading."""
+"""Time of a step, relative to loading."""
 EPOCHS = 9
-"""Rounds at most: each is an epoch."""
+"""Maximum number of rounds: each is an epoch."""
 KEY = ("node", None, "feat")
 
 
 @dataclass
 class Step:
-    """So many products of square matrices on a device."""
+    """A number of products of square matrices on a device."""
 
     device: torch.device
     size: int
@@ -40,13 +40,13 @@ class Step:
         self.run()
 
     def run(self) -> None:
-        """Compute, and wait for the device."""
+        """Compute and wait for the device."""
         for _ in range(self.count):
             torch.mm(self.matrix, self.matrix)
         self.clock()
 
     def take(self, seconds: float) -> None:
-        """Become so long."""
+        """Set the number of products so that a step takes the given time."""
         self.count = 1
         start = self.clock()
         for _ in range(10):
@@ -69,7 +69,7 @@ def report(scale: Scale, device: torch.device, clock: Callable[[], float]) -> It
     for loading in ways(make_pipe(scale), device):
         with ExitStack() as stack:
             loader = stack.enter_context(gf.DataLoader(loading.pipe, seed=0, **loading.options))
-            load(loader, clock)  # what is compiled and allocated once is
+            load(loader, clock)  # first use: compiles and allocates
             step.take(LONGER * load(loader, clock))
             yield render(f"{loading.name}; a mini-batch, ratio to the step alone", measure(loader, step, scale, clock))
 
@@ -94,7 +94,7 @@ def ways(pipe: gf.Datapipe, device: torch.device) -> Iterator[Loading]:
 
 
 def measure(loader: gf.DataLoader, step: Step, scale: Scale, clock: Callable[[], float]) -> list[Row]:
-    """Return the times of a mini-batch, of a step, and of both together, one after the other in each round."""
+    """Return the times of a mini-batch, of a step, and of both together, measured in turn in each round."""
     rounds = []
     for number in range(-1, min(scale.repeats, EPOCHS)):
         times = (load(loader, clock), train(range(scale.epoch_batches), step, clock), train(loader, step, clock))
@@ -113,7 +113,7 @@ def measure(loader: gf.DataLoader, step: Step, scale: Scale, clock: Callable[[],
 
 
 def load(loader: gf.DataLoader, clock: Callable[[], float]) -> float:
-    """Return the seconds of a mini-batch of an epoch, the start of its workers included."""
+    """Return the seconds per mini-batch of an epoch, including the start of its workers."""
     start, count = clock(), 0
     for minibatch in loader:
         read(minibatch)
@@ -122,7 +122,7 @@ def load(loader: gf.DataLoader, clock: Callable[[], float]) -> float:
 
 
 def train(minibatches: Iterable[Any], step: Step, clock: Callable[[], float]) -> float:
-    """Return the seconds of a step of an epoch, from when its first mini-batch is there."""
+    """Return the seconds per step of an epoch, starting when its first mini-batch is ready."""
     start, count = 0.0, 0
     for minibatch in minibatches:
         start = start or clock()
@@ -133,6 +133,6 @@ def train(minibatches: Iterable[Any], step: Step, clock: Callable[[], float]) ->
 
 
 def read(minibatch: Any) -> None:
-    """Use the features, which must be there for it."""
+    """Use the features, so that they must be on the device."""
     if isinstance(minibatch, gf.MiniBatch) and minibatch.node_features is not None:
         minibatch.node_features["feat"].sum()

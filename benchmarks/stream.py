@@ -1,4 +1,4 @@
-"""The stream of a sampling server, and that of Arrow Flight itself with the same bytes, each from another process."""
+"""Stream of a sampling server, and of Arrow Flight itself with the same bytes, each from another process."""
 
 import subprocess
 import sys
@@ -19,21 +19,21 @@ from graphfeed.distributed.wire import import_flight, to_batch
 
 TENSORS = 20
 MOST_STREAMED, ROUND_BYTES = 160, 160_000_000
-"""How many mini-batches are taken in one round, and how many bytes, at most."""
+"""Maximum number of mini-batches, and of bytes, that are received in one round."""
 TOKEN = "benchmark"
 SERVE = "import sys; from benchmarks import stream; stream.serve(sys.argv[1], int(sys.argv[2]))"
-"""Not as the main module, by whose name the pipeline would be another one than the reader's."""
+"""Not run as the main module, whose name would make the pipeline differ from the reader's."""
 FLIGHT, SERVER = "Flight", "SamplingServer"
 
 
 @cache
 def make_tensors(size: int) -> dict[str, torch.Tensor]:
-    """Return tensors of so many bytes, the same at each call."""
+    """Return tensors with `size` bytes; every call returns the same ones."""
     return {f"tensor {number}": torch.ones(size // TENSORS // 4) for number in range(TENSORS)}
 
 
 class Attacher(gf.Transform):
-    """Attaches tensors of so many bytes, at no cost."""
+    """Attaches tensors of `size` bytes at no cost."""
 
     size: int
 
@@ -43,12 +43,12 @@ class Attacher(gf.Transform):
 
 
 def count(size: int) -> int:
-    """Return how many mini-batches of so many bytes are taken in one round."""
+    """Return the number of mini-batches of `size` bytes that are received in one round."""
     return min(MOST_STREAMED, ROUND_BYTES // size)
 
 
 def make_pipe(size: int) -> gf.Datapipe:
-    """Return a pipeline whose mini-batches cost nothing to make."""
+    """Return a pipeline whose mini-batches cost nothing to produce."""
     items = gf.ItemSet(torch.arange(count(size)), names="seeds")
     return Attacher(gf.ItemSampler(items, batch_size=1), size)
 

@@ -26,7 +26,7 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        """Whether the value keeps the bound."""
+        """Whether the value is within the bound."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Row:
     unit: str
     times: Times
     ratio: float | None = None
-    """To what the table's title names."""
+    """Ratio to the reference in the table's title."""
     goal: Goal | None = None
 
     def cells(self) -> tuple[str, ...]:
@@ -68,12 +68,12 @@ def compare(
 
 
 def number(value: float) -> str:
-    """Write three digits that count."""
+    """Format a number with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 class Table(str):
-    """The text of a table, with its heading and its rows."""
+    """A table as text, with its heading and its rows."""
 
     heading: str
     rows: Sequence[Row]
@@ -88,7 +88,7 @@ def render(title: str, rows: Sequence[Row]) -> Table:
 
 
 def align(lines: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
-    """Return lines whose columns are as wide as they need to be; the columns in `left` are flush there."""
+    """Return lines with aligned columns; those in `left` are left-aligned."""
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return [
         "  ".join(
@@ -100,7 +100,7 @@ def align(lines: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
 
 
 def machine() -> str:
-    """Describe what the numbers depend on."""
+    """Describe the setup that the numbers depend on."""
     pages = HUGE_PAGES.read_text().strip() if HUGE_PAGES.exists() else "unknown"
     return (
         f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, "

@@ -33,11 +33,11 @@ ANY_ORDER = "edges in any order"
 
 def title(scale: Scale) -> str:
     """Return the first line of the table."""
-    return f"sampling in time: {scale.products.name}, per sampled edge; ratio to the uniform sampler"
+    return f"temporal sampling: {scale.products.name}, per sampled edge; ratio to the uniform sampler"
 
 
 def measure(scale: Scale) -> list[Row]:
-    """Time each way of sampling in time on the products-shaped graph."""
+    """Time each way of temporal sampling on the products-shaped graph."""
     indptr, indices = load_edges(scale.products, scale.cache)
     graph = make_graph(indptr, indices)
     rng = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def make_graph(indptr: Array, indices: Array) -> gf.FusedCSCSamplingGraph:
 
 
 def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
-    """Return what it costs to sort the edges by time, once per graph."""
+    """Return the cost of sorting the edges by time, once per graph."""
     found = []
     for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
         start = time.process_time()

@@ -17,33 +17,33 @@ WARM_UP_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Times:
-    """One number a round."""
+    """One number per round."""
 
     values: Sequence[float]
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """Median of the rounds."""
         return statistics.median(self.values)
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """The first and the third."""
+        """First and third quartile of the rounds."""
         if len(self.values) < 2:
             return self.median, self.median
         first, _, third = statistics.quantiles(self.values, n=4, method="inclusive")
         return first, third
 
     def times(self, factor: float) -> "Times":
-        """Return them in another unit."""
+        """Return the times in another unit."""
         return Times([factor * value for value in self.values])
 
     def per(self, counts: Sequence[float]) -> "Times":
-        """Divide the times of the rounds by what was made in them."""
+        """Divide the times of the rounds by the quantities produced in them."""
         return Times([value / count for value, count in zip(self.values, counts, strict=True)])
 
     def over(self, other: "Times") -> float:
-        """Return the median of the ratios to what ran in the same rounds."""
+        """Return the median of the ratios to other times of the same rounds."""
         pairs = zip(self.values, other.values, strict=True)
         return statistics.median(mine / its for mine, its in pairs)
 
@@ -68,7 +68,7 @@ def in_turn(cases: Mapping[str, Case], rounds: int, clock: Callable[[], float] =
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this thread on one core, and torch on this thread."""
+    """Keep this thread on one core, and torch in this thread."""
     cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
     os.sched_setaffinity(0, {max(cores)})
     torch.set_num_threads(1)

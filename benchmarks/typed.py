@@ -27,7 +27,7 @@ EDGES = {
 }
 FANOUTS = (10, 10)
 EACH = 5
-"""The fan-out where each edge type has its own."""
+"""Fan-out if each edge type has its own."""
 FEATURES = 64
 UNTYPED = "without types"
 TYPED = "with types"
@@ -39,7 +39,7 @@ GOALS = {TYPED: 1.6, ONE_HOP: 1.4, OWN_CALLS: 2.0}
 
 
 class OneHopGraph(gf.SamplingGraph):
-    """Offers the hops of another graph one by one."""
+    """Exposes the hops of another graph one by one."""
 
     def __init__(self, graph: gf.FusedCSCSamplingGraph) -> None:
         self.graph = graph
@@ -90,7 +90,7 @@ def title(scale: Scale) -> str:
 
 
 def make_graph(divisor: int) -> gf.FusedCSCSamplingGraph:
-    """Return a graph of the shape, or of so much smaller a one; hubs are spread over the ids."""
+    """Return a graph of the shape, scaled down by a factor; hubs are spread over the ids."""
     rng = np.random.default_rng(0)
     sizes = {kind: max(count // divisor, 2) for kind, count in NODES.items()}
     names = {kind: rng.permutation(size) for kind, size in sizes.items()}
@@ -134,7 +134,7 @@ def measure(scale: Scale) -> list[Row]:
 
 
 def with_features(pipe: gf.Datapipe, graph: gf.FusedCSCSamplingGraph) -> gf.Datapipe:
-    """Fetch a feature of every node type behind a sampler."""
+    """Fetch a feature of every node type after a sampler."""
     sizes: Any = graph.num_nodes
     store = gf.BasicFeatureStore(
         {("node", kind, "x"): gf.TorchBasedFeature(torch.rand(size, FEATURES)) for kind, size in sizes.items()}

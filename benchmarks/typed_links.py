@@ -1,9 +1,9 @@
 """Link prediction on a graph with types, part by part: the graph of `typed`, with authors who write papers as seeds.
 
 The seeds and their reverse edges are excluded. A mini-batch takes 29 ms (1,024 edges, one negative each): sampling 49 %
-without compaction, fetch 38 %, exclusion 11 %, negatives 2 %, compaction 2 %. So no two parts are made in one pass:
-sampling that marks the excluded edges itself would still look up the ends of each edge, and if it took no time for that
-at all, a mini-batch would be 1.12 times as fast. Compaction in the sampler's own map, and negatives with it, could gain
+without compaction, fetch 38 %, exclusion 11 %, negatives 2 %, compaction 2 %. So no two parts are combined in one pass:
+sampling that marks the excluded edges itself would still look up the endpoints of each edge. Even if that took no time
+at all, a mini-batch would be 1.12 times as fast. Compaction in the sampler's map, and negatives with it, could gain
 1.04 times.
 """
 

@@ -1,7 +1,7 @@
-"""Sampling a graph with types in time, per sampled edge: all hops in one call against one hop after the other.
+"""Temporal sampling of a graph with types, per sampled edge: all hops in one call relative to hop by hop.
 
 The graph is that of `benchmarks.typed`. Each edge and each node has a random time, and each seed one in the later half.
-The two ways choose the very same edges.
+Both ways sample the same edges.
 """
 
 from typing import Any
@@ -33,11 +33,11 @@ class HopAfterHop(OneHopGraph):
 def title(scale: Scale) -> str:
     """Return the first line of the table."""
     size = f"1/{scale.mag_divisor} of " if scale.mag_divisor > 1 else ""
-    return f"sampling in time: {size}ogbn-mag's shape, per sampled edge, fan-outs {FANOUTS}; ratio to hop after hop"
+    return f"temporal sampling: {size}ogbn-mag's shape, per sampled edge, fan-outs {FANOUTS}; ratio to hop after hop"
 
 
 def measure(scale: Scale) -> list[Row]:
-    """Time each way of sampling in time, in one call and hop after hop."""
+    """Time each way of temporal sampling, in one call and hop by hop."""
     graph = with_times(make_graph(scale.mag_divisor))
     size = graph.num_nodes["paper"]  # type: ignore[index]
     rng = np.random.default_rng(1)
@@ -70,14 +70,14 @@ def with_times(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
 
 
 def pipelines(items: gf.Datapipe, graph: gf.FusedCSCSamplingGraph) -> dict[str, Any]:
-    """Return each way of sampling in time."""
+    """Return each way of temporal sampling."""
     pipe = items.temporal_sample_neighbor(graph, FANOUTS, edge_timestamp_attr_name="time")
     each = [torch.full((len(graph.edge_types),), EACH)] * len(FANOUTS)
     return {
         ONE_FANOUT: pipe,
         "a fan-out each": pipe.changed(fanouts=each),
         "the latest": pipe.changed(strategy="latest"),
-        "the times of edges go on": pipe.changed(hop_time="edge"),
+        "the times of edges continue": pipe.changed(hop_time="edge"),
         "a window of a quarter": pipe.changed(pre_time_window=WINDOW),
         "times of nodes too, a window": pipe.changed(pre_time_window=WINDOW, node_timestamp_attr_name="born"),
         "weights": pipe.changed(prob_name="weight"),

@@ -1,4 +1,4 @@
-"""Sampling by weight against uniform sampling, by the sampled edge, side by side on the same seeds.
+"""Weighted sampling relative to uniform sampling, per sampled edge, in turn on the same seeds.
 
 Weights are uniform in 0 to 1, or skewed: one over such a number, so that few edges of a column have most of its weight.
 """
@@ -50,7 +50,7 @@ def make_weights(count: int) -> dict[str, torch.Tensor]:
 
 
 def compare(name: str, seeds: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, fanouts: tuple[int, ...]) -> Iterator[Row]:
-    """Yield a row of each kind of weights, with replacement and without."""
+    """Yield a row for each kind of weights, with replacement and without."""
     for replace in (False, True):
         stages = {
             weights: seeds.sample_neighbor(graph, fanouts, replace, prob_name=attribute)

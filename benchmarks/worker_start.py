@@ -1,13 +1,13 @@
-"""From `iter(loader)` to the first mini-batch of worker processes, and the memory that a large graph takes.
+"""Time from `iter(loader)` to the first mini-batch of worker processes, and the memory of a large graph.
 
-The time is by the clock, since processes that start wait for each other. On a machine where others run, look at the
-processor time: the process copies what others can't map while these start, so the clock shows the larger of the two
-where cores are idle. Arrays that graphfeed made are mapped as they are, within 0.1 s. Copying one's own takes 0.2 s per
-GB, and up to 3 s on a virtual machine that gets memory from its host at the first use. The fork server and a worker
+Times are wall-clock times, since starting processes wait for each other. On a busy machine, compare the
+processor time: the process copies arrays that others can't map while these start, so the clock shows the larger of both
+if cores are idle. Arrays allocated by graphfeed are mapped within 0.1 s. Copying other tensors takes 0.2 s per
+GB, and up to 3 s on a virtual machine that gets memory from its host on first use. The fork server and a worker
 take 2.1 s, of which importing torch is 1.3 and the other imports 0.5. Loading kernels takes less than 0.1 s.
 
-Memory is what can't be read again from a disk: pages of the process, of the fork server and of the workers, and memory
-files, each counted once. What the same program takes with a graph a thousandth of the size is taken off.
+Memory counts pages that can't be read again from a disk, of the process, of the fork server and of the workers, and
+memory files, each only once, minus the memory of the same program with a graph a thousandth of the size.
 """
 
 import json
@@ -61,30 +61,30 @@ with gf.DataLoader(pipe, num_workers=num_workers, worker="process", seed=0) as l
 """
 WORKERS = (1, 2)
 GOAL_SECONDS = 3.0
-"""Beyond the time of copying the sources of its edges once, where that is needed."""
-GOALS_OF_PEAK = {"made by from_coo": 1.1, "of one's own tensors": 2.1, "in a file": 0.1}
-"""By where the graph lies."""
+"""Goal beyond the time to copy the sources of the edges once, if that is needed."""
+GOALS_OF_PEAK = {"made by from_coo": 1.1, "of torch tensors": 2.1, "in a file": 0.1}
+"""Goals for the peak memory, relative to the graph, by where the graph is stored."""
 EDGE_BYTES = 16
 SMALL = 1000
 ROUNDS = 3
-"""At most: each moves the whole graph."""
+"""Maximum number of rounds: each moves the whole graph."""
 STEP_SECONDS = 0.1
-"""Between two looks at the memory."""
+"""Time between two measurements of memory."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What one start of workers took."""
+    """Measurements of one start of workers."""
 
     copying: float
-    """Seconds of copying the graph once."""
+    """Seconds to copy the graph once."""
     seconds: float
     own_seconds: float
     """Processor time of the process that iterates the loader."""
     started_seconds: float
     """Processor time of the fork server and its workers."""
     peak: int
-    """The most memory in bytes, until all workers have made mini-batches."""
+    """Peak memory in bytes, until all workers have produced mini-batches."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -94,7 +94,7 @@ def report(scale: Scale) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
         for place, goal in GOALS_OF_PEAK.items():
             title = f"start of worker processes: a graph of {scale.started_bytes / 1e9:.2g} GB {place}"
-            where = {"made by from_coo": "", "of one's own tensors": "own"}.get(place, folder)
+            where = {"made by from_coo": "", "of torch tensors": "own"}.get(place, folder)
             yield render(title, measure(scale, edges, where, goal))
 
 
@@ -104,13 +104,13 @@ def measure(scale: Scale, edges: int, where: str, goal: float) -> list[Row]:
     Args:
         scale: How often to measure.
         edges: The number of edges.
-        where: Empty for a graph that graphfeed made, "own" for one of torch's own tensors, or a folder for its file.
-        goal: The memory that it should take, over the graph's.
+        where: Empty for a graph that graphfeed made, "own" for one of torch tensors, or a folder for its file.
+        goal: Maximum memory, relative to that of the graph.
     """
     rows = []
     for count in (edges // SMALL, edges) if where not in ("", "own") else ():
         program(MAKE + SAVE, count, where).communicate(timeout=600)
-    start(edges // SMALL, where, 1)  # compiles what is not on disk, which takes memory
+    start(edges // SMALL, where, 1)  # compiles kernels that are not on disk, which takes memory
     for num_workers in WORKERS:
         base = start(edges // SMALL, where, num_workers).peak
         found = [start(edges, where, num_workers) for _ in range(min(scale.repeats, ROUNDS))]
@@ -130,14 +130,14 @@ def measure(scale: Scale, edges: int, where: str, goal: float) -> list[Row]:
 
 
 def program(text: str, edges: int, where: str, num_workers: int = 0) -> "subprocess.Popen[str]":
-    """Start a process with the graph of so many edges."""
+    """Start a process with a graph of the given number of edges."""
     path = where if where in ("", "own") else str(Path(where, str(edges)))
     arguments = [sys.executable, "-c", text, str(edges), path, str(num_workers)]
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
 
 def start(edges: int, where: str, num_workers: int) -> Start:
-    """Start workers in a process of its own, and watch it."""
+    """Start workers in a separate process, and monitor it."""
     with program(MAKE + START, edges, where, num_workers) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -152,7 +152,7 @@ def start(edges: int, where: str, num_workers: int) -> Start:
 
 
 def watch(process: "subprocess.Popen[str]") -> int:
-    """Return the most memory that a process and those it started take, until it prints something."""
+    """Return the peak memory of a process and those that it started, until it prints something."""
     assert process.stdout is not None
     peak = memory_of(process.pid)
     while not select.select([process.stdout], [], [], STEP_SECONDS)[0]:
@@ -161,7 +161,7 @@ def watch(process: "subprocess.Popen[str]") -> int:
 
 
 def family(process: int) -> list[int]:
-    """Return the ids of a process and of all that it started, directly or not."""
+    """Return the ids of a process and of all that it started, directly or indirectly."""
     found = [process]
     for own in found:
         with suppress(OSError):  # it has ended
@@ -177,7 +177,7 @@ def processor_seconds(process: int) -> float:
 
 
 def memory_of(process: int) -> int:
-    """Return the bytes of pages that belong to no file, and of memory files, of a process and those it started."""
+    """Return the bytes of anonymous pages and memory files of a process and those that it started."""
     total, files = 0, {}
     for own in family(process):
         folder = Path("/proc", str(own))

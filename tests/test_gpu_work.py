@@ -217,7 +217,7 @@ MOST = {
     "sample_neighbors of 1,000 seeds": 133,
     "unique_and_compact of 30 ids": 21,
     "TorchBasedFeature.read of 1 row": 19,
-    "a mini-batch of one's own sampler": 411,
+    "a mini-batch of a user-defined sampler": 411,
 }
 
 
