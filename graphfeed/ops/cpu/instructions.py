@@ -23,7 +23,7 @@ def count_bits(value: Any) -> int:
 
 
 def mark_below(values: Any, index: Any, limit: Any) -> np.uint64:
-    """Compare 32 values of a uint32 array, starting at an index, with a limit by SIMD; set a bit for each below it."""
+    """Return a mask of the values below a limit among 32 values of a uint32 array, starting at an index. Uses SIMD."""
     return np.uint64(sum(1 << number for number, value in enumerate(values[index : index + 32]) if value < limit))
 
 
@@ -59,7 +59,7 @@ def address_of(array: Any) -> int:
 
 
 def will_need(address: Any, size: Any) -> None:
-    """Start reading pages of a mapped file without waiting for them. The address must be that of a page."""
+    """Start reading pages of a mapped file without waiting for them. The address must be page-aligned."""
 
 
 def read_at(descriptor: Any, segments: Any, count: Any, start: Any) -> int:

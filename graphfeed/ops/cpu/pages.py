@@ -45,7 +45,7 @@ def key_of(array, position, number, page_bits):
 
 @device_function
 def sort_keys(order, count):
-    """Sort keys by page, two digits at a time, so that the result is in `order.keys`."""
+    """Sort keys by page, two digits at a time, so that the result ends up in `order.keys`."""
     keys, highest = order.keys, np.uint64(0)
     for number in range(count):
         highest = max(highest, keys[np.uintp(number)])

@@ -27,7 +27,7 @@ def run_steps(calls: Int64s, step: Int64s) -> int:
     for number in range(step[0], calls.size // 2):
         result = call(calls[2 * number], calls[2 * number + 1])
         if result != 0:
-            step[0] = number  # tells the caller which kernel has stopped
+            step[0] = number  # the caller reads which kernel has stopped
             return result
     step[0] = calls.size // 2
     return 0
@@ -71,7 +71,7 @@ class Program:
         self.is_ready = False
 
     def run(self, first: int = 0) -> tuple[int, int]:
-        """Run the kernels from index `first` on; return the last code, and the index of the kernel that stopped."""
+        """Run the kernels, starting at `first`; return the last code, and the index of the kernel that returned it."""
         if INTERPRETED:
             return self._interpret(first)
         if not self.is_ready:

@@ -24,7 +24,7 @@ def scan_records(
     data: UInt8s, begin: int, most_bytes: int, verify: bool, starts: Int64s, sizes: Int64s, found: Int64s
 ) -> None:
     """Write the start and the size of each record's content."""
-    # `load_word` reads eight bytes, of the twelve of a head.
+    # `load_word` reads eight of the twelve bytes of a head.
     at, end, count, code = begin, data.size, 0, 0
     while count < starts.size and end - at >= HEAD:
         size = load_word(data, at)

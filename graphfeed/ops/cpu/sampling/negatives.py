@@ -52,7 +52,7 @@ def sample_negative_pairs(
     key: UInt64,
     out: Int64Matrix,
 ) -> None:
-    """Write pairs, each drawn with a key of its index; -1 if there is no valid pair."""
+    """Write pairs, each drawn from the key and its index; -1 if there is no valid pair."""
     # `fixed` is empty if sources are drawn too, `limits` if there are no times, and `edges.indptr` if pairs may be
     # edges.
     num_sources, source_sums, source_times = sources.size[0], sources.cumulative, sources.times

@@ -1,4 +1,4 @@
 """CPU kernels of `graphfeed.ops.structure`.
 
-Where the size of a result is unknown, one kernel counts and another fills, so that the operation can allocate between.
+If the size of a result is unknown, one kernel counts, the operation allocates, and another kernel fills.
 """

@@ -9,7 +9,7 @@ from graphfeed.ops.cpu.search import find_key, first_slot
 
 
 class Parts(NamedTuple):
-    """Starts of the seeds of each node type and of the neighbours of each edge type, and the types of these nodes."""
+    """Starts of the seeds per node type and of the neighbours per edge type, and the source type of each edge type."""
 
     seed_starts: Int64s
     neighbor_starts: Int64s

@@ -11,7 +11,7 @@ FEW = 256
 def clear_marks(
     before: Int64s, ids_before: Int64s, indptr: Int64s, ids: Int64s, table: Int64s, marks: UInt8s
 ) -> bool:  # fmt: skip
-    """Clear the mark of each edge that an earlier list has in the same column; return False if CSC is invalid."""
+    """Clear the mark of each edge that an earlier list has in the same column; return False if `indptr` is invalid."""
     # The earlier list has at most as many columns.
     for column in range(before.size - 1):
         low, high = before[column], before[column + 1]

@@ -21,7 +21,7 @@ def match_pairs(
     last = indices.size - 1
     for column in range(destinations.size):
         destination = np.int64(destinations[column])
-        # Most columns are the destination of no pair, so their edges need not be read.
+        # Most columns are not the destination of a pair, so their edges need not be read.
         if ends[find_entry(ends, pairs[:, 1], destination)] < 0:
             continue
         for edge in range(indptr[column], indptr[column + 1]):

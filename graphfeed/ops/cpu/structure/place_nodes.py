@@ -19,8 +19,8 @@ def place_nodes(
     counts: Int64s,
     met: Int32s,
 ) -> int:
-    """Assign each node to the part of most of its neighbours; return the number that moved, or -1 - an invalid edge."""
-    # The leaves of a tree, in its second half, are the loads of the parts. Each inner node, from index 1 on, is the
+    """Assign nodes to the parts of most of their neighbours; return how many moved, or `-1 - edge` if it is invalid."""
+    # The leaves of a tree, in its second half, are the loads of the parts. Each inner node, starting at index 1, is the
     # minimum of its two children.
     loads, item_loads, moved = tree[tree.size // 2 :], item_tree[item_tree.size // 2 :], 0
     end = indptr[indptr.size - 1] - 1

@@ -1,6 +1,6 @@
 """Passes of temporal sampling: they find the eligible edges of columns, and the positions of the sampled ones.
 
-An edge's rank is its position once each column, or each type in it, is sorted by time. Ranks before a time form a run.
+An edge's rank is its position after sorting each column, or each type in it, by time. Ranks before a time form a run.
 """
 
 from typing import NamedTuple
