@@ -71,7 +71,7 @@ class Program:
         self.is_ready = False
 
     def run(self, first: int = 0) -> tuple[int, int]:
-        """Run the kernels, starting at `first`; return code and index of the one that stopped, or 0 and their number."""
+        """Run kernels, starting at `first`. Return code and index of the one that stopped, or 0 and their number."""
         if INTERPRETED:
             return self._interpret(first)
         if not self.is_ready:
