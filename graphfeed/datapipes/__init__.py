@@ -1,7 +1,7 @@
-"""WHAT: the stages that a pipeline is written with, one per file, and the mini-batch that flows through them.
+"""WHAT: the stages of pipelines, one per file, and the mini-batches that flow through them.
 
-`datapipe.py` and `transform.py` say what a stage is; `pipeline/` supports them. A stage loops over no edges or
-rows itself: it calls a graph or a feature (`graphfeed.storage`), or an operation (`graphfeed.ops`).
+`datapipe.py` and `transform.py` define stages; `pipeline/` has their helpers. A stage does not loop over edges or rows
+itself: it calls a graph or a feature (`graphfeed.storage`), or an operation (`graphfeed.ops`).
 """
 
 from graphfeed.datapipes.bufferer import Bufferer

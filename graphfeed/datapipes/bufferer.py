@@ -1,4 +1,4 @@
-"""Read mini-batches ahead."""
+"""A stage that reads mini-batches ahead."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from graphfeed.ops.arguments import brief
 
 
 class Bufferer(Datapipe, name="buffer"):
-    """Reads some mini-batches ahead of the one that it yields, so that asynchronous work has time to finish.
+    """Reads mini-batches ahead of the one that it yields, so that asynchronous work has time to finish.
 
-    It starts no thread; `prefetch` and the loader's workers do.
+    It starts no threads, unlike `prefetch` and the loader's workers.
 
     Raises:
         ValueError: The buffer size is below 1.
@@ -25,7 +25,7 @@ class Bufferer(Datapipe, name="buffer"):
 
     datapipe: Datapipe[Any]
     buffer_size: int = 1
-    """How many mini-batches are read ahead."""
+    """Number of mini-batches to read ahead."""
 
     one_to_one = True
     passes_on = True

@@ -15,21 +15,21 @@ from graphfeed.storage.memory import move
 
 
 class CopyTo(Transform, name="copy_to"):
-    """Moves every tensor of a mini-batch to a device, through dicts, lists and tuples.
+    """Moves all tensors of a mini-batch to a device, including those in dicts, lists and tuples.
 
-    With workers, the loader pins mini-batches first and copies them on a stream of its own, ahead of the loop. A copy
+    With workers, the loader pins mini-batches first and copies them on a separate stream, ahead of the loop. A copy
     before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features. A
-    copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run.
+    copy to the device that mini-batches are already on has no effect, and runs wherever the stages around it run.
 
     Raises:
         ValueError: torch does not know the device.
-        RuntimeError: When it runs: the device is not there.
+        RuntimeError: When it runs: the device does not exist.
     """
 
     device: torch.device | str
     non_blocking: bool = False
-    """Whether a copy from pinned memory to a GPU returns before it is done. Until then torch hands that memory to
-    nobody else, even if you drop it. To use the copy on another stream, let that stream wait for the current one."""
+    """Whether a copy from pinned memory to a GPU returns before it is complete. Until then, torch doesn't reuse that
+    memory even if you drop it. To use the copy on another stream, make that stream wait for the current one."""
 
     runs_in = Placement.AUTO
     one_to_one = True
@@ -41,22 +41,22 @@ class CopyTo(Transform, name="copy_to"):
             torch.device(self.device)
         except (RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
-                f"device must be one of torch's, as 'cuda' or 'cuda:1', but is {brief(self.device)}"
+                f"device must be a torch device, such as 'cuda' or 'cuda:1', but is {brief(self.device)}"
             ) from error
 
     @property
     def returns_early(self) -> bool:
-        """Whether copies may be returned before they are done; never for the CPU, where nothing would wait for them."""
+        """Whether copies may return before they are complete; never for the CPU, where nothing would wait for them."""
         return bool(self.non_blocking) and is_gpu(self.device)
 
     def __call__(self, minibatch: Any) -> Any:
         if isinstance(minibatch, MiniBatch):
-            # `to` changes the mini-batch that it is called on, which may be the caller's.
+            # `to` modifies its mini-batch in place, and this one may belong to the caller.
             return copy.copy(minibatch).to(self.device, non_blocking=self.returns_early)
         return move(minibatch, self.device, non_blocking=self.returns_early)
 
     def __iter__(self) -> Iterator[Any]:
-        # Before the source makes anything that could not be copied.
+        # Check the device before the source produces anything.
         check_device("copy_to", self.device)
         for minibatch in self.datapipe:
             yield call([self], minibatch)

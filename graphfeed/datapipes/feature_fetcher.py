@@ -23,7 +23,7 @@ Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[s
 
 
 def feature_keys(domain: str, names: Names) -> list[StoreKey]:
-    """Return the keys in the store for a list of names, or for a dict of lists by type; seeds have those of edges."""
+    """Return the keys in the store for a list of names, or for a dict of lists by type. Seed edges have edge keys."""
     lists: list[Any] = list(names.values()) if isinstance(names, Mapping) else [names]
     if not all(own is None or is_list_of_names(own) for own in lists):
         raise TypeError(
@@ -42,7 +42,7 @@ def is_list_of_names(value: object) -> bool:
 
 def nodes_of(minibatch: MiniBatch) -> ByType | None:
     ids: ByType | None = minibatch.node_ids()
-    # A mini-batch that was not sampled gets the features of its seeds.
+    # A mini-batch without subgraphs gets the features of its seeds.
     return minibatch.seeds if ids is None else ids
 
 
@@ -61,38 +61,38 @@ def seed_edges_of(minibatch: MiniBatch) -> ByType:
 
 
 class FeatureFetcher(Transform, name="fetch_feature"):
-    """Fetches the features of the input nodes, of each hop's edges, and of seeds that are edges.
+    """Fetches the features of the input nodes, of each hop's edges, and of edge seeds.
 
     Sets `node_features`, `edge_features` and `seed_edge_features`. A mini-batch that was not sampled gets the features
     of its node seeds. Types without nodes in the mini-batch are left out. If the mini-batch is on a GPU, so are its
-    features: the GPU reads them where they lie if it can, otherwise they are copied.
+    features: the GPU reads them directly if it can; otherwise they are copied.
 
     Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
-    threads fetch too if all features lie in CPU memory, here or with other ranks. So do worker processes where all lie
-    in memory that they share, and other stages follow that they can run; if none do, threads of the main process fetch,
-    which saves one copy of the rows. Set `runs_in` to say where (see `Placement`).
+    threads can fetch if all features are in CPU memory, local or on other ranks. Worker processes can fetch if all
+    features are in memory that they share, and if other stages that they can run follow; if none do, threads of the
+    main process fetch, which saves one copy of the rows. Set `runs_in` to choose where (see `Placement`).
 
     Raises:
-        KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs that the stages
-            before sample. If the store has no feature of a type of the graph, the error comes with the first mini-batch
+        KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs of earlier
+            stages. If the store has no feature of a type of the graph, the error is raised for the first mini-batch
             that has nodes or edges of the type.
         RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
     """
 
     feature_store: FeatureStore
     node_feature_keys: Names | None = None
-    """Names of features, or a dict of them by node type if the graph has types."""
+    """Names of features, or a dict of names by node type if the graph has types."""
     edge_feature_keys: Names | None = None
-    """Names of features, or a dict of them by edge type if the graph has types."""
+    """Names of features, or a dict of names by edge type if the graph has types."""
     overlap_fetch: bool = True
-    """Whether the loader, behind a copy to a GPU, fetches ahead of the caller's step on its own stream. On the CPU,
-    workers run ahead anyway."""
+    """Whether the loader, after a copy to a GPU, fetches ahead of the caller's step on a separate stream. On the CPU,
+    workers always run ahead."""
     cooperative: bool = False
-    """Whether the ranks of a joint mini-batch each read the rows of the nodes that they own, and send them to those who
-    need them. The sampler has `cooperative=True` as well. A single rank works as without it."""
+    """Whether each rank of a joint mini-batch reads the rows of the nodes that it owns, and sends them to the ranks
+    that need them. The sampler needs `cooperative=True` as well. With a single rank, it has no effect."""
     seed_edge_feature_keys: Names | None = None
-    """Names of features of the edges that the mini-batch's `seed_edge_ids` name, or a dict of them by edge type. Item
-    sets have a member of that name, as those of `graphfeed ingest` do. Negatives are no edges, and have no features."""
+    """Names of features of the edges in the mini-batch's `seed_edge_ids`, or a dict of names by edge type. The item set
+    needs a member `seed_edge_ids`, as those of `graphfeed ingest` have. Negatives have no features."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +104,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         known = list(self.feature_store.keys())
         self.check_types(known)
         for argument, key in self.requests():
-            # A store that has nothing of a type lacks it only once a mini-batch has nodes or edges of that type.
+            # A store without features of a type is an error only once a mini-batch has nodes or edges of it.
             of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
             if key not in self.feature_store and (key[1] is None or of_same_type):
                 domain, of_type, name = key
@@ -118,7 +118,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         self.check_rows()
 
     def check_types(self, known: list[StoreKey]) -> None:
-        """Raise for a type that the store lacks, and the graphs that the stages before sample, and the items."""
+        """Raise for a type that is in neither the store, nor the graphs of earlier stages, nor the items."""
         graphs = graphs_before(self)
         edge_types: set[Any] = {kind for graph in graphs for kind in graph.edge_types or (None,)}
         there: dict[str, set[Any]] = {
@@ -127,17 +127,17 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             "seed_edge": edge_types | (seed_types_before(self) or set()),
         }
         for argument, key in self.requests():
-            # Without a graph, nothing is known of its types.
+            # Without a graph, the types are unknown.
             if there[argument] and key[1] is not None and key not in self.feature_store:
                 types = there[argument] | {type_name(own[1]) for own in known if own[0] == key[0]}
                 check_known(f"{argument}_feature_keys", [key[1]], types - {None}, f"{key[0]} type")
 
     def check_rows(self) -> None:
-        """Raise if a feature has fewer rows than the graph that the last sampler before reads has nodes, or edges."""
+        """Raise if a feature has fewer rows than the graph of the last sampler before this stage has nodes or edges."""
         graph = next(reversed(graphs_before(self)), None)
         needed = {} if graph is None else to_type_dict(graph.num_nodes)
         features = self.features()
-        # Seeds that are edges need not be edges of this graph.
+        # Edge seeds need not be edges of this graph.
         for domain, key in [own for own in self.requests() if own[0] != "seed_edge" and own[1] in features]:
             _, of_type, name = key
             there = needed.get(of_type, 0) if domain == "node" else 0
@@ -153,7 +153,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     @cached_property
     def wanted(self) -> dict[str, list[StoreKey]]:
-        """The keys of the features to fetch, of "node", "edge" and "seed_edge" as far as these are asked for."""
+        """Keys of the features to fetch, by "node", "edge" and "seed_edge"; only those that were requested."""
         names = {
             "node": self.node_feature_keys,
             "edge": self.edge_feature_keys,
@@ -162,17 +162,17 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
 
     def requests(self) -> list[tuple[str, StoreKey]]:
-        """Return the keys of the features to fetch, each behind "node", "edge" or "seed_edge"."""
+        """Return pairs of "node", "edge" or "seed_edge" and the key of a feature to fetch."""
         return [(argument, key) for argument, keys in self.wanted.items() for key in keys]
 
     def features(self) -> dict[StoreKey, Feature]:
-        """Return the features to fetch that the store has, by their keys."""
+        """Return the features to fetch that the store has, by key."""
         return {key: self.feature_store[key] for _, key in self.requests() if key in self.feature_store}
 
     @cached_property
     def dims(self) -> dict[StoreKey, int] | None:
-        """The dimensions that `MiniBatch.feature_dims` holds; None if no feature was made of PyG's data."""
-        # A feature of another library may have none.
+        """The dimensions for `MiniBatch.feature_dims`; None if no feature comes from PyG's data."""
+        # Features of other libraries may have no metadata.
         known: dict[StoreKey, dict[str, Any]] = {
             key: getattr(feature, "metadata", dict)() for key, feature in self.features().items()
         }
@@ -193,7 +193,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return result
 
     def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[StoreKey, torch.Tensor]]:
-        """Yield the key of each feature that a mini-batch gets, and the ids of its rows."""
+        """Yield the key and the row ids of each feature to fetch for a mini-batch."""
         if "node" in self.wanted:
             yield from self.look_ups("node", nodes_of(minibatch))
         if "edge" in self.wanted:
@@ -203,17 +203,17 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             yield from self.look_ups("seed_edge", seed_edges_of(minibatch))
 
     def read(self, domain: str, ids: ByType | None) -> dict[Any, torch.Tensor]:
-        """Return the features of some nodes, or of a hop's edges."""
+        """Return the features of some nodes or edges, by name or by (type, name)."""
         features: dict[Any, torch.Tensor] = {}
         for (kind, of_type, name), wanted in self.look_ups(domain, ids):
             rows = self.feature_store.read(kind, of_type, name, wanted)
             key = name if of_type is None else (of_type, name)
-            # Where the ids are on a GPU, rows that were read from CPU memory follow them.
+            # If the ids are on a GPU, rows that were read from CPU memory are copied there.
             features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
         return features
 
     def look_ups(self, domain: str, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:
-        """Yield the key of each feature to read, and the ids of its rows."""
+        """Yield the key and the row ids of each feature to read for a domain."""
         for key in self.wanted[domain]:
             of_type = key[1]
             if of_type is not None and isinstance(ids, torch.Tensor):
@@ -225,12 +225,12 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 raise TypeError(
                     f"{domain}_feature_keys is a list, but the mini-batch has types {list(wanted)}; give a dict by type"
                 )
-            # A store may lack the feature of a type that the mini-batch has no nodes of; otherwise that is an error.
+            # A feature that the store lacks is an error only if the mini-batch has nodes or edges of its type.
             if wanted is not None and (wanted.numel() or key in self.feature_store):
                 yield key, wanted
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Add one row of each feature per node and edge; None if the dtype of a feature is unknown."""
+        """Return the estimate plus one row of each feature per node or edge; None if the dtype of one is unknown."""
         if before is None:
             return None
         sizes: dict[str, Sequence[Counts]] = {"node": [before.nodes], "edge": before.edges}
@@ -239,16 +239,16 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         for argument, key in [(argument, key) for argument, key in self.requests() if key in features]:
             feature, of_type = features[key], key[1]
             for count in sizes[argument]:
-                # A feature of all nodes in a graph with types, or of a type in one without, has no count.
+                # An untyped feature of a graph with types, or a typed one of a graph without, has no count.
                 if feature.dtype is None or (of_type is None) != (None in count):
                     return None
                 total += feature.dtype.itemsize * feature.size().numel() * count.get(of_type, 0)
         return before.plus(total)
 
     def may_run_in_threads(self) -> bool:
-        """Return whether worker threads read all features as well as the main thread does."""
+        """Return whether worker threads can read all features as fast as the main thread can."""
         return self.one_to_one and all(feature.may_read_in_threads() for feature in self.features().values())
 
     def may_run_in_processes(self) -> bool:
-        """Return whether every feature lies in CPU memory that other processes can share, or in a mapped file."""
+        """Return whether every feature is in CPU memory that other processes can share, or in a mapped file."""
         return self.may_run_in_threads() and all(isinstance(own, Shareable) for own in self.features().values())

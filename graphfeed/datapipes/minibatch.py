@@ -24,7 +24,7 @@ FORMER_NAMES = {
     "negative_node_pairs": "compacted_seeds[labels == 0].T",
     "node_pairs_with_labels": "compacted_seeds.T and labels",
 }
-"""What mini-batches had in GraphBolt 2.1, and where it is."""
+"""Attributes of mini-batches in GraphBolt 2.1, and their replacements."""
 
 
 @dataclass(repr=False, eq=False)
@@ -32,8 +32,8 @@ class MiniBatch:
     """Seeds, the subgraphs sampled around them, and their features. Every field is None until a stage sets it.
 
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
-    "src:rel:dst" for seeds that are edges. Stages may set other attributes; type checkers know those that a subclass
-    declares. Printing shows dtypes and shapes; `print(minibatch.details())` shows the values.
+    "src:rel:dst" for edge seeds. Stages may set other attributes; type checkers know those that a subclass declares.
+    Printing shows dtypes and shapes; `print(minibatch.details())` shows the values.
 
     Example:
         >>> MiniBatch(seeds=torch.tensor([5, 7]))
@@ -43,39 +43,39 @@ class MiniBatch:
     """
 
     labels: Any = None
-    """Aligned with the seeds."""
+    """One label per seed."""
     seeds: Any = None
-    """Node ids, shape (N,), or edges, shape (N, 2), or hyperlinks, shape (N, k)."""
+    """Node ids, shape (N,); edges, shape (N, 2); or hyperlinks, shape (N, k)."""
     indexes: Any = None
-    """Which query each seed belongs to."""
+    """Index of the query that each seed belongs to."""
     sampled_subgraphs: list[SampledSubgraph] | Any = None
-    """One per hop, the outermost first."""
+    """One subgraph per hop, outermost hop first."""
     input_nodes: Any = None
-    """The ids of the outermost hop's rows: the nodes whose features are needed."""
+    """Ids of the outermost hop's rows: the nodes whose features are needed."""
     node_features: dict[Any, torch.Tensor] | Any = None
-    """By name, or by (node type, name) if the graph has types."""
+    """Features by name, or by (node type, name) if the graph has types."""
     edge_features: list[dict[Any, torch.Tensor]] | Any = None
-    """One per hop, each by name or by (edge type, name)."""
+    """One dict per hop, by name or by (edge type, name)."""
     compacted_seeds: Any = None
-    """Edge seeds as positions among the innermost hop's columns."""
+    """Edge seeds as positions in the columns of the innermost hop."""
     timestamp: Any = field(default=None, kw_only=True)
-    """The time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in their shape."""
+    """Time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in the seeds' shape."""
     pre_time_window: Any = field(default=None, kw_only=True)
-    """How far back from its time each seed may look, for temporal sampling; None: as the sampler says."""
+    """Length of the time window before each seed's time, for temporal sampling. None: the sampler's default."""
     seed_edge_ids: Any = field(default=None, kw_only=True)
-    """The ids of seeds that are edges, by which their features are read. Negatives, behind them, have none."""
+    """Ids of edge seeds, for reading their features. Negatives, which come after the edges, have no ids."""
     seed_edge_features: dict[Any, torch.Tensor] | Any = field(default=None, kw_only=True)
-    """A row for each of `seed_edge_ids`, by name or by (edge type, name)."""
+    """One row per id in `seed_edge_ids`, by name or by (edge type, name)."""
     feature_dims: dict[Any, int] | Any = field(default=None, kw_only=True)
-    """For `to_pyg_data`: the dimension that rows had in PyG's data, -1 if the only one, by (domain, type, name)."""
+    """For `to_pyg_data`: dimension of the rows in PyG's data, -1 if it is the only one, by (domain, type, name)."""
     key: Key | Any = field(default=None, kw_only=True)
-    """Identifies the mini-batch; random stages draw from it."""
+    """Identity of the mini-batch, from which random stages derive their draws."""
 
     if not TYPE_CHECKING:
-        # Other attributes are fields of a subclass, so that type checkers find a slip.
+        # Hidden from type checkers, so that they report misspelled attributes.
 
         def __getattr__(self, name: str) -> Any:
-            """Raise for an attribute that nobody has set; of a name of GraphBolt 2.1, say that of today."""
+            """Raise an AttributeError. For a name of GraphBolt 2.1, it mentions the current name."""
             hint = (
                 f"; it is {FORMER_NAMES[name]} now, as the names of GraphBolt changed" if name in FORMER_NAMES else ""
             )
@@ -83,7 +83,7 @@ class MiniBatch:
             raise AttributeError(said, name=name, obj=self)
 
     def __copy__(self) -> Self:
-        # As each stage makes one, in less than half of the time that `copy` takes by itself.
+        # Every stage makes a copy; this takes less than half as long as the default of `copy`.
         made, state = object.__new__(type(self)), cast("Any", object.__getstate__(self))
         # A subclass may have slots.
         own, slots = state if isinstance(state, tuple) else (state, {})
@@ -119,11 +119,11 @@ class MiniBatch:
 
     @property
     def blocks(self) -> list[Any] | Any:
-        """The subgraphs as DGL blocks, created at each access; None before sampling."""
+        """The subgraphs as DGL blocks, created on each access; None before sampling."""
         return None if self.sampled_subgraphs is None else self.compute_blocks()
 
     def compute_blocks(self) -> list[Any]:
-        """Return the subgraphs as DGL blocks, the outermost first; the mini-batch does not change.
+        """Return the subgraphs as DGL blocks, outermost hop first. The mini-batch is not modified.
 
         The source nodes of the first block have their ids as `dgl.NID`; the edges of each block have theirs as
         `dgl.EID`.
@@ -139,36 +139,36 @@ class MiniBatch:
     def to_pyg_data(self, by_hop: bool = False) -> Any:
         """Return the mini-batch as a PyG `Data`, or a `HeteroData` if the graph has types. Needs PyG.
 
-        `pipe.to_pyg_data()` is a stage that does this, so that workers do it. The names are those of `NeighborLoader`:
+        The stage `pipe.to_pyg_data()` does the same in workers. Attributes are named as by PyG's `NeighborLoader`:
 
-        - `edge_index` has the edges of all hops, parallel edges too, and `e_id` their ids, shape (E,). What several
-          hops drew is there once; what one hop drew twice (`replace=True`), twice. None if nothing was sampled.
-        - `n_id` has the ids of the nodes. `num_sampled_nodes` says how many are seeds, and how many each hop adds.
-        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several, and `y`, keep their
-          names. Features of `from_pyg` keep the shape that they had in PyG's data, such as (N,) for `y`.
-        - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time. Seeds
-          that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
-        - `input_id` is the member of the item set with that name: `torch.arange(len(ids))` tells which items these are.
+        - `edge_index` has the edges of all hops, including parallel edges, and `e_id` their ids, shape (E,). An edge
+          that several hops drew occurs once; one drawn twice in a hop (`replace=True`), twice. None before sampling.
+        - `n_id` has the ids of the nodes. `num_sampled_nodes` has the number of seeds, then of the nodes added per hop.
+        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several features, and `y`,
+          keep their names. Features of `from_pyg` keep their shape in PyG's data, such as (N,) for `y`.
+        - Node seeds come first: `batch_size` is their number, `y` their labels, `seed_time` their times. Edge seeds
+          become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
+        - `input_id` is the item set's member of that name; `torch.arange(len(ids))` identifies the items.
 
         Args:
-            by_hop: Whether edges are in the order of the hops, those to the seeds first, as PyG has them and the stage
-                by default, rather than sorted by source and destination, as GraphBolt has them, which takes several
-                times as long. Then `num_sampled_edges` says how many edges each hop adds, for PyG's `trim_to_layer`.
+            by_hop: Whether edges are in hop order, those of the seeds first, as in PyG and by default in the stage.
+                Then `num_sampled_edges` has the number of edges that each hop adds, for PyG's `trim_to_layer`.
+                Otherwise edges are sorted by source and destination, as in GraphBolt, which takes much longer.
 
         Raises:
-            ValueError: Edges were removed after their features were fetched, or a feature has the name of something
-                else, such as `y` beside labels.
+            ValueError: Edges were removed after their features were fetched, or a feature has a name that is in use,
+                such as `y` if there are labels.
         """
         return load_entry_point("converters", "to_pyg_data")(self, by_hop)
 
     @checked
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """Return a new generator on a device, seeded by this mini-batch's key and the stage that is running.
+        """Return a new generator on a device, seeded by this mini-batch's key and the running stage.
 
         A stage that draws from it gives the same values with any number and kind of workers, and in a resumed epoch.
-        Each call in a stage returns a generator with the same seed, so use one for all draws. Outside the `__call__`
-        of a stage, as in a training loop or in an `__iter__`, the seed depends on the key alone. A mini-batch without
-        a key, such as one made by hand, gets a random seed (see `graphfeed.seed`).
+        Each call in a stage returns a generator with the same seed, so use one for all draws. Outside of the `__call__`
+        of a stage, as in a training loop or in an `__iter__`, the seed depends only on the key. A mini-batch without a
+        key, such as one created by hand, gets a random seed (see `graphfeed.seed`).
 
         Raises:
             TypeError: The class of the stage sets `foreign = False` but not `needs_key = True`.
@@ -177,10 +177,10 @@ class MiniBatch:
 
     @checked
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
-        """Move every tensor to a device, also those of attributes that are not fields; return this object.
+        """Move all tensors to a device, including those in attributes that are not fields. Return this object.
 
-        The device "pinned" means page-locked CPU memory. Tensors of less than 256 KiB cross to it, and to a GPU, in
-        one block, and share it there: keep `.clone()` of what you keep for long.
+        The device "pinned" means page-locked CPU memory. Tensors of less than 256 KiB are copied to it, and to a GPU,
+        as one block whose memory they share: `.clone()` a tensor that you keep for long.
         """
         before = self.input_nodes
         for name, value in move(vars(self), device, non_blocking=non_blocking).items():
@@ -190,7 +190,7 @@ class MiniBatch:
         return self
 
     def pin_memory(self) -> "MiniBatch":
-        """Move every tensor to pinned memory; return this object."""
+        """Move all tensors to pinned memory. Return this object."""
         return self.to("pinned")
 
     def is_pinned(self) -> bool:
@@ -198,9 +198,9 @@ class MiniBatch:
         return all_pinned(self)
 
     def details(self) -> str:
-        """Return the attributes with their values as text, one per line, in reverse alphabetical order.
+        """Return the attributes with their values as a string, one per line, in reverse alphabetical order.
 
-        Private attributes, blocks, and fields that GraphBolt does not have if they are None, are left out.
+        Private attributes and blocks are left out, and so are fields that GraphBolt does not have if they are None.
         """
         names = {name for name, value in vars(self).items() if value is not None} | FIELDS_SHOWN
         shown = {name: getattr(self, name) for name in sorted(names, reverse=True) if not name.startswith("_")}
@@ -214,5 +214,5 @@ class MiniBatch:
 
 
 Batch = TypeVar("Batch", default=MiniBatch, covariant=True)
-"""What a pipeline yields, for type checkers: mini-batches, unless a stage makes something else of them."""
+"""Output type of a pipeline, for type checkers: mini-batches, unless a stage converts them."""
 FIELDS_SHOWN = {field.name for field in fields(MiniBatch) if not field.kw_only}

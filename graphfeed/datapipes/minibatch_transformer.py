@@ -1,4 +1,4 @@
-"""Use any function of a mini-batch as a stage."""
+"""A stage that calls a function on each mini-batch."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from graphfeed.datapipes.transform import Transform
 
 
 class MiniBatchTransformer(Transform, name="transform"):
-    """Calls a function on each mini-batch, which returns a MiniBatch; without a function, passes the mini-batch on.
+    """Calls a function on each mini-batch, which returns a MiniBatch. Without a function, mini-batches pass unchanged.
 
     A subclass may pass one of its methods to `super().__init__(datapipe, self.work)`. To run in worker processes, the
-    function must be picklable: a function of a module, not a lambda.
+    function must be picklable: a module-level function, not a lambda.
     """
 
     transformer: Callable[[MiniBatch], MiniBatch] | None = None
@@ -25,7 +25,7 @@ class MiniBatchTransformer(Transform, name="transform"):
 
     @property
     def foreign(self) -> bool:  # type: ignore[override]
-        """Whether there is a function, which may draw from generators that it does not own."""
+        """Whether there is a function: it may draw from the global random generators."""
         return self.transformer is not None
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
@@ -35,11 +35,11 @@ class MiniBatchTransformer(Transform, name="transform"):
         if not isinstance(result, MiniBatch):
             raise TypeError(
                 f"The transformer output should be an instance of MiniBatch, but is a {type(result).__name__}; "
-                "return the mini-batch. A stage that makes something else of it derives from graphfeed.Transform, "
+                "return the mini-batch. To return something else, derive a stage from graphfeed.Transform instead, "
                 "as to_pyg_data() does"
             )
         return result
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input if there is no function; otherwise the size is unknown."""
+        """Return the estimate of the input, or None (unknown) if there is a function."""
         return before if self.transformer is None else None

@@ -1,4 +1,4 @@
-"""Stages that map one mini-batch to one."""
+"""Stages that map each mini-batch to one mini-batch."""
 
 import multiprocessing
 import threading
@@ -21,36 +21,36 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class Transform(Datapipe[Batch]):
-    """A stage that maps one mini-batch to another: write `__call__`, which must not modify its argument.
+    """A stage that maps one mini-batch to another. Subclasses implement `__call__`, which must not modify its argument.
 
-    Such a stage can run for any mini-batch, anywhere; set `runs_in` to say where (see `Placement`). A chain of them
-    behind an `ItemSampler` can be sharded, and resumed without recomputing. A subclass that writes `__iter__`, to drop
-    or add mini-batches, runs in the main process, and so do all stages after it. A stage can't set its own attributes
-    after `__init__`, as workers have copies of it.
+    Such a stage can run for any mini-batch, anywhere; set `runs_in` to choose where (see `Placement`). A chain of them
+    after an `ItemSampler` can be sharded, and resumed without recomputation. A subclass that implements `__iter__`, to
+    drop or add mini-batches, runs in the main process, and so do all stages after it. A stage can't set its own
+    attributes after `__init__`, as workers have copies of it.
 
-    What a stage of yours draws from the global generators of torch, NumPy and Python is seeded by the mini-batch's key,
-    and so the same with `num_workers=0` and with any worker processes; your own generators stay as they are. In worker
-    threads, that holds for those functions of torch that take a `generator`, such as `torch.rand` and what
-    `torch.distributions` draws with, but not for dropout, for attention with dropout, NumPy and Python: threads share
-    those generators, and a warning says so if the first calls of the stage use them. Seeding takes about 0.01 ms per
-    mini-batch and stage, and in the main thread 0.04 ms more for all that follow each other. A class that never draws
-    from them sets `foreign = False`, and is called without. `minibatch.generator()` gives the same values everywhere.
+    While a user-defined stage runs, the global generators of torch, NumPy and Python are seeded by the mini-batch's
+    key, so its draws are the same with `num_workers=0` and with any number of worker processes; other generators are
+    not seeded. In worker threads, this holds for torch functions that accept a `generator`, such as `torch.rand` and
+    those that `torch.distributions` uses, but not for dropout, attention with dropout, NumPy and Python: threads share
+    those generators, and a warning is issued if the first calls of the stage use them. Seeding takes about 0.01 ms per
+    mini-batch and stage, and in the main thread 0.04 ms more per chain of such stages. A class that never draws from
+    global generators can set `foreign = False` to skip it. `minibatch.generator()` gives the same values everywhere.
     """
 
     datapipe: Datapipe[Any]
-    """The source: a stage, or any iterable of mini-batches."""
+    """The stage to read from, or any iterable of mini-batches."""
 
     one_to_one = True
     loops = False
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
-        """Keep a stage with its own loop out of workers, which would call the stage without that loop."""
+        """Run a stage that implements `__iter__` in the main process, because workers only call `__call__`."""
         if "__iter__" in vars(cls):
             cls.runs_in = vars(cls).get("runs_in", Placement.MAIN)
             if cls.runs_in is Placement.WORKER:
                 raise TypeError(
-                    f"runs_in of {cls.__name__} is Placement.WORKER, but workers would call it without its __iter__: "
-                    "write __call__ alone, or leave runs_in out"
+                    f"runs_in of {cls.__name__} is Placement.WORKER, but workers don't use its __iter__: "
+                    "implement only __call__, or leave out runs_in"
                 )
             cls.loops = True
             cls.one_to_one = vars(cls).get("one_to_one", False)
@@ -61,19 +61,19 @@ class Transform(Datapipe[Batch]):
             raise TypeError(f"{type(self).__name__} needs mini-batches, but got items; put an ItemSampler in between")
         if not isinstance(self.datapipe, Datapipe):
             check_source(self)
-            # torch's pipe around a stage becomes a stage that does the same.
+            # A torch datapipe that wraps a stage is converted to an equivalent stage.
             wraps = isinstance(self.datapipe, IterDataPipe)
             converted = load_entry_point("converters", "as_stage")(self.datapipe) if wraps else None
             self.__dict__["datapipe"] = IterableSource(self.datapipe) if converted is None else converted
         check_fields(self)
 
     def __call__(self, minibatch: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must write __call__")
+        raise NotImplementedError(f"{type(self).__name__} must implement __call__")
 
     def __iter__(self) -> Iterator[Any]:
         observer = None if self.loops else OBSERVER.get()
         stages: list[Transform[Any]] = [self]
-        # Those that others have written are seeded together.
+        # Transforms in a row are called together, so that global generators are saved and restored only once.
         while not self.loops and isinstance(source := stages[0].datapipe, Transform) and not source.loops:
             stages.insert(0, source)
         for minibatch in stages[0].datapipe:
@@ -81,7 +81,7 @@ class Transform(Datapipe[Batch]):
 
     def __len__(self) -> int:
         if not self.one_to_one:
-            raise TypeError(f"{type(self).__name__} can't tell how many mini-batches it gives; it has no __len__")
+            raise TypeError(f"the number of mini-batches of {type(self).__name__} is unknown; it has no __len__")
         return length(self.datapipe)
 
 
@@ -91,10 +91,10 @@ def call(
     observer: Observer | None = None,
     function: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Call one stage after the other for a mini-batch, and return what the last one does; the observer is told of each.
+    """Call stages in order for one mini-batch, and return the last result. An observer is notified of each call.
 
-    An exception gets a note with the stage, the mini-batch and the worker. A `function` is called in the place of a
-    single stage.
+    An exception gets a note with the stage, the mini-batch and the worker. If there is a `function`, it is called
+    instead of the stage, which must be the only one.
     """
     kept: KeptGlobals | None = None
     try:
@@ -108,12 +108,12 @@ def call(
                     kept = kept or KeptGlobals()
                     result = call_seeded(stage, work, minibatch, key, kept)
                 else:
-                    # Without a key to seed by, a stage draws from the generators as the program left them.
+                    # Stages that are not seeded draw from the generators in the program's own state.
                     if kept is not None:
                         kept.put_back()
                     result = work(minibatch)
                 if result is None:
-                    raise TypeError(f"{type(stage).__name__} returned None; let its __call__ return the mini-batch")
+                    raise TypeError(f"{type(stage).__name__} returned None; return the mini-batch from its __call__")
             except BaseException as error:  # SystemExit too
                 error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
                 raise
@@ -121,9 +121,8 @@ def call(
                 RUNNING.reset(running)
                 if observer is not None:
                     observer.stage_end(stage, key)
-            # A new mini-batch gets the key of the old one, so that later draws stay the same wherever they are made,
-            # and the attributes that are no fields, which `dataclasses.replace` leaves out; set to None, one is
-            # dropped.
+            # A new mini-batch inherits the key, so that later draws are the same anywhere, and the attributes that are
+            # not fields, which `dataclasses.replace` leaves out. To drop such an attribute, set it to None.
             if isinstance(result, MiniBatch) and result is not minibatch:
                 if result.key is None:
                     result.key = key
@@ -138,13 +137,13 @@ def call(
 
 
 def describe_place(stage: Datapipe, key: Key | None) -> str:
-    """Name a stage and a mini-batch in it."""
+    """Describe a stage and a mini-batch in it, for error messages."""
     text = f"in {type(stage).__name__}, stage {stage.position}"
     return text if key is None else f"{text}, mini-batch {key.index} of epoch {key.epoch}"
 
 
 def worker_name() -> str:
-    """Name the current process or thread."""
+    """Describe the current process or thread."""
     process, thread = multiprocessing.current_process(), threading.current_thread()
     if process.name != "MainProcess":
         return f"worker process {process.name} (pid {process.pid})"

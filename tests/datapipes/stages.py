@@ -1,4 +1,4 @@
-"""All kinds of stages: those of the library, each at the end of a pipeline, and some as users write them."""
+"""All kinds of stages: those of the library, each at the end of a pipeline, and some in the style of users."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -28,7 +28,7 @@ def shifted(minibatch: gf.MiniBatch, by: int) -> gf.MiniBatch:
 
 
 class ByMethod(gf.MiniBatchTransformer):
-    """GraphBolt's idiom: the work is a method, handed to the base."""
+    """GraphBolt's idiom: the work is done by a method that is passed to the base."""
 
     def __init__(self, datapipe: gf.Datapipe, by: int) -> None:
         super().__init__(datapipe, self._work)
@@ -39,7 +39,7 @@ class ByMethod(gf.MiniBatchTransformer):
 
 
 class ByFields(gf.Transform):
-    """Fields and one method: how the library's own stages are written."""
+    """Fields and one method, like the library's own stages."""
 
     by: int
     again: int = 1
@@ -60,7 +60,7 @@ class ByInit(gf.Transform):
 
 
 class InPairs(gf.Datapipe):
-    """Not one to one: two mini-batches become one."""
+    """Not one to one: joins two mini-batches."""
 
     datapipe: gf.Datapipe
 
@@ -72,7 +72,7 @@ class InPairs(gf.Datapipe):
 
 
 class Odd(gf.Datapipe):
-    """An ordinary class that leaves mini-batches out."""
+    """An ordinary class that drops mini-batches."""
 
     def __init__(self, source: Iterable[Any], name: str = "odd") -> None:
         self.source = source
@@ -165,14 +165,14 @@ def add_degree(minibatch: gf.MiniBatch) -> gf.MiniBatch:
 
 
 class Waiting(gf.MiniBatch):
-    """A mini-batch that something is still to come for."""
+    """A mini-batch with a pending result."""
 
     def wait(self) -> None:
         self.labels = None
 
 
 def begin(minibatch: gf.MiniBatch) -> Waiting:
-    """Begin something."""
+    """Start something."""
     return Waiting(seeds=minibatch.seeds, labels=minibatch.seeds, key=minibatch.key)
 
 

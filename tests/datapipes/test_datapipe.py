@@ -1,4 +1,4 @@
-"""What a stage is, and what its fields are given: each wrong value is refused by an error that names the field."""
+"""The properties of a stage, and its fields: each wrong value raises an error that names the field."""
 
 import inspect
 from typing import Any
@@ -29,7 +29,7 @@ from tests.refusals import MOST_LETTERS
 
 
 def in_a_copy(stage: gf.Datapipe) -> gf.Datapipe:
-    """Change every stage, as a rule that touches all of them would."""
+    """Change every stage, like a rule that touches all of them."""
     return stage.changed()
 
 
@@ -178,12 +178,12 @@ CALLED = {"prob_name": "attribute", "node_timestamp_attr_name": "attribute", "ed
 
 
 def given(stage: gf.Datapipe) -> dict[str, Any]:
-    """Return the arguments that make a stage."""
+    """Return the arguments of a stage's constructor."""
     return {name: getattr(stage, name) for name in inspect.signature(type(stage)).parameters}
 
 
 def refusal(kind: Any, values: dict[str, Any]) -> Exception | None:
-    """Make a stage and its first mini-batch; return the error, if there is one."""
+    """Create a stage and its first mini-batch. Return the error, if there is one."""
     try:
         next(iter(kind(**values)), None)
     except Exception as error:
@@ -192,7 +192,7 @@ def refusal(kind: Any, values: dict[str, Any]) -> Exception | None:
 
 
 def is_clear(error: Exception, name: str) -> bool:
-    """Return whether an error of one of the usual kinds names a field in a few words."""
+    """Return whether an error has a usual type and names a field in a few words."""
     text = str(error)
     named = name in text or CALLED.get(name, name) in text
     return isinstance(error, KINDS) and named and len(text) <= MOST_LETTERS
@@ -206,7 +206,7 @@ def test_a_value_is_taken_or_refused_by_a_short_error_that_names_its_field() -> 
         for name in values:
             for odd in ODD:
                 if name == "datapipe" and hasattr(odd, "__iter__"):
-                    continue  # what is no mini-batch may be one to the stages of users
+                    continue  # user-defined stages may use other objects as mini-batches
                 error = refusal(kind, values | {name: odd})
                 if error is not None and not is_clear(error, name):
                     wrong.append(f"{kind.__name__}({name}={str(odd)[:40]}): {error!r}")

@@ -1,4 +1,4 @@
-"""As GraphBolt's mini-batch, but without views of other libraries, and printing one changes nothing in it."""
+"""Mini-batches like GraphBolt's, but without views of other libraries, and printing does not modify them."""
 
 import copy
 import pickle
@@ -33,7 +33,7 @@ def make_batch() -> gf.MiniBatch:
 
 
 def devices_in(value: Any) -> set[str]:
-    """Return where the tensors inside of a mini-batch lie."""
+    """Return the devices of the tensors in a mini-batch."""
     if isinstance(value, torch.Tensor):
         return {value.device.type}
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -190,7 +190,7 @@ def from_generator(minibatch: gf.MiniBatch) -> gf.MiniBatch:
 
 
 class FromGenerator(gf.Transform):
-    """Draws from the generator of the mini-batch alone."""
+    """Draws only from the mini-batch's generator."""
 
     foreign = False
     needs_key = True
@@ -223,7 +223,7 @@ def test_the_generator_of_a_minibatch_draws_the_same_with_any_workers_and_in_a_r
 def test_the_generators_of_stages_minibatches_and_epochs_differ() -> None:
     def keep(minibatch: gf.MiniBatch) -> gf.MiniBatch:
         made = from_generator(minibatch)
-        assert_same(made, from_generator(minibatch))  # each call begins again
+        assert_same(made, from_generator(minibatch))  # each call starts again
         return replace(made, compacted_seeds=minibatch.labels)
 
     source = make_items(4)

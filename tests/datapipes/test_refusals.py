@@ -1,4 +1,4 @@
-"""What stages refuse, in the words that users read; that any odd value of a field is refused is in test_datapipe.py."""
+"""Errors of stages, in the words that users read. Odd values of each field are tested in test_datapipe.py."""
 
 from functools import partial
 from typing import Any, cast
@@ -29,7 +29,7 @@ ITEMS = gf.ItemSet(10, names="seeds")
 
 
 class Plain(gf.SamplingGraph):
-    """A graph that knows no time."""
+    """A graph without times."""
 
     num_nodes = num_edges = 50
 
@@ -50,23 +50,23 @@ def test_fan_outs() -> None:
         (lambda: fanouts([]), ValueError, r"fanouts must hold one number per hop, as in \[10, 10\], but is \[\]"),
         (lambda: fanouts({}), ValueError, r"fanouts must hold one number per hop, .* but is \{\}"),
         (lambda: fanouts("55"), ValueError, "fanouts must hold one number per hop, .* but is '55'"),
-        (lambda: fanouts([5, 2.5]), TypeError, r"fanouts\[1\] must be whole numbers, but is 2.5"),
-        (lambda: fanouts([True]), TypeError, r"fanouts\[0\] must be whole numbers, but is True"),
+        (lambda: fanouts([5, 2.5]), TypeError, r"fanouts\[1\] must be integers, but is 2.5"),
+        (lambda: fanouts([True]), TypeError, r"fanouts\[0\] must be integers, but is True"),
         (lambda: fanouts([5, -2]), ValueError, r"fanouts\[1\] must be -1 \(all neighbours\) or more, but is -2"),
         (lambda: fanouts([[5, 5]], GRAPH), ValueError,
          r"fanouts\[0\] has 2 numbers; give one fan-out for all edge types: the graph has one"),
         (lambda: fanouts([5, [1, 2, 3]]), ValueError, r"fanouts\[1\] has 3 numbers; give one .*, or 2: one per"),
         (lambda: fanouts([[]]), ValueError, r"fanouts\[0\] has 0 numbers; give one fan-out for all edge types"),
         (lambda: fanouts([{LIKES: 1}]), ValueError,
-         r"fanouts\[0\] must have a number for each edge type .*, but has \['user:likes:item'\]; 0 t"),
+         r"fanouts\[0\] must have a number for each edge type .*, but has \['user:likes:item'\]; 0 s"),
         (lambda: fanouts([2, {LIKES: 1, "a:b:c": 2}]), ValueError, r"fanouts\[1\] must have a number for each"),
-        (lambda: fanouts({LIKES: [1], LIKED: [1, 2]}), ValueError, "fanouts must have as many hops for each edge"),
+        (lambda: fanouts({LIKES: [1], LIKED: [1, 2]}), ValueError, "fanouts must have equally many numbers for "),
         (lambda: fanouts({LIKES: 1, LIKED: 1}), TypeError, r"fanouts\['user:likes:item'\] must hold one number pe"),
         (lambda: fanouts([{LIKES: 1, LIKED: -2}]), ValueError, r"fanouts\[0\] must be -1 \(all neighbours\) or"),
-        (lambda: fanouts([{LIKES: 1, LIKED: 1.5}]), TypeError, r"fanouts\[0\] must be whole numbers, but is \{"),
+        (lambda: fanouts([{LIKES: 1, LIKED: 1.5}]), TypeError, r"fanouts\[0\] must be integers, but is \{"),
         (lambda: fanouts([{LIKES: 1, LIKED: None}]), TypeError, r"fanouts\[0\] must be a torch.Tensor, .*\[1, Non"),
         (lambda: fanouts([{LIKES: 1, ("item", "user"): 1}]), ValueError, "must have three parts"),
-        (lambda: fanouts([torch.zeros(10**6)]), TypeError, r"numbers, but is a Tensor of shape \(1000000,\)"),
+        (lambda: fanouts([torch.zeros(10**6)]), TypeError, r"integers, but is a Tensor of shape \(1000000,\)"),
         (lambda: fanouts([{LIKES: 2}], GRAPH), ValueError, r"which has no types, but has \['user:likes:item'\]"),
     ])  # fmt: skip
 
@@ -115,15 +115,15 @@ def test_samplers_when_the_pipeline_is_written() -> None:
         (lambda: in_time(pre_time_window=-1), ValueError, "pre_time_window must be an integer, 0 or more"),
         (lambda: in_time(pre_time_window=2**63), ValueError, "pre_time_window must be an integer, 0 or more"),
         (lambda: gf.TemporalSampler(EMPTY, GRAPH, [3], edge_timestamp_attr_name="time"), NotImplementedError,
-         "TemporalSampler must write chosen_by"),
+         "TemporalSampler must implement chosen_by"),
         (lambda: by_budget({"user": [1]}), ValueError, r"must have the node types \['user', 'item'\], but has \['"),
         (lambda: by_budget({"user": [1], "item": [-1]}), ValueError, "num_samples of 'item' must be 0 or more, bu"),
-        (lambda: by_budget({"user": 1, "item": [1]}), TypeError, "num_samples of 'user' must be numbers, one a ho"),
+        (lambda: by_budget({"user": 1, "item": [1]}), TypeError, "num_samples of 'user' must be numbers, one per "),
         (lambda: by_budget([]), ValueError, "num_samples is empty"),
         (lambda: by_budget([1], GRAPH), ValueError, "graph has no types"),
         (lambda: EMPTY.compact_per_layer(True, cooperative=True), ValueError, "cooperative must be False"),
         (lambda: EMPTY.sample_in_subgraph(None), TypeError, "graph must be a SamplingGraph, but is a NoneType; "),
-        (lambda: EMPTY.sample_per_layer(GRAPH, 2), TypeError, "must be a method of a graph, as graph.sample_neigh"),
+        (lambda: EMPTY.sample_per_layer(GRAPH, 2), TypeError, "must be a method of a graph, such as graph.sample"),
         (lambda: EMPTY.transform(5), TypeError, "transformer must be a function .* but is a int"),
         (lambda: ANY.NeighborSampler(ITEMS, GRAPH, [2]), TypeError, "but got items; put an ItemSampler in between"),
     ])  # fmt: skip
@@ -145,7 +145,7 @@ def test_samplers_when_mini_batches_come() -> None:
                 r"seeds have node type 'shop', but the graph has \['user', 'item'\]",
             ),
             (
-                # Where any of the types has node seeds, all are taken as they are.
+                # If any of the types has node seeds, all are used unchanged.
                 lambda: list(batches({"user": NODES, LIKES: NODES}).sample_neighbor(TYPED, [1])),
                 KeyError,
                 "seeds have node type 'user:likes:item', but the graph has",
@@ -154,14 +154,14 @@ def test_samplers_when_mini_batches_come() -> None:
             (lambda: list(batches(NODES).sample_by_budget(TYPED, [1])), TypeError, "seeds"),
             (lambda: list(batches({"d": NODES}).sample_by_budget(TYPED, [1])), KeyError, "seeds"),
             (lambda: list(batches({"user": NODES + 18}).sample_by_budget(TYPED, [1])), ValueError, "seeds"),
-            (lambda: list(batches(NODES).sample_subgraph()), NotImplementedError, "SubgraphSampler must write sample_"),
-            (lambda: list(gf.FanoutSampler(batches(NODES), GRAPH, [2])), NotImplementedError, "must write sample_hops"),
+            (lambda: list(batches(NODES).sample_subgraph()), NotImplementedError, "must implement sample_subgraphs"),
+            (lambda: list(gf.FanoutSampler(batches(NODES), GRAPH, [2])), NotImplementedError, "must implement sample_"),
             (lambda: list(timed), NotImplementedError, "Plain has no pick for temporal hops"),
             (lambda: list(batches(NODES).induce_subgraph(GRAPH)), ValueError, "put a sampler before induce_subgraph"),
             (
                 lambda: list(hop.sample_per_layer(GRAPH.sample_neighbors, 2)),
                 ValueError,
-                "the hop before has no original_row_node_ids; put compact_per_layer",
+                "the previous hop has no original_row_node_ids; put compact_per_layer",
             ),
             (
                 lambda: list(batches(NODES).compact_per_layer(True)),
@@ -171,7 +171,7 @@ def test_samplers_when_mini_batches_come() -> None:
             (
                 lambda: list(batches(NODES).sample_neighbor(GRAPH, [2]).compact_per_layer(True)),
                 ValueError,
-                "the outermost layer has its original_row_node_ids already",
+                "the outermost layer already has original_row_node_ids",
             ),
         ]
     )
@@ -188,12 +188,12 @@ def pairs(mode: Any, amount: Any) -> Any:
 def test_negative_samplers() -> None:
     words = "Negative_ratio should be positive Integer: negative_ratio is"
     rows: list[Refusal] = [
-        (lambda: gf.NegativeSampler(EMPTY, 0), ValueError, f"{words} 0; give how many negatives"),
+        (lambda: gf.NegativeSampler(EMPTY, 0), ValueError, f"{words} 0; give the number of negatives"),
         (lambda: ANY.NegativeSampler(EMPTY, 1.5), ValueError, f"{words} 1.5"),
         (lambda: ANY.NegativeSampler(EMPTY, True), ValueError, f"{words} True"),
         (lambda: ANY.NegativeSampler(EMPTY, "2"), ValueError, f"{words} '2'"),
         (lambda: EMPTY.sample_uniform_negative(GRAPH, -1), ValueError, f"{words} -1"),
-        (lambda: list(batches(EDGES).sample_negative(1)), NotImplementedError, "must write _sample_with_etype"),
+        (lambda: list(batches(EDGES).sample_negative(1)), NotImplementedError, "must implement _sample_with_etype"),
         (lambda: negatives(GRAPH, None), ValueError, "the mini-batch has no seeds"),
         (lambda: negatives(GRAPH, NODES), ValueError, r"Only tensor with shape N\*2 is supported for negative samplin"),
         (lambda: negatives(GRAPH, EDGES[:1] + 41), ValueError,
@@ -206,7 +206,7 @@ def test_negative_samplers() -> None:
          "reverse_etypes_mapping must be a dict of edge types, but is"),
         (lambda: pairs("some", 1), ValueError, "mode must be 'binary' or 'triplet', but is 'some'"),
         (lambda: pairs("binary", 0), ValueError, "amount must be more than 0, .* but is 0"),
-        (lambda: pairs("triplet", 0.5), ValueError, "amount must be a whole number in the mode 'triplet', but is 0.5"),
+        (lambda: pairs("triplet", 0.5), ValueError, "amount must be an integer in the mode 'triplet', but is 0.5"),
         (lambda: list(batches(NODES).sample_negative_pairs(GRAPH, "binary")), ValueError, "must be edges, shape"),
     ]  # fmt: skip
     check_refused(rows)
@@ -278,10 +278,10 @@ def test_sources() -> None:
         (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(3), IndexError, "index must lie in 0 .. 2, but is 3"),
         (lambda: ANY.ItemSampler(ITEMS, 4, 5), TypeError, "minibatcher must be a function of rows and names, but is 5"),
         (
-            # Workers ask for `minibatch(index)`, and would leave the loop out.
+            # Workers call `minibatch(index)`, which would skip the loop.
             lambda: type("Looping", (gf.ItemSampler,), loop),
             TypeError,
-            r"Looping writes __iter__, but workers .* by minibatch\(index\)",
+            r"Looping defines __iter__, but workers call minibatch\(index\)",
         ),
         (lambda: ranks(rank=1, world_size=None), ValueError, "rank and world_size go together, but are 1 and None"),
         (lambda: ranks(rank=2), ValueError, "rank must lie in 0 .. world_size - 1, but is 2 of 2"),
@@ -294,7 +294,7 @@ def test_sources() -> None:
         (lambda: ranks(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
         (lambda: ranks(total=0), ValueError, "item_set is empty"),
         (lambda: ranks(total=16).minibatch(2), IndexError, "index must lie in 0 .. 1, but is 2"),
-        (lambda: gf.DataLoader(ranks()), ValueError, "no process group of them to agree on a seed in; give the DataLo"),
+        (lambda: gf.DataLoader(ranks()), ValueError, "no process group of them to agree on a seed; give the DataLoade"),
         (lambda: ANY.IterableSource(5), TypeError, "iterable must be an iterable of mini-batches, but is 5"),
         (lambda: len(gf.IterableSource(iter([]))), TypeError, "has no len"),
     ]
@@ -307,16 +307,16 @@ def test_owners_of_items() -> None:
     typed = gf.HeteroItemSet({"user": four, "item": four})
     no_book: Any = torch.zeros(4)
     rows: list[Refusal] = [
-        (lambda: group_items(four, book), ValueError, "every node, but has 3 of them, and there is an item of node 3"),
-        (lambda: group_items(negative, book), ValueError, "there is an item of node -1"),
+        (lambda: group_items(four, book), ValueError, "every node, but has 3 of them, and an item has node 3"),
+        (lambda: group_items(negative, book), ValueError, "and an item has node -1"),
         (lambda: group_items(gf.ItemSet(3), book), ValueError, "a member named 'seeds', but the names are"),
         (lambda: group_items(gf.ItemSet(3, "labels"), book), ValueError, "a member named 'seeds', but the names are"),
         (lambda: group_items(four, {"a": book}), TypeError, "owners must be a PartBook for items without types, but i"),
-        (lambda: group_items(four, no_book), TypeError, "owners must tell the part of each node, as a PartBook does,"),
+        (lambda: group_items(four, no_book), TypeError, "owners must have the part of each node, as a PartBook does,"),
         (lambda: group_items(typed, {"user": wide}), KeyError, r"owners lacks node type 'item'; it has \['user'\]"),
         (lambda: group_items(typed, wide), TypeError, "owners must be a dict of PartBooks by node type for items with"),
         (lambda: group_items(typed, {"user": PartBook.from_bounds([0, 1, 4]), "item": wide}), ValueError,
-         r"one number of parts for all node types, but have \[2, 3\]"),
+         r"the same number of parts for all node types, but have \[2, 3\]"),
     ]  # fmt: skip
     check_refused(rows)
 
@@ -329,14 +329,14 @@ def test_what_is_no_stage_or_no_pipeline() -> None:
     items, fields = make_items(), cast(Any, ByFields)
     loader: Any = gf.DataLoader(items, num_workers=0)
     rows: list[Refusal] = [
-        (lambda: list(Empty(items)), NotImplementedError, "Empty must write __iter__, or be a Transform and write __c"),
-        (lambda: list(gf.Transform(items)), NotImplementedError, "Transform must write __call__"),
+        (lambda: list(Empty(items)), NotImplementedError, "Empty must implement __iter__, or derive from Transform"),
+        (lambda: list(gf.Transform(items)), NotImplementedError, "Transform must implement __call__"),
         (lambda: len(ByInit(InPairs(items), 1)), TypeError,
-         "InPairs can't tell how many mini-batches it gives; it has"),
+         "the number of mini-batches of InPairs is unknown; it has"),
         (lambda: fields(items), TypeError, "by"),
         (lambda: fields(5, 1), TypeError, "source of ByFields, must be a stage or an iterable of mini-batches, but is"),
         (lambda: gf.replace(make_join(), items, items), ValueError,
-         r"ItemSampler is no stage of this pipeline; find\("),
+         r"ItemSampler is not a stage of this pipeline; find\("),
         (lambda: gf.to_graph(loader), TypeError, "dp must be a pipeline of stages, but is a DataLoader; give it the l"),
     ]  # fmt: skip
     check_refused(rows)

@@ -70,7 +70,7 @@ def test_any_iterable_becomes_a_source() -> None:
 
 
 class EvenOnly(gf.MiniBatchTransformer):
-    """Loops itself, as a user's filter does."""
+    """Has its own loop, like a user's filter."""
 
     def __iter__(self) -> Iterator[gf.MiniBatch]:
         yield from (batch for batch in self.datapipe if batch.key.index % 2 == 0)
@@ -80,7 +80,7 @@ class EvenOnly(gf.MiniBatchTransformer):
 def test_a_stage_that_loops_itself_is_run_by_its_loop(options: Any) -> None:
     with gf.DataLoader(ByFields(EvenOnly(ByFields(make_items(7), 10)), 100), seed=0, **options) as loader:
         assert seeds_in(loader) == [[110, 111], [114, 115]]
-        with pytest.raises(TypeError, match="EvenOnly can't tell how many mini-batches it gives"):
+        with pytest.raises(TypeError, match="the number of mini-batches of EvenOnly is unknown"):
             len(loader)
         loader.load_state_dict({"seed": 0, "epoch": 0, "index": 1})
         assert seeds_in(loader) == [[114, 115]]
@@ -110,7 +110,7 @@ class Exits(gf.Transform):
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_exception_of_any_class_says_where_it_came_from(num_workers: int) -> None:
     wrong: list[tuple[Any, type[BaseException], str]] = [
-        (ReturnsNothing, TypeError, "ReturnsNothing returned None; let its __call__ return"),
+        (ReturnsNothing, TypeError, "ReturnsNothing returned None; return the mini-batch"),
         (Exits, SystemExit, "with"),
     ]
     for kind, error, words in wrong:
@@ -136,7 +136,7 @@ def test_attributes_that_are_no_fields_stay(num_workers: int) -> None:
 
 
 class OwnInit(gf.Transform):
-    """Has a constructor that forgets the base's."""
+    """Has a constructor that doesn't call the base's."""
 
     def __init__(self, datapipe: gf.Datapipe, name: str) -> None:
         vars(self)["name"] = name
@@ -147,7 +147,7 @@ class OwnInit(gf.Transform):
 
 def test_a_constructor_that_forgets_the_base_s_is_told() -> None:
     stage = OwnInit(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), "x")
-    with pytest.raises(AttributeError, match=r"the field 'datapipe' of 'OwnInit' was not set: let its __init__ call"):
+    with pytest.raises(AttributeError, match=r"the field 'datapipe' of 'OwnInit' was not set: call super\(\)"):
         next(iter(stage))
 
 
@@ -188,7 +188,7 @@ def test_what_is_no_mini_batch_is_named(num_workers: int) -> None:
 
 
 class Numbers(gf.Datapipe[int]):
-    """Counts, and remembers how far it came."""
+    """Counts, and records its progress."""
 
     seen: list[int]
 

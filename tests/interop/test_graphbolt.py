@@ -48,7 +48,7 @@ def test_replacing_gives_another_graph_and_leaves_the_pipeline() -> None:
     assert gf.find_dps(graph, gf.ItemSampler) == [new]
     assert len(list(last)) == 3
     assert gf.find(pipe, gf.ItemSampler) == [old]
-    with pytest.raises(ValueError, match="MySampler is no stage of this pipeline"):
+    with pytest.raises(ValueError, match="MySampler is not a stage of this pipeline"):
         gf.replace_dp(graph, old, new)
 
 

@@ -239,7 +239,7 @@ HALVES = PartBook.from_bounds([0, 30, 60])
 
 @pytest.mark.parametrize("owners", [None, HALVES])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2), (1, 6), (2, 2)])
-@pytest.mark.filterwarnings("ignore:owners are of 2 parts")
+@pytest.mark.filterwarnings("ignore:owners has 2 parts")
 def test_other_ranks_go_on_where_all_were(before: int, after: int, owners: PartBook | None) -> None:
     options = {} if owners is None else {"owners": owners}
     expected = sorted(keys_of(rank_loaders(20, 1, **options)[0]))

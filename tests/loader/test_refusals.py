@@ -152,7 +152,7 @@ def places() -> Iterator[Refusal]:
     yield plan(fetched, PROCESSES), ValueError, "but ReadsShared before it runs in the main process"
     words = r"runs_in of Work must be graphfeed.Placement.AUTO, .* but is 'main'"
     yield plan(Work(seeds()).changed(runs_in="main")), TypeError, words
-    yield loop_in_workers, TypeError, r"runs_in of Loop is Placement.WORKER, but workers would call it without"
+    yield loop_in_workers, TypeError, r"runs_in of Loop is Placement.WORKER, but workers don't use its __iter__"
     for options in (THREADS, PROCESSES):
         words = (
             r"num_workers is 2, but copy_to\('cuda'\) comes before Samples: .* Give num_workers=0 .*, or move copy_to "

@@ -116,7 +116,7 @@ def test_what_is_wrong_is_named() -> None:
             (call(graph=nodes), TypeError, "graph must be a SamplingGraph, but is a OnDiskTask"),
             (call(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
             (call(features={}), TypeError, "features must be a FeatureStore, but is {}"),
-            (call(task=task(PAIRS), negative_ratio=0), ValueError, "negative_ratio is 0; give how many"),
+            (call(task=task(PAIRS), negative_ratio=0), ValueError, "negative_ratio is 0; give the number"),
             (
                 call(task=task(TYPED_PAIRS), graph=TYPED, reverse_etypes={"a:to:b": "b:bakc:a"}),
                 KeyError,

@@ -1,4 +1,4 @@
-"""The stages for link prediction: they draw negatives for seeds that are edges, and remove the seeds' own edges.
+"""Stages for link prediction: they add negatives to edge seeds, and remove the seed edges from subgraphs.
 
-The graphs' side of it is in `graphfeed.storage.graph.sampling.negatives`, and samplers are in `datapipes.samplers`.
+The graph methods that they call are in `graphfeed.storage.graph.sampling.negatives`, samplers in `datapipes.samplers`.
 """

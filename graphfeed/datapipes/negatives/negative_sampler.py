@@ -1,4 +1,4 @@
-"""What all negative samplers share, and the base for samplers of users."""
+"""The base class of all negative samplers, including user-defined ones."""
 
 import copy
 from collections.abc import Callable
@@ -21,21 +21,20 @@ LABEL_BYTES, INDEX_BYTES = 4, 8
 
 
 class NegativeSampler(Transform, name="sample_negative"):
-    """The base class of stages that add negatives to edge seeds: write `_sample_with_etype`, called for each seed type.
+    """Base class of stages that add negatives to edge seeds. Subclasses implement `_sample_with_etype` per seed type.
 
-    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. The rows may come in any order:
-    `indexes` are the positions of the edges that they belong to, from which negatives get their times. If the items
-    have labels, they stay the labels of the rows that the hook labels 1. A graph that the hook draws from uses the
-    mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread that calls
-    the hook.
+    Its result replaces `seeds`, `labels` and `indexes` of the mini-batch. The rows may be in any order: `indexes` has
+    the positions of the edges that they belong to, from which negatives get their times. If the items have labels, rows
+    that the method labels 1 get the labels of their items. Graph methods called there use the mini-batch's key by
+    themselves. Other draws get their key from `draw_key`, in the thread that calls the method.
 
     Raises:
-        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds, or one
-            that is sampled already, whose subgraphs would lack the negatives.
+        ValueError: `negative_ratio` is not an integer of 1 or more; when it runs: a mini-batch without seeds, or one
+            that is already sampled, whose subgraphs would lack the negatives.
     """
 
     negative_ratio: int
-    """The number of negatives per edge."""
+    """Number of negatives per edge."""
 
     needs_key = True
 
@@ -43,19 +42,19 @@ class NegativeSampler(Transform, name="sample_negative"):
         if type(self.negative_ratio) is not int or self.negative_ratio < 1:
             raise ValueError(
                 f"Negative_ratio should be positive Integer: negative_ratio is {brief(self.negative_ratio)}; "
-                "give how many negatives each edge gets"
+                "give the number of negatives per edge"
             )
         super().__post_init__()
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
         """Return the seeds, labels and indexes of one seed type, None if the seeds have no types.
 
-        `with_negatives` makes the usual labels and indexes for positives that are followed by their negatives.
+        `with_negatives` returns the usual labels and indexes for positives that are followed by their negatives.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
+        raise NotImplementedError(f"{type(self).__name__} must implement _sample_with_etype")
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate with the usual seeds, labels and indexes in place of the seeds alone."""
+        """Return the estimate with the usual seeds, labels and indexes instead of only the seeds."""
         if before is None:
             return None
         times = 1 + self.negative_ratio
@@ -69,11 +68,11 @@ class NegativeSampler(Transform, name="sample_negative"):
 
 
 def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..., Sampled]) -> MiniBatch:
-    """Return a mini-batch with what a function returns for the seeds of each type, which it gets if there are types."""
+    """Return a mini-batch with the seeds, labels and indexes that a function returns for the seeds of each type."""
     seeds, result = given_seeds(minibatch), copy.copy(minibatch)
     if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
         raise ValueError(
-            f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
+            f"the mini-batch is already sampled, and its subgraphs would lack the negatives; put "
             f"{type(stage).__name__} before the sampler"
         )
     for name in PER_ITEM:  # the new indexes are positions among all rows, earlier negatives included
@@ -83,12 +82,12 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
         made, count = sample(part, *seed_type), len(part)
         if result.timestamp is not None and len(made[2]) == count and made[2].tolist() != list(range(count)):
             raise ValueError(
-                f"{type(stage).__name__} returned the {count} edges in another order, but times stay in theirs; keep "
+                f"{type(stage).__name__} returned the {count} edges in another order, but not their times; keep "
                 "the order, or add a negative to each edge"
             )
         if labels is None:
             return made
-        # Rows that are labelled 1 get the labels of their items.
+        # Rows with label 1 get the labels of their items.
         sampled, signs, indexes = made
         one = (signs == 1).reshape(-1, *[1] * (labels.dim() - 1))
         return sampled, torch.where(one, labels[indexes], signs.reshape(one.shape).to(labels.dtype)), indexes
@@ -107,7 +106,7 @@ def sample_each_type(stage: Transform, minibatch: MiniBatch, sample: Callable[..
 
 @checked
 def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
-    """Return seeds with their labels and indexes; they hold the positives, then the negatives of each in turn.
+    """Return seeds with their labels and indexes. The seeds are the positives, then the negatives of each in turn.
 
     Labels are float32: 1 for each positive, then 0. Indexes are int64: the positive that each seed belongs to.
 

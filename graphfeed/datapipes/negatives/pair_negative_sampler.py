@@ -18,23 +18,23 @@ from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import NegativeQuery, check_query, sample_negative_pairs
 
 MOST_NEGATIVES = 2**31
-"""More than any memory holds."""
+"""Exclusive upper bound of `amount`, more than fits into any memory."""
 
 
 class PairNegativeSampler(Transform, name="sample_negative_pairs"):
-    """Adds negatives behind edge seeds: never a true edge with `strict`, of nodes that exist at the time of the edge.
+    """Adds negatives after edge seeds: with `strict` never an edge, and with times only nodes that exist at that time.
 
     In the mode "binary", both nodes of a negative are drawn: for N edges there are `ceil(N * amount)` negatives. In the
     mode "triplet", each edge gets `amount` destinations for its own source. The negatives come in blocks: one for each
     edge, then a second one for each, and so on. `labels` are those of the edges, or ones, and zeros for the negatives.
-    `indexes` say to which edge each belongs. The draws depend on the mini-batch's key, the edge type and the position
-    in the mini-batch. `strict` and times need a graph in memory.
+    `indexes` has the edge that each row belongs to. The draws depend on the mini-batch's key, the edge type and the
+    position in the mini-batch. `strict` and times need a graph in memory.
 
     Raises:
         KeyError: The graph has no node attribute `time_name` of the query.
-        ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, weights of another number of nodes,
-            no negative is left for an edge, a query with `time_name` where the items have no times, or a mini-batch
-            that is sampled already.
+        ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, a wrong number of node weights, an
+            edge without possible negatives, a query with `time_name` if the items have no times, or a mini-batch that
+            is already sampled.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -47,9 +47,9 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
     graph: SamplingGraph
     mode: Literal["binary", "triplet"]
     amount: float = 1
-    """How many negatives there are per edge."""
+    """Number of negatives per edge."""
     query: NegativeQuery | None = None
-    """Which pairs are negatives, and how likely; None: all pairs alike."""
+    """Which pairs can be negatives, and their weights. None: all pairs are equally likely."""
 
     needs_key = True
     reads_graph = True
@@ -68,16 +68,16 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         return sample_each_type(self, minibatch, partial(self.sample, spread_over_rows(minibatch, "timestamp")))
 
     def sample(self, times: Any, seeds: torch.Tensor, seed_type: str | None = None) -> Sampled:
-        """Return seeds, labels and indexes of one type."""
+        """Return the seeds, labels and indexes of one type."""
         times = times[seed_type] if isinstance(times, dict) else times
         if seeds.dim() != 2 or seeds.shape[1] != 2:
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
         number = math.ceil(count * self.amount)
-        # Negatives go round the positives, so each has as many, give or take one.
+        # Negatives are assigned to the positives in turn, so their numbers differ by at most one.
         positives = torch.arange(number, device="cpu") % max(count, 1)
         wanted = number if self.mode == "binary" else seeds[positives, 0]
-        # The draws for one type don't depend on which other types there are.
+        # The draws for one type don't depend on the other types.
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
         pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
@@ -87,10 +87,10 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
 
 
 def check_amount(mode: Any, amount: float) -> None:
-    """Raise unless there is such a mode of negative sampling, and an amount of negatives is right for it."""
+    """Raise a ValueError unless the mode exists and allows the amount of negatives."""
     if not isinstance(mode, str) or mode not in ("binary", "triplet"):
         raise ValueError(f"mode must be 'binary' or 'triplet', but is {brief(mode)}")
     if not 0 < amount < MOST_NEGATIVES:
         raise ValueError(f"amount must be more than 0, and below {MOST_NEGATIVES}, but is {amount}")
     if mode == "triplet" and amount != int(amount):
-        raise ValueError(f"amount must be a whole number in the mode 'triplet', but is {amount}")
+        raise ValueError(f"amount must be an integer in the mode 'triplet', but is {amount}")

@@ -35,25 +35,25 @@ def exclude_seed_edges(
     *,
     by_id: bool = False,
 ) -> MiniBatch:
-    """Return the mini-batch without the sampled edges that join the two ends of one of its seeds.
+    """Return the mini-batch without the sampled edges that join the two endpoints of one of its seeds.
 
-    They are removed from every hop, parallel edges too. Row and column ids stay, and so do the input nodes. Labels are
-    ignored: a negative that happens to be an edge is removed as well, since otherwise an edge between two ends would
-    give away that they are a negative.
+    They are removed from every hop, including parallel edges. Row ids, column ids and input nodes are kept. Labels are
+    ignored: a negative that happens to be an edge is removed as well, because otherwise an edge between two endpoints
+    would reveal that they are a negative.
 
     Args:
-        minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; is not changed.
-        include_reverse_edges: Whether edges from the second end to the first are removed too.
+        minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; not modified.
+        include_reverse_edges: Whether to remove edges from destination to source as well.
         reverse_etypes_mapping: For edges by type: the reverse of each edge type among the seeds, or None if it has no
-            reverse. An entry counts in both directions.
-        async_op: Whether `sampled_subgraphs` holds futures whose `wait()` returns the subgraph, computed at once.
-        by_id: Whether only the edges that `seed_edge_ids` name are removed, so that other edges between the same ends
-            stay, such as earlier purchases. Reverse edges have other ids: all of them between the ends are removed.
+            reverse. An entry applies in both directions.
+        async_op: Whether `sampled_subgraphs` has futures whose `wait()` returns the subgraph; they are already done.
+        by_id: Whether to remove only the edges in `seed_edge_ids`, so that other edges between the same endpoints stay,
+            such as earlier purchases. Reverse edges have other ids: all of them between the endpoints are removed.
 
     Raises:
         KeyError: The mapping names an edge type that neither the seeds nor the subgraphs have.
-        ValueError: No subgraphs, edge features, seeds that are not pairs, seeds of a type without a reverse, a mapping
-            without `include_reverse_edges`, or `by_id` without ids.
+        ValueError: No subgraphs, fetched edge features, seeds that are not pairs, seeds of a type without a reverse, a
+            mapping without `include_reverse_edges`, or `by_id` without ids.
 
     Example:
         >>> import torch, graphfeed as gf
@@ -70,7 +70,7 @@ def exclude_seed_edges(
 
 
 def check_mapping(mapping: object, *, include: bool) -> None:
-    """Raise unless a mapping is a dict, and reverse edges are removed at all."""
+    """Raise unless a mapping is None, or a dict while reverse edges are removed."""
     if mapping is None:
         return
     if not isinstance(mapping, Mapping):
@@ -85,12 +85,12 @@ def check_mapping(mapping: object, *, include: bool) -> None:
 def exclude(
     minibatch: MiniBatch, mapping: Reverses | None, *, include: bool, by_id: bool, known: Collection[Any] = ()
 ) -> MiniBatch:
-    """Do `exclude_seed_edges`; `known` are further edge types that the mapping may name."""
+    """Implement `exclude_seed_edges`; `known` has further edge types that the mapping may name."""
     subgraphs = minibatch.sampled_subgraphs
     if subgraphs is None:
         raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before exclude_seed_edges")
     if minibatch.edge_features is not None:
-        raise ValueError("the mini-batch has edge_features already, a row an edge; put fetch_feature after")
+        raise ValueError("the mini-batch already has edge_features, a row per edge; put fetch_feature after")
     seeds, ids = given_seeds(minibatch), minibatch.seed_edge_ids if by_id else None
     for name, part in to_type_dict(seeds).items():
         if part.dim() != 2 or part.shape[1] != 2:
@@ -115,11 +115,11 @@ def exclude(
 def reverses_of(
     seed_types: Collection[Any], mapping: Reverses | None, known: Collection[Any]
 ) -> list[tuple[EdgeType, EdgeType]]:
-    """Return the edge types of the seeds, each with its reverse, or with each of several; [(None, None)] without types.
+    """Return pairs of an edge type of the seeds and its reverse; [(None, None)] for seeds without types.
 
     Raises:
-        KeyError: A reverse is not among the known types, or a type lacks its reverse and the mapping has such a name.
-        ValueError: The mapping has no reverse of a type, or one between other node types.
+        KeyError: A reverse is unknown, or a seed type has no reverse and the mapping names an unknown type.
+        ValueError: The mapping has no reverse of a seed type, or one between other node types.
     """
     if None in seed_types:
         if mapping:
@@ -156,10 +156,10 @@ def names_of(mapping: Mapping[Any, Any]) -> list[tuple[str, EdgeType]]:
 
 
 class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchronous",)):
-    """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
+    """Removes sampled edges that join the two endpoints of a seed, so that a model can't see what it is to predict.
 
-    It calls `exclude_seed_edges` for each mini-batch. It comes after the sampler and before `fetch_feature`. The names
-    in the mapping are compared with the edge types of the graph and of the items when the stage is made.
+    It calls `exclude_seed_edges` for each mini-batch. Put it after the sampler and before `fetch_feature`. The names in
+    the mapping are checked against the edge types of the graph and of the items when the stage is created.
 
     Example:
         >>> import torch, graphfeed as gf
@@ -171,13 +171,13 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchro
     """
 
     include_reverse_edges: bool = False
-    """Whether edges from the second end to the first are removed too."""
+    """Whether to remove edges from destination to source as well."""
     reverse_etypes_mapping: Reverses | None = None
-    """For edges by type: the reverse of each edge type among the seeds, or None if it has no reverse. An entry counts
+    """For edges by type: the reverse of each edge type among the seeds, or None if it has no reverse. An entry applies
     in both directions."""
     _: KW_ONLY
     by_id: bool = False
-    """Whether only the edges that `seed_edge_ids` name are removed, and other edges between the same ends stay."""
+    """Whether to remove only the edges in `seed_edge_ids`, so that other edges between the same endpoints stay."""
 
     same_size = True  # few edges are removed
 
@@ -189,7 +189,7 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchro
         self.__dict__["known"] = known
         if not graphs or not self.include_reverse_edges:
             return
-        # Where the types of the seeds are not known yet, a name may be one of these, but not the name of a reverse.
+        # If the seed types are unknown, a key of the mapping may be one of them, so only the reverses are checked.
         named = names_of(mapping or {})
         names = [name for pair in named for name in pair] if seed_types is not None else [name for _, name in named]
         check_known(MAPPING, [name for name in names if name is not None], known, "edge type")

@@ -16,13 +16,13 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
 
     A drawn pair may happen to be an edge of the graph; this is not checked. For N edges and ratio k, the seeds are
     these N, then k negatives of the first, k of the second, and so on. The labels are those of the items, or N ones in
-    float32, then zeros. The indexes say to which of the N each belongs. Each edge type is treated by itself, with
+    float32, then zeros. The indexes have the edge that each row belongs to. Each edge type is handled separately, with
     indexes from 0. The draws depend on the mini-batch's key, the edge type and the position in the mini-batch.
 
     Raises:
-        ValueError: A ratio that is not a whole number of 1 or more; when it runs: seeds that are not pairs, an id
-            outside of the graph, or a mini-batch that is sampled already.
-        KeyError: When it runs: seeds of an edge type that joins node types which the graph doesn't have.
+        ValueError: `negative_ratio` is not an integer of 1 or more; when it runs: seeds that are not pairs, an id
+            outside of the graph, or a mini-batch that is already sampled.
+        KeyError: When it runs: seeds of an edge type whose node types the graph doesn't have.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -33,7 +33,7 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
     """
 
     def __init__(self, datapipe: Datapipe, graph: SamplingGraph, negative_ratio: int) -> None:
-        # Fields would put the base's ratio before the graph.
+        # As a field, `graph` would come after the base's `negative_ratio`.
         super().__init__(datapipe, negative_ratio)
         check_graph(graph)
         self.graph = graph

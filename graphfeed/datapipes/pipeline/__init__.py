@@ -1,6 +1,6 @@
-"""What supports the stages, and writers of stages, rules and executors: fluent names, walks, streams, estimates.
+"""Helpers of stages, and of writers of stages, rules and executors: fluent names, traversal, streams, estimates.
 
-Nothing here is a stage or runs one. Rewriting a pipeline in order to run it is the task of `graphfeed.loader`.
+Nothing here is a stage or runs one. `graphfeed.loader` rewrites pipelines in order to run them.
 """
 
 from graphfeed.datapipes.pipeline.description import describe_stage

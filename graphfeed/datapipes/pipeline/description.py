@@ -1,4 +1,4 @@
-"""Stages and chains as text for people: arrays as dtype and shape, without defaults."""
+"""Readable descriptions of stages and chains: tensors as dtype and shape, without default values."""
 
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
@@ -12,7 +12,7 @@ MOST_PARTS = 16
 
 
 def describe(value: Any) -> str:
-    """Return a short text for a value."""
+    """Return a short description of a value."""
     if isinstance(value, torch.Tensor):
         if value.numel() <= 1:
             return str(value.tolist())
@@ -27,28 +27,28 @@ def describe(value: Any) -> str:
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     text = repr(value)
-    # A text of several lines would tear the chain apart.
+    # A description of several lines would break the layout of the chain.
     if "\n" in text:
         return f"{type(value).__name__}(...)"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def describe_stage(stage: Any) -> str:
-    """Return a stage with its fields, except those that are stages or have their default."""
+    """Return a description of a stage with its fields, except those that are stages or have their default."""
     words = []
     for field in fields(stage) if is_dataclass(stage) else ():
         value = getattr(stage, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         parts = value if isinstance(value, (list, tuple)) else (value,)
         is_input = any(part is source for part in parts for source in stage.inputs)
-        # By identity: tensors that are compared give no single answer.
+        # By identity, because comparing tensors gives no single bool.
         if field.repr and not is_input and value is not default:
             words.append(f"{field.name}={describe(value)}")
     return f"{type(stage).__name__}({', '.join(words)})"
 
 
 def describe_chain(pipe: Any) -> str:
-    """Return the stages of a pipeline with arrows between them, source first; brackets hold the branches of a join."""
+    """Return the stages of a pipeline with arrows between them, source first. Branches of a join are in brackets."""
     before = [describe_chain(stage) for stage in pipe.inputs]
     text = describe_stage(pipe)
     if not before:

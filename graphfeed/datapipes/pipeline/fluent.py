@@ -1,4 +1,4 @@
-"""The fluent names: `pipe.sample_neighbor(...)` is `NeighborSampler(pipe, ...)`. `fluent.pyi` types them."""
+"""Fluent names: `pipe.sample_neighbor(...)` is `NeighborSampler(pipe, ...)`. `fluent.pyi` has their types."""
 
 import inspect
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from graphfeed.ops.arguments import check_names, nearest, without_ignored
 from graphfeed.ops.process import ENTRY_POINTS, load_entry_point
 
 FLUENT: dict[str, type] = {}
-"""Each stage by its fluent name; the class statements of the stages fill it."""
+"""Stages by fluent name, filled when their classes are defined."""
 
 
 def register(name: str, stage: type) -> None:
-    """Give a stage its fluent name, which no other stage may have."""
+    """Register a stage by its fluent name, which no other stage may have."""
     path = f"{stage.__module__}:{stage.__qualname__}"
-    # A stage that is found by this name is being imported now: to look it up would import it again.
+    # If the name's entry point is this stage, it is being imported now, and a lookup would import it again.
     known = find_stage(name) if ENTRY_POINTS["stages"].get(name) != path else None
     if known is not None and (known.__module__, known.__qualname__) != (stage.__module__, stage.__qualname__):
         raise ValueError(
@@ -31,12 +31,12 @@ def find_stage(name: str) -> type | None:
 
 
 def list_names() -> list[str]:
-    # Those of stages that were not imported yet, too.
+    # Includes stages that were not imported yet.
     return sorted({*FLUENT, *ENTRY_POINTS["stages"]})
 
 
 class UnknownStage(AttributeError):
-    """An AttributeError that looks for near names once it is read: loaders ask each stage for what most don't have."""
+    """An AttributeError that searches for similar names only when it is printed: many probed attributes don't exist."""
 
     def __str__(self) -> str:
         owner, name = self.args
@@ -48,7 +48,7 @@ class UnknownStage(AttributeError):
 
 
 class Fluent:
-    """Finds fluent names among the attributes of a pipeline."""
+    """Resolves fluent names as attributes of a pipeline."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return the constructor of the stage with this name, with this pipeline as its source."""
@@ -57,8 +57,8 @@ class Fluent:
             return bind(stage, name, self)
         if name in getattr(type(self), "__dataclass_fields__", {}):
             raise AttributeError(
-                f"the field {name!r} of {type(self).__name__!r} was not set: let its __init__ call super().__init__("
-                "datapipe), or write fields instead of an __init__"
+                f"the field {name!r} of {type(self).__name__!r} was not set: call super().__init__("
+                "datapipe) in its __init__, or declare fields instead of an __init__"
             )
         raise UnknownStage(type(self).__name__, name)
 
@@ -67,7 +67,7 @@ class Fluent:
 
 
 def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
-    """Return the constructor of a stage without its first parameter, with the stage's documentation and signature."""
+    """Return the constructor of a stage without its first parameter, with the stage's docstring and signature."""
 
     def make(*args: Any, **kwargs: Any) -> Any:
         kwargs = without_ignored(name, ignored, kwargs)
@@ -75,7 +75,7 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
             check_names(name, known, kwargs)
         return stage(source, *args, **kwargs)
 
-    # Only `*args` may stand for the source and for more.
+    # Only `*args` can accept the source and further arguments.
     signature = inspect.signature(stage)
     parameters = enumerate(signature.parameters.values())
     rest = [parameter for number, parameter in parameters if number > 0 or parameter.kind is parameter.VAR_POSITIONAL]

@@ -1,4 +1,4 @@
-"""What happens when a stage is iterated: random streams are assigned, an observer is told, torch's workers share."""
+"""Iteration of a stage: assignment of random streams, observation, and sharding among torch's workers."""
 
 import sys
 import warnings
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 TORCH_LOADER = "torch.utils.data._utils.fetch"
-"""The module by which torch's DataLoader iterates a data set."""
+"""The module in which torch's DataLoader iterates a dataset."""
 
 
 def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":
-    """Wrap a stage's `__iter__`. Without a loader, the first stage that is iterated sees the whole pipeline."""
+    """Wrap a stage's `__iter__`. Without a loader, the stage that is iterated first prepares the whole pipeline."""
 
     @wraps(run)
     def iterate(stage: "Datapipe") -> Iterator[Any]:
-        # This is no generator, so the frame before is that of whoever iterates.
+        # This function is not a generator, so the previous frame is the one that iterates.
         warn_of_repeats(stage, caller=sys._getframe(1).f_globals.get("__name__", ""))
         minibatches = run(assign_streams(stage))
         # A loop that calls super().__iter__() is observed once.
         inner = type(stage).__iter__ is not iterate
-        # Without a loop of its own, a stage is observed where it is called.
+        # A stage without its own loop is observed where it is called.
         observer = None if inner or stage.inserted or not stage.loops else OBSERVER.get()
         return minibatches if observer is None else observe_each(stage, minibatches, observer)
 
@@ -38,15 +38,15 @@ def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[A
 
 
 def key_source(source: Any, seed: int, epoch: int, start: int) -> "Datapipe":
-    # Somebody chose the epoch, so there is nothing to warn of when it is repeated.
+    # The epoch was chosen explicitly, so repeating it needs no warning.
     keyed: Datapipe = source.keyed(seed, epoch, start).changed(epoch_was_chosen=True)
     return keyed
 
 
 def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
-    """Warn if torch's DataLoader would draw the same in each epoch; `caller` is the module that iterates."""
+    """Warn if torch's DataLoader would repeat the same draws in each epoch; `caller` is the module that iterates."""
     worker = get_worker_info()
-    # In a worker of torch's, whatever is not of this package iterates for torch's loader.
+    # In a torch worker, any caller outside of this package iterates for torch's loader.
     if caller != TORCH_LOADER and (worker is None or caller.startswith("graphfeed.")):
         return
     stages = traverse(pipe)
@@ -55,7 +55,7 @@ def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
     if draws and not chosen and (worker is None or worker.id == 0):
         warnings.warn(
             "torch's DataLoader repeats epoch 0 of this pipeline in each of its epochs: the same shuffling and the "
-            "same sampling; use graphfeed.DataLoader(pipe), which has workers too, or give torch's "
+            "same sampling; use graphfeed.DataLoader(pipe), which also has workers, or give torch's "
             "pipe.with_seed(seed, epoch) in each epoch",
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""The stages of a pipeline as text and as a picture."""
+"""The stages of a pipeline as a string and as a picture."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from graphfeed.ops.process import import_optional
 
 @dataclass(frozen=True)
 class PipelineGraph:
-    """A view of a pipeline: `str()` returns text; `mermaid()` and `graphviz()` draw it."""
+    """A view of a pipeline: `str()` lists its stages; `mermaid()` and `graphviz()` draw them."""
 
     datapipe: Datapipe
     debug: bool = False
     """Whether stages are shown with their fields."""
 
     def label(self, stage: Datapipe) -> str:
-        """Return the text that stands for a stage."""
+        """Return the label of a stage."""
         return describe_stage(stage) if self.debug else type(stage).__name__
 
     def numbered(self) -> dict[int, tuple[str, Datapipe]]:
-        """Return each stage by its id with a short name, sources first."""
+        """Return a short name and the stage by the id of the stage, sources first."""
         return {id(stage): (f"s{number}", stage) for number, stage in enumerate(traverse(self.datapipe))}
 
     def edges(self) -> Iterator[tuple[str, str]]:
@@ -55,7 +55,7 @@ class PipelineGraph:
         return picture
 
     def __str__(self) -> str:
-        """Return one line per stage, the last first, each indented below the stage that reads from it."""
+        """Return one line per stage, last stage first, each indented below the stage that reads from it."""
         return "\n".join(self._lines(self.datapipe, 0))
 
     def _lines(self, stage: Datapipe, depth: int) -> Iterator[str]:
@@ -68,12 +68,12 @@ class PipelineGraph:
 
 
 def escape(text: str) -> str:
-    # These may not stand in the quoted label of a Mermaid graph.
+    # These characters are not allowed in a quoted label of a Mermaid graph.
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
-    """Return a view of a pipeline, as text or as a picture.
+    """Return a view of a pipeline, to print or to draw.
 
     Args:
         debug: Whether to show the stages with their fields.

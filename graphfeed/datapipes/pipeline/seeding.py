@@ -1,8 +1,8 @@
-"""Random generators for stages from outside of this package, seeded by the key of each mini-batch.
+"""Random generators for user-defined stages, seeded by the key of each mini-batch.
 
-In the main thread, the global generators of torch, NumPy and Python are seeded while the stage runs, and then put back.
-Worker threads share those generators. There, torch's functions that take a generator are given one of the stage's own,
-which draws the same; what takes none, such as dropout, is watched for in the first calls on the CPU, and warned of.
+In the main thread, the global generators of torch, NumPy and Python are seeded while the stage runs, and then restored.
+Worker threads share those generators. There, torch functions that accept a generator are given a separate one that
+draws the same. If other functions draw in the first calls on the CPU, such as dropout, a warning is issued.
 """
 
 import pickle
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from graphfeed.datapipes.transform import Transform
 
 GLOBALS = 0x474C4F42
-"""Keeps the seeds of global generators apart from the keys that stages draw by."""
+"""Separates the seeds of global generators from the keys of the stages' draws."""
 RANDOM: Any = np.random
-"""Its stubs don't list the global bit generator."""
+"""NumPy's random module, whose stubs don't list the global bit generator."""
 BITS = np.random.MT19937(0)
-"""NumPy's functions draw from it while a stage runs, whatever the program lets them draw from."""
+"""Bit generator that NumPy's functions use while a stage runs, whichever one the program has set."""
 WATCHED_CALLS = 3
-"""How many calls of a stage in threads are watched for draws from generators that all threads share."""
+"""Number of calls of a stage in threads that are watched for draws from generators shared by all threads."""
 WATCHED: "WeakKeyDictionary[Transform, list[set[str]]]" = WeakKeyDictionary()
-"""The generators that moved during each watched call of a stage."""
-# One call at a time is watched, so that one draw elsewhere does not count for several. Nobody waits for this lock: a
+"""Generators that changed during each watched call of a stage."""
+# One call at a time is watched, so that one draw elsewhere does not count for several. The lock is never waited for: a
 # process that is forked while it is held watches no call.
 WATCHING = threading.Lock()
 TAKE_A_GENERATOR = {
@@ -43,7 +43,7 @@ TAKE_A_GENERATOR = {
     *("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"),
     "kaiming_uniform_",
 }
-"""The functions of torch that draw from a generator that they are given."""
+"""Functions of torch that accept a generator."""
 
 
 def call_seeded(
@@ -59,36 +59,36 @@ def call_seeded(
 
 
 class KeptGlobals:
-    """Keeps the global generators of torch, NumPy and Python for the caller, once for several stages that draw."""
+    """Saves and restores the global generators of torch, NumPy and Python, once for several stages that draw."""
 
-    # To read NumPy's state takes 30 us, to read Python's and to put it back 10, and to seed them all 8. So ten stages
-    # behind each other take a third of the time that they would take one by one.
+    # Reading NumPy's state takes 30 us, reading and restoring Python's 10, and seeding all of them 8. So ten stages in
+    # a row take a third of the time that they would take one by one.
     def __init__(self) -> None:
         self.saved: tuple[Any, ...] | None = None
         """NumPy's bit generator and state, and Python's."""
         self.states: dict[torch.Generator, torch.Tensor] = {}
-        """Of torch's generators."""
+        """States of torch's generators."""
 
     def seed(self, seed: int) -> None:
-        """Seed the generators; at first, keep what they are."""
+        """Seed the generators. The first call saves their states."""
         if self.saved is None:
-            # As a dict, which there is for every bit generator that a program may have set.
+            # As a dict, which every bit generator supports that a program may have set.
             self.saved = RANDOM.get_bit_generator(), RANDOM.get_state(legacy=False), random.getstate()
             RANDOM.set_bit_generator(BITS)
         generators = [torch.default_generator]
-        # To ask for the current device would start CUDA where the program has not.
+        # Querying the current device would initialise CUDA if the program has not done so.
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
         for generator in generators:
             if generator not in self.states:
                 self.states[generator] = generator.get_state()
             generator.manual_seed(seed)
-        # NumPy takes a seed of 32 bits.
+        # NumPy accepts a seed of 32 bits.
         np.random.seed(seed >> 32)  # noqa: NPY002
         random.seed(seed)
 
     def put_back(self) -> None:
-        """Put the generators back as they were."""
+        """Restore the generators."""
         if self.saved is None:
             return
         (bits, numpy_state, python_state), self.saved = self.saved, None
@@ -96,8 +96,8 @@ class KeptGlobals:
             generator, state = self.states.popitem()
             generator.set_state(state)
         RANDOM.set_bit_generator(bits)
-        # NumPy draws normals in pairs, and forgets the second one with the bit generator.
-        # Where one of these runs inside another, the bit generator is the very one that was seeded here.
+        # NumPy draws normals in pairs, and loses the second one with the bit generator. If seeding is nested, the
+        # restored bit generator is the one that was seeded here.
         if numpy_state["has_gauss"] or bits is BITS:
             RANDOM.set_state(numpy_state)
         random.setstate(python_state)
@@ -105,7 +105,7 @@ class KeptGlobals:
 
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
-    """Seed the global generators of torch, NumPy and Python, and put them back as they were."""
+    """Seed the global generators of torch, NumPy and Python, and restore them at the end."""
     kept = KeptGlobals()
     try:
         kept.seed(seed)
@@ -126,9 +126,9 @@ def watched(stage: "Transform") -> Iterator[None]:
         before = global_states()
         yield
         calls.append({source for source, state in global_states().items() if state != before[source]})
-        # Under the lock: another thread may have passed the test above before this call was noted.
+        # Under the lock: another thread may have passed the test above before this call was recorded.
         if len(calls) == WATCHED_CALLS:
-            # Other threads may use one meanwhile: that it moved in each call tells what draws from what does not.
+            # Other threads may draw in the meantime, so only generators that changed in every call count.
             drawn_from = set.intersection(*calls)
     finally:
         WATCHING.release()
@@ -152,7 +152,7 @@ def global_states() -> dict[str, Any]:
 
 
 class KeyedDraws(TorchFunctionMode):
-    """Gives torch's functions, as far as this thread calls them, a generator of the mini-batch's own."""
+    """Passes torch functions that are called in this thread a generator seeded for the mini-batch."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -173,11 +173,11 @@ class KeyedDraws(TorchFunctionMode):
         device = given.get("device")
         device = next(devices, torch.get_default_device()) if device is None else torch.device(device)
         if device.type in ("cpu", "cuda"):
-            # To draw on a device takes a generator of that device.
+            # Draws on a device need a generator of that device.
             if device not in self.generators:
                 self.generators[device] = torch.Generator(device).manual_seed(self.seed)
             try:
                 return func(*args, **{**given, "generator": self.generators[device]})
             except TypeError:
-                pass  # The function of the same name in torch.nn takes none, or the call is wrong: torch says so again.
+                pass  # torch.nn's function of that name accepts none, or the call is wrong, which fails again below.
         return func(*args, **given)

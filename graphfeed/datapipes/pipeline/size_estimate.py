@@ -1,4 +1,4 @@
-"""Estimated sizes of mini-batches after each stage, from the pipeline alone; they are not upper bounds."""
+"""Estimates of the sizes of mini-batches after each stage, from the pipeline only. They are not upper bounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,31 +13,31 @@ from graphfeed.storage.graph import SamplingRequest, ends_of, seed_type_str_to_n
 from graphfeed.storage.memory import count_bytes
 
 Counts: TypeAlias = Mapping[str | None, float]
-"""Numbers of nodes or edges by type; without types, of the type None."""
+"""Numbers of nodes or edges by type; the type is None in a graph without types."""
 OFFSET_BYTES = 8
-"""The size of an edge id, and of the start of a column."""
+"""Size of an edge id, and of a column's start."""
 
 
 @dataclass(frozen=True)
 class BatchSizeEstimate:
-    """The bytes of a mini-batch's tensors, each counted once, and the counts that later tensors depend on."""
+    """Bytes of a mini-batch's tensors, each counted once, and the counts that the sizes of later tensors depend on."""
 
     num_bytes: float
     seeds: Counts
-    """The nodes that sampling starts from: the seeds, or all ends of edge seeds."""
+    """Nodes that sampling starts from: the seeds, or all endpoints of edge seeds."""
     seed_rows: float
-    """The number of seeds: that of the nodes, or less for edge seeds."""
+    """Number of seeds: equal to the number of nodes, or smaller for edge seeds."""
     nodes: Counts
-    """The nodes whose features are fetched."""
+    """Nodes whose features are fetched."""
     edges: tuple[Counts, ...] = ()
-    """The edges of each hop, the outermost first."""
+    """Edges of each hop, outermost hop first."""
     seed_edges: Counts = field(default_factory=dict)
-    """The seeds that have ids as edges."""
+    """Edge seeds that have ids."""
     id_bytes: int = 8
-    """The size of a node id."""
+    """Size of a node id."""
 
     def plus(self, num_bytes: float) -> "BatchSizeEstimate":
-        """Return the estimate with more bytes."""
+        """Return the estimate with additional bytes."""
         return replace(self, num_bytes=self.num_bytes + num_bytes)
 
 
@@ -63,18 +63,18 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
 def estimate_hops(
     before: BatchSizeEstimate | None, graph: SamplingGraph, request: SamplingRequest
 ) -> BatchSizeEstimate | None:
-    """Return the estimate after sampling; None if the seeds are not known, or of types that the graph doesn't have."""
+    """Return the estimate after sampling; None if the seeds are unknown, or of types that the graph doesn't have."""
     nodes, all_edges = to_type_dict(graph.num_nodes), to_type_dict(graph.num_edges)
     if before is None or not before.seeds.keys() <= nodes.keys():
         return None
     columns = {node_type: float(before.seeds.get(node_type, 0)) for node_type in nodes}
     total = 0.0
     if sum(columns.values()) > before.seed_rows:
-        # The ends of edge seeds are sampled once each; the positions of these ends are one more tensor.
+        # Each distinct endpoint of the edge seeds is sampled once; the positions of the endpoints are one more tensor.
         columns = {node_type: distinct(0, count, nodes[node_type]) for node_type, count in columns.items()}
         total += before.id_bytes * (sum(columns.values()) + sum(before.seeds.values()))
-    # Every node has the average number of in-edges here, of which the fan-out is taken, and their sources are uniform.
-    # If some nodes are the sources of very many edges, there are fewer nodes than estimated; if these nodes have many
+    # Every node is assumed to have the average number of in-edges, limited by the fan-out, with uniform sources. If
+    # some nodes are the sources of very many edges, there are fewer nodes than estimated; if these nodes have many
     # in-edges too, there are more edges. Times, weights of 0 and the shared neighbours of LABOR, which all make
     # mini-batches smaller, are ignored.
     layers: list[Counts] = []
@@ -98,7 +98,7 @@ def estimate_hops(
 
 
 def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Counts:
-    """Return the number of in-edges of each type that are taken of a node, from the number that it has."""
+    """Return the number of in-edges of each type that are sampled for a node, from the number that it has."""
 
     def limited(degree: float, limit: int) -> float:
         if limit < 0:
@@ -106,18 +106,18 @@ def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Co
         return float(limit) if replace_edges and degree > 0 else min(degree, limit)
 
     if len(fanout) > 1:
-        # Each edge type has a limit of its own.
+        # Each edge type has a separate limit.
         return {name: limited(degree, limit) for (name, degree), limit in zip(degrees.items(), fanout, strict=True)}
     chosen: dict[str | None, float] = {}
     for edge_type, degree in degrees.items():
-        # One limit holds for all in-edges of a node together.
+        # One limit applies to all in-edges of a node together.
         together = sum(other for name, other in degrees.items() if ends_of(name)[1] == ends_of(edge_type)[1])
         chosen[edge_type] = limited(together, fanout[0]) * degree / together if together else 0.0
     return chosen
 
 
 def distinct(already: float, drawn: float, size: float) -> float:
-    """Return how many of `size` nodes are reached when some already are, and others are drawn from all nodes."""
+    """Return the number of distinct nodes among `size` if some are reached already and others are drawn from all."""
     if size <= 0:
         return already
     # Each node is missed by all draws with a probability of about exp(-drawn / size).

@@ -1,4 +1,4 @@
-"""Random streams: what sets the draws of one stage apart from those of the others."""
+"""Random streams, which keep the draws of a stage independent of those of other stages."""
 
 from functools import cached_property
 from itertools import count
@@ -14,12 +14,12 @@ class Streams:
     """The random streams of a stage."""
 
     random_stream: ClassVar[int | None] = None
-    """What sets the stage's draws apart from those of others; assigned in the copy that runs, if there is a join."""
+    """Separates the stage's draws from those of others. Assigned in the copy that runs, if the pipeline has a join."""
     foreign: ClassVar[bool] = False
-    """Whether the stage was written outside of this package, and may draw from generators that it does not own. A class
-    from there that never does may set it to False."""
+    """Whether the stage was defined outside of this package, and may draw from global generators. A class from there
+    that never does can set it to False."""
     foreign_stream: ClassVar[int | None] = None
-    """Like `random_stream`, for those draws."""
+    """Like `random_stream`, for draws from global generators."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -28,22 +28,22 @@ class Streams:
 
     @cached_property
     def number(self) -> int:
-        """The number of the stage's random stream: how many stages that draw come before it, unless one is assigned."""
+        """Number of the stage's random stream: the number of earlier stages that draw, unless one is assigned."""
         assigned = self.random_stream
         return sum(stage.needs_key for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
 
     @cached_property
     def foreign_number(self) -> int:
-        """How many foreign stages come before this one, unless a stream is assigned."""
+        """Number of earlier stages from outside of this package, unless a stream is assigned."""
         assigned = self.foreign_stream
         return sum(stage.foreign for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
 
 
 def assign_streams(pipe: "Datapipe") -> "Datapipe":
-    """Return the pipeline with a random stream for each stage that draws, counted from its sources on.
+    """Return the pipeline with a random stream for each stage that draws, counted from its sources.
 
-    A chain is returned as it is, since a stage there counts those before it. Stages in parallel branches would count,
-    and draw, alike. A pipeline that has its streams keeps them.
+    A chain is returned unchanged, since its stages count those before them. Stages in parallel branches would have the
+    same count, and so the same draws. A pipeline that already has streams keeps them.
     """
     stages = traverse(pipe)
     has_join = any(len(stage.inputs) > 1 for stage in stages)
@@ -54,7 +54,7 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
 
 
 def keep_streams(stage: Any) -> Any:
-    """Return a stage that keeps its streams whatever is put before it."""
+    """Return a stage that keeps its streams whatever is inserted before it."""
     numbers = {"random_stream": "number", "foreign_stream": "foreign_number"}
     return with_streams(stage, {stream: getattr(stage, numbers[stream]) for stream in streams_of(stage)})
 

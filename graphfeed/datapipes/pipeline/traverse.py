@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Rewritable:
-    """A stage among the stages that it reads from, which are its fields, or in lists or tuples that are."""
+    """Access to the stages that a stage reads from, which are its attributes, or in lists or tuples that are."""
 
     @property
     def inputs(self) -> "tuple[Datapipe, ...]":
         """The stages that this one reads from."""
         found: list[Any] = []
-        # Attributes rather than fields: a stage with its own `__init__` has none of these.
+        # Attributes rather than fields: a stage with its own `__init__` has no fields.
         for value in vars(self).values():
             found += value if isinstance(value, (list, tuple)) else [value]
         return tuple(part for part in found if isinstance(part, Rewritable))  # type: ignore[misc]
@@ -28,16 +28,16 @@ class Rewritable:
         """Return a copy with other values in some fields."""
         clone = object.__new__(type(self))
         for name, value in vars(self).items():
-            # A stage may hold its own method, as in super().__init__(datapipe, self.work); the copy has its own.
+            # A stage may have its own method, as in super().__init__(datapipe, self.work); rebind it to the copy.
             own_method = isinstance(value, MethodType) and value.__self__ is self
-            # What was computed from the old fields is left behind.
+            # Cached values, computed from the old fields, are left out.
             if not isinstance(getattr(type(self), name, None), cached_property):
                 clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
         clone.__dict__.update(fields)
         return clone
 
     def with_inputs(self, swap: "Callable[[Datapipe], Datapipe]") -> Self:
-        """Return the stage with its inputs swapped, or this very object if each stays as it is."""
+        """Return a copy with `swap` applied to each input, or this object if no input changes."""
         fields: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Rewritable):
@@ -46,14 +46,14 @@ class Rewritable:
                 parts: Any = value
                 fields[name] = type(value)(swap(part) if isinstance(part, Rewritable) else part for part in parts)  # type: ignore[arg-type]
         changed = self.changed(**fields)
-        # An object that stays keeps what it has computed.
+        # An unchanged object keeps its cached values.
         same = all(new is old for new, old in zip(changed.inputs, self.inputs, strict=True))
         return self if same else changed
 
     def rewrite(self, rule: "Callable[[Datapipe], Datapipe]") -> "Datapipe":
-        """Apply a rule to each stage, inputs first; a stage that two read from stays shared.
+        """Apply a rule to each stage, inputs first. A stage that several others read from stays shared.
 
-        The result is a new pipeline, or this very object if the rule returned each stage as it was.
+        The result is a new pipeline, or this object if the rule returned each stage unchanged.
         """
         done: dict[int, Datapipe] = {}
 
@@ -75,13 +75,13 @@ def check_source(stage: Any) -> None:
 
 
 def traverse(pipe: "Datapipe") -> "list[Datapipe]":
-    """Return every stage of a pipeline once, each after the stages that it reads from; the pipeline is the last."""
+    """Return every stage of a pipeline without duplicates, each after the stages that it reads from."""
     if not isinstance(pipe, Rewritable):
         raise TypeError(f"pipe must be a pipeline of stages, but is {brief(pipe)}")
     found: dict[int, Datapipe] = {}
 
     def visit(stage: "Datapipe") -> None:
-        # A stage that two others read from is there once.
+        # A stage that two others read from is listed once.
         if id(stage) not in found:
             for source in stage.inputs:
                 visit(source)
@@ -92,13 +92,13 @@ def traverse(pipe: "Datapipe") -> "list[Datapipe]":
 
 
 def graphs_before(stage: Any) -> list[SamplingGraph]:
-    """Return the graphs that the stages before a stage read, sources first."""
+    """Return the graphs that earlier stages read, sources first."""
     graphs = [getattr(source, "graph", None) for source in traverse(stage)[:-1]]
     return [graph for graph in graphs if isinstance(graph, SamplingGraph)]
 
 
 def seed_types_before(stage: Any) -> set[str] | None:
-    """Return the types of the seeds that a stage may get; None if a stage or a function of a user decides."""
+    """Return the types of seeds that a stage may get; None if a user-defined stage or function decides them."""
     types: set[str] = set()
     for source in traverse(stage)[:-1]:
         items, make = getattr(source, "item_set", None), getattr(source, "minibatcher", None)
@@ -125,7 +125,7 @@ def replace(pipe: "Datapipe", old: "Datapipe", new: "Datapipe") -> "Datapipe":
         ValueError: The stage is not in the pipeline.
     """
     if not any(stage is old for stage in traverse(pipe)):
-        raise ValueError(f"old: {type(old).__name__} is no stage of this pipeline; find() returns those that are")
+        raise ValueError(f"old: {type(old).__name__} is not a stage of this pipeline; find() returns those that are")
     if not isinstance(new, Rewritable):
         raise TypeError(f"new must be a stage, but is {brief(new)}")
     return pipe.rewrite(lambda stage: new if stage is old else stage)

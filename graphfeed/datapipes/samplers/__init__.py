@@ -1,4 +1,4 @@
-"""The stages that sample a graph around the seeds, and add subgraphs to the mini-batch.
+"""Stages that sample a graph around the seeds, and add the subgraphs to the mini-batch.
 
-How a graph is sampled is in `graphfeed.storage.graph`, and the kernels are in `graphfeed.ops`.
+Sampling itself is implemented in `graphfeed.storage.graph`, with kernels in `graphfeed.ops`.
 """

@@ -1,4 +1,4 @@
-"""Sample so many nodes of each type in each hop, with all edges among them."""
+"""Sample a fixed number of nodes of each type in each hop, with all edges among them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, zip_longest
@@ -16,20 +16,20 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, ends_of, first_ids
 
 MOST_NEIGHBORS = 50
-"""How many edges of one type to one node count; of more, so many are picked at random."""
+"""Maximum number of in-edges of one type that count for a node; of more, this many are drawn at random."""
 
 
 class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
-    """Samples nodes of each type by how well they are connected to those before (HGT), and takes all edges among them.
+    """Samples nodes of each type by their connections to the nodes sampled so far (HGT), with all edges among them.
 
-    This is the sampling of the heterogeneous graph transformer (HGSampling; Hu and others, WWW 2020). Each node that
-    was sampled shares one point for each edge type among its neighbours. A hop draws nodes of each type without
-    replacement, in proportion to the squares of their points. So a mini-batch has as many nodes of a rare type as of a
-    frequent one, and many edges among them. If a node has more than 50 in-edges of a type, 50 of them are picked at
-    random. The one subgraph has the seeds as its first nodes; no node is drawn twice.
+    This is the sampling of the heterogeneous graph transformer (HGSampling; Hu et al., WWW 2020). For each edge type, a
+    sampled node divides one point equally among its neighbours. A hop draws nodes of each type without replacement, in
+    proportion to the squares of their points. So a mini-batch has as many nodes of a rare type as of a frequent one,
+    and many edges among them. If a node has more than 50 in-edges of a type, 50 of them are picked at random. The only
+    subgraph has the seeds as its first nodes; no node is drawn twice.
 
     Raises:
-        ValueError: The graph has no types, or a node type has no numbers; when it runs: a seed outside of the graph.
+        ValueError: The graph has no types, or `num_samples` lacks one; when it runs: a seed outside of the graph.
 
     Example:
         >>> from graphfeed import HeteroItemSet, ItemSampler, ItemSet, from_coo
@@ -41,13 +41,13 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
 
     graph: SamplingGraph
     num_samples: Sequence[int] | Mapping[str, Sequence[int]]
-    """How many nodes each hop samples, the seeds' own hop first: of each type, or by node type."""
+    """Number of nodes that each hop samples, the seeds' own hop first: for all node types, or by node type."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_graph(self.graph)
         if not isinstance(self.graph.num_nodes, dict):
-            raise ValueError("graph has no types, so there is no number for each; use sample_neighbor instead")
+            raise ValueError("graph has no types, but num_samples is by node type; use sample_neighbor instead")
         self.__dict__["num_samples"] = read_numbers(self.num_samples, list(self.graph.num_nodes))
 
     def sample_subgraphs(
@@ -56,7 +56,7 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         seeds_timestamp: ByType | None = None,  # noqa: ARG002
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the nodes and the one subgraph; times are ignored."""
+        """Return the nodes and the only subgraph. Times are ignored."""
         assert isinstance(self.num_samples, Mapping)
         sizes: Any = self.graph.num_nodes
         firsts = first_ids(sizes)
@@ -66,14 +66,14 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         nodes: dict[str, list[torch.Tensor]] = {node_type: [] for node_type in sizes}
         for number, wanted in enumerate(zip_longest(*self.num_samples.values(), fillvalue=0)):
             key = draw_key(number)
-            # Each hop looks at the neighbours of the nodes that the one before drew, which are its columns.
+            # The columns of this hop are the nodes that the previous one drew.
             hop: Any = self.graph.sample_neighbors(newest, fanouts, key=key)
             for node_type, parts in nodes.items():
                 parts.append(hop.original_column_node_ids[node_type])
             budget.share(*edge_runs(hop, self.graph.edge_types, firsts))
             drawn = budget.draw(list(wanted), key)
             newest = {node_type: ids - first for (node_type, first), ids in zip(firsts.items(), drawn, strict=True)}
-        # What the last hop drew was no column yet.
+        # The nodes that the last hop drew were not columns of any hop.
         subgraph = induce(self.graph, {name: torch.cat([*parts, newest[name]]) for name, parts in nodes.items()})
         assert subgraph.original_row_node_ids is not None
         return subgraph.original_row_node_ids, [subgraph]
@@ -82,8 +82,8 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
 def edge_runs(
     hop: Any, edge_types: Sequence[str], firsts: Mapping[str, int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the nodes of a hop's columns, where each one's edges of each type begin, and the sources of all edges."""
-    # In ids that all types share: those of a type begin at its first one.
+    """Return a hop's column nodes, the start of the edges of each column and type, and the sources of all edges."""
+    # In ids common to all types, where each type starts at its entry of `firsts`.
     columns = {name: hop.original_column_node_ids[name].long() + first for name, first in firsts.items()}
     before = dict(zip(columns, accumulate(map(len, columns.values()), initial=0), strict=False))
     nodes = torch.cat(list(columns.values()))
@@ -92,27 +92,27 @@ def edge_runs(
     counts = torch.zeros(len(nodes), len(edge_types), dtype=torch.int64, device="cpu")
     for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
         counts[of_type, number] = hop.sampled_csc[edge_type].indptr.diff().long()
-    # Column by column: the edges of one lie together, in a run for each type.
+    # Edges are sorted by column, and within a column by type.
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), counts.flatten().cumsum(0)])
     starts = offsets[:-1].reshape(counts.shape)
     sources = torch.empty(int(offsets[-1]), dtype=torch.int64, device="cpu")
     for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
         csc = hop.sampled_csc[edge_type]
-        # From where the edges of a column lie in its own type to where they lie among those of all types.
+        # Offset of an edge from its position within its type to its position among the edges of all types.
         moved = (starts[of_type, number] - csc.indptr[:-1])[expand_indptr(csc.indptr, torch.int64)]
         sources[moved + torch.arange(len(moved), device="cpu")] = csc.indices.long() + firsts[ends_of(edge_type)[0]]
     return nodes, offsets, sources
 
 
 def read_numbers(given: Sequence[int] | Mapping[str, Sequence[int]], node_types: Sequence[str]) -> dict[str, list[int]]:
-    """Return how many nodes each hop samples, by node type."""
+    """Return the number of nodes that each hop samples, by node type."""
     by_type = given if isinstance(given, Mapping) else dict.fromkeys(node_types, given)
     if set(by_type) != set(node_types):
         raise ValueError(f"num_samples must have the node types {list(node_types)}, but has {brief(list(by_type))}")
     numbers: Any
     for node_type, numbers in by_type.items():
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
-            raise TypeError(f"num_samples of {node_type!r} must be numbers, one a hop, but is {brief(numbers)}")
+            raise TypeError(f"num_samples of {node_type!r} must be numbers, one per hop, but is {brief(numbers)}")
         for number in numbers:
             check_count(f"num_samples of {node_type!r}", number, 0)
     if not any(map(len, by_type.values())):

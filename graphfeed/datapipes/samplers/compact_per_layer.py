@@ -1,4 +1,4 @@
-"""Give row ids to a hop that has none."""
+"""Relabel a hop that has no row ids."""
 
 import copy
 
@@ -10,21 +10,21 @@ from graphfeed.storage.graph import compact_hop
 class CompactPerLayer(Transform, name="compact_per_layer", ignored=("asynchronous", "cooperative")):
     """Relabels the outermost hop: its sources become positions in its row ids, which become the `input_nodes`.
 
-    It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that.
+    It comes after `sample_per_layer`, which has an example, or after a stage that modifies the new subgraph.
 
     Raises:
-        ValueError: When it runs: no subgraph, one that has row ids already, or one without column ids.
+        ValueError: When it runs: there is no subgraph, or it already has row ids, or it has no column ids.
     """
 
     deduplicate: bool
-    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
+    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a separate row."""
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if not minibatch.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put sample_per_layer before")
         layer, *inner = minibatch.sampled_subgraphs
         if layer.original_row_node_ids is not None:
-            raise ValueError("the outermost layer has its original_row_node_ids already; put sample_per_layer before")
+            raise ValueError("the outermost layer already has original_row_node_ids; put sample_per_layer before")
         result = copy.copy(minibatch)
         compacted = compact_hop(layer, deduplicate=self.deduplicate)
         result.sampled_subgraphs = [compacted, *inner]

@@ -1,4 +1,4 @@
-"""What samplers with one fan-out per hop share."""
+"""The base class of samplers with one fan-out per hop."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,15 +15,15 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, SamplingRequest, by_type_name
 
 Fanout: TypeAlias = int | Sequence[int] | torch.Tensor | Mapping[str, int] | Mapping[tuple[str, str, str], int]
-"""Of one hop: a number, or one per edge type in the order of `graph.edge_types`, or a dict of these by edge type."""
+"""Fan-out of one hop: a number, one per edge type in the order of `graph.edge_types`, or a dict by edge type."""
 Fanouts: TypeAlias = Sequence[Fanout] | Mapping[str, Sequence[int]] | Mapping[tuple[str, str, str], Sequence[int]]
-"""Of all hops: one per hop, or a dict by edge type with one number per hop."""
+"""Fan-outs of all hops: one per hop, or a dict by edge type with one number per hop."""
 FOR_GPUS = ("asynchronous", "gpu_cache_threshold", "num_gpu_cached_edges")
-"""Arguments of GraphBolt's samplers that do nothing here."""
+"""Arguments of GraphBolt's samplers that are ignored here."""
 
 
 def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
-    """Return one dict by edge type for each hop, from a dict with the numbers of all hops."""
+    """Yield one dict by edge type for each hop, from a dict by edge type with the numbers of all hops."""
     for edge_type, numbers in fanouts.items():
         if not is_list(numbers):
             raise TypeError(
@@ -31,7 +31,7 @@ def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
             )
     lengths = {edge_type: len(numbers) for edge_type, numbers in fanouts.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"fanouts must have as many hops for each edge type, but has {brief(lengths)}")
+        raise ValueError(f"fanouts must have equally many numbers for each edge type, but has {brief(lengths)}")
     for numbers in zip(*fanouts.values(), strict=True):
         yield dict(zip(fanouts, numbers, strict=True))
 
@@ -39,7 +39,7 @@ def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
 def parse_fanout(name: str, given: Any, graph: SamplingGraph | None) -> torch.Tensor:
     fanout = as_tensor(name, in_order(name, given, graph) if isinstance(given, Mapping) else given).reshape(-1)
     if not holds_whole(fanout):
-        raise TypeError(f"{name} must be whole numbers, but is {brief(given)}")
+        raise TypeError(f"{name} must be integers, but is {brief(given)}")
     if fanout.numel() and int(fanout.min()) < -1:
         raise ValueError(f"{name} must be -1 (all neighbours) or more, but is {brief(given)}")
     return fanout.to(torch.int64)
@@ -50,32 +50,32 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
     if set(named) != set(known):
         raise ValueError(
             f"{name} must have a number for each edge type of the graph, which has {known or 'no types'}, but has "
-            f"{list(named)}; 0 takes no neighbours"
+            f"{list(named)}; 0 samples no neighbours"
         )
     return [named[edge_type] for edge_type in known]
 
 
 class FanoutSampler(SubgraphSampler):
-    """The base class of samplers with fan-outs, which limit the in-edges of each node: write `sample_hops`.
+    """Base class of samplers with fan-outs, which limit the in-edges of each node. Subclasses implement `sample_hops`.
 
     `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
-        ValueError: No fan-outs, or a hop that has neither one nor one per edge type.
+        ValueError: There are no fan-outs, or a hop has neither one fan-out nor one per edge type.
     """
 
     graph: SamplingGraph
     fanouts: Fanouts
     """One per hop, the outermost hop first: a number, or one per edge type in the order of `graph.edge_types`, or a
-    dict of numbers by edge type. Or a dict by edge type with one number per hop. -1 takes all neighbours."""
+    dict of numbers by edge type. Or a dict by edge type with one number per hop. -1 samples all neighbours."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
 
     asks: ClassVar[str] = "sample_hops"
-    """The method of the graph that samples a mini-batch."""
+    """Name of the graph's method that samples a mini-batch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +83,7 @@ class FanoutSampler(SubgraphSampler):
         self.graph.validate(self.make_request())
 
     def make_request(self) -> SamplingRequest:
-        """Return the request that the stage makes to its graph; a subclass may add to it."""
+        """Return the stage's sampling request for the graph. Subclasses may extend it."""
         hops: Any = list(by_hop(self.fanouts)) if isinstance(self.fanouts, Mapping) else self.fanouts
         if not is_list(hops) or len(hops) == 0:
             raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(self.fanouts)}")
@@ -92,12 +92,12 @@ class FanoutSampler(SubgraphSampler):
 
     @cached_property
     def request(self) -> SamplingRequest:
-        """The request that the stage makes to its graph with each mini-batch."""
+        """The sampling request of the stage, the same for each mini-batch."""
         return self.make_request()
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return one subgraph per hop around the seeds, the outermost first; a subclass writes this, or the hook."""
-        raise NotImplementedError(f"{type(self).__name__} must write sample_hops")
+        """Return one subgraph per hop around the seeds, outermost first. Subclasses write it or `sample_subgraphs`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement sample_hops")
 
     def sample_subgraphs(
         self,
@@ -105,25 +105,25 @@ class FanoutSampler(SubgraphSampler):
         seeds_timestamp: ByType | None = None,  # noqa: ARG002
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and one subgraph per hop, the outermost first; times are ignored."""
+        """Return the input nodes and one subgraph per hop, outermost hop first. Times are ignored."""
         if getattr(self, "cooperative", False):
             check_alone(self)
         return with_input_nodes(self.sample_hops(seeds))
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate from average in-degrees and the fan-outs."""
+        """Return an estimate from average in-degrees and the fan-outs."""
         return estimate_hops(before, self.graph, self.request)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Before the graph is shared, so that workers share what was prepared.
+        # Prepare the graph before it is shared, so that workers share the result.
         self.graph.prepare(self.request)
         return vars(self).copy()
 
 
 def check_alone(stage: Transform) -> None:
-    """Raise if a stage that works together with other ranks runs by itself."""
+    """Raise if there are several ranks: without a DataLoader, a cooperative stage runs on one rank only."""
     if (find_rank() or (0, 1))[1] > 1:
         raise RuntimeError(
-            f"{type(stage).__name__} has cooperative=True, but ranks work together only in a DataLoader; iterate the "
+            f"{type(stage).__name__} has cooperative=True, but ranks cooperate only in a DataLoader; iterate the "
             "pipeline through one"
         )

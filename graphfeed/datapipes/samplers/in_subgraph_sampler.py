@@ -1,4 +1,4 @@
-"""Take all in-edges of the seeds."""
+"""Sample all in-edges of the seeds."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +15,7 @@ ALL_IN_EDGES = SamplingRequest([torch.tensor([-1], device="cpu")])
 
 
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
-    """Takes all in-edges of the seeds: one hop, as `NeighborSampler` with fan-out -1.
+    """Samples all in-edges of the seeds: one hop, like `NeighborSampler` with fan-out -1.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
@@ -42,7 +42,7 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
 
     @cached_property
     def request(self) -> SamplingRequest:
-        """The request that the stage makes to its graph with each mini-batch."""
+        """The sampling request of the stage, the same for each mini-batch."""
         return replace(ALL_IN_EDGES, probs_name=self.prob_name)
 
     def sample_subgraphs(
@@ -51,14 +51,14 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
         seeds_timestamp: ByType | None = None,  # noqa: ARG002
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and the one subgraph; times are ignored."""
+        """Return the input nodes and the only subgraph. Times are ignored."""
         return with_input_nodes(self.graph.sample_hops(seeds, self.request, [0]))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Before the graph is shared, so that workers share what was prepared.
+        # Prepare the graph before it is shared, so that workers share the result.
         self.graph.prepare(self.request)
         return vars(self).copy()
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate from average in-degrees."""
+        """Return an estimate from average in-degrees."""
         return estimate_hops(before, self.graph, self.request)

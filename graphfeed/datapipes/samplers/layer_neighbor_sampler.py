@@ -1,4 +1,4 @@
-"""Sample neighbours of the seeds, hop by hop, so that the nodes of a hop choose the same ones."""
+"""Sample neighbours of the seeds, hop by hop, such that the nodes of a hop choose the same ones."""
 
 from dataclasses import KW_ONLY, replace
 
@@ -21,12 +21,12 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
 
-    `fanouts` has one number per hop, the outermost hop first; these and the last five options are those of
-    `NeighborSampler`. Without weights, replacement and types, the first mini-batch makes an index of the graph's
-    largest columns (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
+    `fanouts` has one number per hop, the outermost hop first. It and the options without a description here are those
+    of `NeighborSampler`. Without weights, replacement and types, the first mini-batch builds an index of the graph's
+    largest columns (`FusedCSCSamplingGraph.high_degree_index`), so that they are not read in full each time.
 
     Raises:
-        ValueError: A `batch_dependency` below 1; the rest is as for `NeighborSampler`.
+        ValueError: `batch_dependency` is below 1; otherwise as for `NeighborSampler`.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -37,14 +37,14 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
     """
 
     deduplicate: bool = True
-    """Whether a node gets one row, however many edges lead to it. Otherwise, each edge has a row of its own: columns
+    """Whether a node gets one row, however many edges lead to it. Otherwise, each edge has a separate row: columns
     still choose the same nodes, but no rows are saved."""
     layer_dependency: bool = False
-    """Whether all hops share their variates: outer hops choose what inner hops chose, for still fewer nodes."""
+    """Whether all hops share their variates. Outer hops then choose what inner hops chose, which saves more rows."""
     batch_dependency: int = 1
-    """The number k, 1 or more, of mini-batches of an epoch for which a variate lasts. From one mini-batch to the next,
-    one node in k draws anew, so two that are d apart share all but d in k of their variates. Each is still uniform, and
-    a function of the seed, the epoch and the mini-batch's index."""
+    """Number k, 1 or more, of mini-batches of an epoch for which a variate lasts. From one mini-batch to the next, one
+    node in k gets a new variate, so two that are d apart share all but d in k of their variates. Each is still uniform,
+    and a function of the random seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
     _: KW_ONLY
     cooperative: bool = False
@@ -54,7 +54,7 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
         check_count("batch_dependency", self.batch_dependency, 1)
 
     def make_request(self) -> SamplingRequest:
-        """Return the request that the stage makes to its graph."""
+        """Return the stage's sampling request for the graph."""
         return replace(
             super().make_request(),
             strategy="labor",
@@ -62,9 +62,9 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
         )
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return one subgraph per hop around the seeds, the outermost first."""
+        """Return one subgraph per hop around the seeds, outermost hop first."""
         key = minibatch_key()
-        # Mini-batches of a period go from its key to that of the next one, a share of the nodes at each step.
+        # Within a period, a growing share of the nodes changes from its key to the key of the next period.
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
         numbers = [0 if self.layer_dependency else hop for hop in range(len(self.request.fanouts))]

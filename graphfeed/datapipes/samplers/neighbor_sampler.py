@@ -15,20 +15,20 @@ from graphfeed.storage.graph import ByType, SamplingRequest
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
-    """Samples in-neighbours, each hop from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
+    """Samples in-neighbours. Each hop samples from all nodes found so far (GraphSAGE: Hamilton et al., NeurIPS 2017).
 
     `fanouts` has one number per hop, the outermost hop first: with [10, 2], a seed gets 2 neighbours, and each node of
-    the next hop 10. Loaders of PyG's kind, also those of `graphfeed.pyg`, take the seeds' own hop first.
+    the next hop 10. PyG's loaders, and those of `graphfeed.pyg`, list the seeds' own hop first.
 
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Without replacement, every
     set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
-    the same neighbours both times, unless the seeds are `disjoint`. The draws depend on the mini-batch's key, the hop
-    and the node's id alone; a mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
+    the same neighbours both times, unless the seeds are `disjoint`. The draws depend only on the mini-batch's key, the
+    hop and the node's id; a mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a hop that has neither one nor one per edge type, or `cooperative` with `only_new` or
-            `disjoint`; when it runs: a seed outside of the graph.
+        ValueError: No fan-outs, a hop with neither one fan-out nor one per edge type, or `cooperative` with `only_new`
+            or `disjoint`; when it runs: a seed outside of the graph.
         RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
 
     Example:
@@ -40,24 +40,24 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
     """
 
     deduplicate: bool = True
-    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
+    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a separate row."""
     overlap_fetch: bool = False
-    """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a stream of its own."""
+    """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a separate stream."""
     _: KW_ONLY
     cooperative: bool = False
-    """Whether the ranks make joint mini-batches: the columns of each hop are those nodes of the joint hop that this
-    rank owns, so that each node is sampled once for all ranks. All ranks together have the mini-batch that one machine
-    makes of all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and `CooperativeConv` in the model. With
-    a `PartitionedGraph`, a node's owner is the rank of its part. A single rank works as without it."""
+    """Whether the ranks sample joint mini-batches: the columns of each hop are the nodes of the joint hop that this
+    rank owns, so each node is sampled once for all ranks. Together, the ranks have the mini-batch that one process
+    would sample for all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and `CooperativeConv` in the
+    model. With a `PartitionedGraph`, a node's owner is the rank of its partition. A single rank ignores it."""
     only_new: bool = False
-    """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once, as by PyG's
-    `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
+    """Whether each hop samples only the nodes that the previous hop added, so that each node is sampled once, as in
+    PyG's `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
     disjoint: bool = False
-    """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Each of these trees is drawn
-    by itself, also that of a copy of a seed: the draws depend on the number of the seed, too. Implies `only_new`."""
+    """Whether each seed has a separate tree: a node that two seeds lead to has two rows. Trees are drawn independently,
+    even for equal seeds, because the draws also depend on the seed's position. Implies `only_new`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Leave a sampler with a way of its own out of windows, unless it has `begin` and `finish` of its own, too."""
+        """Exclude a subclass that overrides sampling from windows, unless it also overrides `begin` and `finish`."""
         super().__init_subclass__(**kwargs)
         if {"__call__", "sample_subgraphs", "sample_hops"} & vars(cls).keys() and "begin" not in vars(cls):
             cls.begin = None  # type: ignore[assignment, method-assign]
@@ -66,10 +66,10 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
         super().__post_init__()
         if self.cooperative and (self.only_new or self.disjoint):
             given = "disjoint" if self.disjoint else "only_new"
-            raise ValueError(f"cooperative and {given} are both True; ranks have all nodes in common, so leave one out")
+            raise ValueError(f"cooperative and {given} are both True; ranks share all nodes, so leave one out")
 
     def make_request(self) -> SamplingRequest:
-        """Return the request that the stage makes to its graph."""
+        """Return the stage's sampling request for the graph."""
         return replace(
             super().make_request(),
             deduplicate=self.deduplicate,
@@ -78,15 +78,20 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
         )
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return one subgraph per hop around the seeds, the outermost first."""
+        """Return one subgraph per hop around the seeds, outermost hop first."""
         sample = getattr(self.graph, self.asks)
         return sample(seeds, self.request, draw_keys(len(self.request.fanouts)))  # type: ignore[no-any-return]
 
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
-        """Sample several mini-batches at once; return the hops of each, or None for what fails once it is finished.
+        """Sample the hops of several mini-batches in one call to the graph.
 
         Args:
-            each: Applies a function to each of them, like `map`, perhaps in threads.
+            minibatches: Mini-batches with seeds and keys.
+            each: A function like `map`, possibly threaded.
+
+        Returns:
+            For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `finish` then samples the
+            mini-batch alone, so that the error is raised in its place.
         """
         asked: dict[int, tuple[ByType, list[int]]] = {}
         for number, minibatch in enumerate(minibatches):
@@ -99,7 +104,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
         return [found.get(number) for number in range(len(minibatches))]
 
     def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
-        """Return a mini-batch with the hops that `begin` found for it; without any, it is sampled by itself."""
+        """Return a mini-batch with its hops from `begin`. If `pending` is None, sample this mini-batch alone."""
         if pending is None:
             return self(minibatch)
         result, *_ = with_nodes(minibatch)

@@ -1,4 +1,4 @@
-"""Sample one more hop around what was sampled."""
+"""Sample one more hop around the previous one."""
 
 import copy
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from graphfeed.storage.graph import SamplingRequest
 
 
 class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous",)):
-    """Samples one hop around the rows of the hop before, or around the seeds: for samplers made of several stages.
+    """Samples one hop around the rows of the previous hop, or around the seeds, for samplers of several stages.
 
-    The first such stage is the seeds' own hop, while `fanouts` of `NeighborSampler` has that hop last. The new subgraph
-    comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which `compact_per_layer` gives it;
-    stages between the two may change it. Each stage of this kind has draws of its own.
+    The first such stage is the seeds' own hop, whereas `fanouts` of `NeighborSampler` has that hop last. The new
+    subgraph comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which `compact_per_layer`
+    adds; stages between the two may modify it. Each stage of this kind draws independently.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
-        ValueError: Neither one fan-out nor one per edge type; when it runs: a hop before without row ids.
+        ValueError: Neither one fan-out nor one per edge type; when it runs: the previous hop has no row ids.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -36,9 +36,9 @@ class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous"
     """
 
     sampler: Callable[..., SampledSubgraph]
-    """A method of a graph such as `graph.sample_neighbors`: takes seeds, a fan-out tensor, `replace`, `prob_name`."""
+    """A method of a graph, such as `graph.sample_neighbors`, of seeds, a fan-out tensor, `replace` and `prob_name`."""
     fanout: Fanout
-    """A number, or one per edge type, or a dict of numbers by edge type; -1 takes all neighbours."""
+    """A number, or one per edge type, or a dict of numbers by edge type; -1 samples all neighbours."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
@@ -53,38 +53,38 @@ class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous"
         super().__post_init__()
         if not callable(self.sampler):
             given = type(self.sampler).__name__
-            raise TypeError(f"sampler must be a method of a graph, as graph.sample_neighbors, but is a {given}")
+            raise TypeError(f"sampler must be a method of a graph, such as graph.sample_neighbors, but is a {given}")
         if self.graph is not None:
             self.graph.validate(self.request)
 
     @property
     def graph(self) -> SamplingGraph | None:
-        """The graph whose method the sampler is; None if it is a function of another kind."""
+        """The graph that `sampler` is a method of; None if it is another kind of function."""
         owner = getattr(self.sampler, "__self__", None)
         return owner if isinstance(owner, SamplingGraph) else None
 
     @cached_property
     def request(self) -> SamplingRequest:
-        """The request that the stage makes to its graph with each mini-batch."""
+        """The sampling request of the stage, the same for each mini-batch."""
         return SamplingRequest([parse_fanout("fanout", self.fanout, self.graph)], self.replace, self.prob_name)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         result = copy.copy(minibatch)
         layers = minibatch.sampled_subgraphs or []
-        # The first of these stages samples around the seeds, each later one around the rows of the one before.
+        # The first of these stages samples around the seeds, each later one around the rows of the previous hop.
         if layers:
             nodes = layers[0].original_row_node_ids
         else:
             nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch))
         if nodes is None:
-            raise ValueError("the hop before has no original_row_node_ids; put compact_per_layer between")
+            raise ValueError("the previous hop has no original_row_node_ids; put compact_per_layer in between")
         with drawing(minibatch.key, self.number):
             hop = self.sampler(nodes, self.request.fanouts[0], self.replace, self.prob_name)
         result.sampled_subgraphs = [hop, *layers]
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        # Before the graph is shared, so that workers share what was prepared.
+        # Prepare the graph before it is shared, so that workers share the result.
         if self.graph is not None:
             self.graph.prepare(self.request)
         return vars(self).copy()

@@ -22,13 +22,13 @@ from graphfeed.storage.graph import (
 
 
 class SubgraphInducer(Transform, name="induce_subgraph"):
-    """Replaces the sampled hops by one subgraph: all edges of the graph from one input node to another.
+    """Replaces the sampled hops by one subgraph with all edges of the graph between input nodes.
 
-    Rows and columns of the subgraph are the input nodes. It costs a look at each in-edge of each of them, so a node
-    with very many in-edges is expensive. A seed that is there twice has its in-edges twice, and its out-edges once.
+    Rows and columns of the subgraph are the input nodes. All in-edges of each input node are checked, so nodes with
+    very many in-edges are expensive. A seed that occurs twice has its in-edges twice, and its out-edges once.
 
     Raises:
-        ValueError: When it runs: a mini-batch that was not sampled.
+        ValueError: When it runs: the mini-batch was not sampled.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -56,13 +56,13 @@ class SubgraphInducer(Transform, name="induce_subgraph"):
 
 
 def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
-    """Return all edges from one of some nodes to another."""
+    """Return the subgraph of all edges among some nodes."""
     whole = graph.in_subgraph(nodes)
     sampled: Any = whole.sampled_csc
     columns: Any = whole.original_column_node_ids
     cscs, rows = by_type(sampled, columns)
     ids = None if whole.original_edge_ids is None else to_type_dict(whole.original_edge_ids)
-    # Sources that are among the nodes get the nodes' places; all others come behind them.
+    # Sources among the nodes get the positions of these nodes; all others come after them.
     _, local = merge_sources(cscs, rows, to_type_dict(graph.num_nodes))
     inside = {name: csc.indices < len(rows[ends_of(name)[0]]) for name, csc in local.items()}
     kept: Any = {name: keep(csc, inside[name]) for name, csc in local.items()}
@@ -71,7 +71,7 @@ def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
 
 
 def keep(csc: CSCFormatBase, mask: torch.Tensor) -> CSCFormatBase:
-    # How many edges of each column stay.
+    # Number of remaining edges of each column.
     counts = torch.bincount(
         expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(mask))[mask], minlength=len(csc.indptr) - 1
     )

@@ -1,4 +1,4 @@
-"""What all samplers of subgraphs share, and the base for samplers of users."""
+"""The base class of all samplers of subgraphs, including user-defined ones."""
 
 import copy
 from inspect import signature
@@ -14,16 +14,16 @@ from graphfeed.storage.graph import ByType, from_type_dict
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):
-    """The base class of samplers: write `sample_subgraphs`; settings are fields, or come by an `__init__` of your own.
+    """Base class of samplers. Subclasses implement `sample_subgraphs`; options are fields, or set by an `__init__`.
 
-    The seeds that the hook gets are nodes. The ends of edge seeds are given once each; if the mini-batch has
-    timestamps, all of them with their times. The result of the hook becomes `sampled_subgraphs` and `input_nodes`; for
-    edge seeds, `compacted_seeds` is set as well.
+    The seeds passed to `sample_subgraphs` are nodes. For edge seeds, they are the distinct endpoints or, if the
+    mini-batch has timestamps, all endpoints with their times. The result becomes `sampled_subgraphs` and `input_nodes`;
+    for edge seeds, `compacted_seeds` is set as well.
 
-    A graph that the hook samples from uses the mini-batch's key by itself. A hook that draws by other means, and is to
-    depend on the mini-batch alone, gets a key from `draw_key`, in the thread that calls the hook; or it has a parameter
-    `key`, and is given the mini-batch's: `key.at(self.number)` is the seed of its draws. A mini-batch that doesn't come
-    from a pipeline has no key, and gets a random one (`seed`).
+    Graph methods called there use the mini-batch's key by themselves. To make other draws depend only on the
+    mini-batch, call `draw_key` in the thread that calls the method; or declare a parameter `key`, which receives the
+    mini-batch's key: `key.at(self.number)` is the random seed of the draws. A mini-batch that doesn't come from a
+    pipeline has no key, and gets a random one (`seed`).
 
     Raises:
         ValueError: When it runs: a mini-batch without seeds.
@@ -56,14 +56,14 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         seeds_timestamp: ByType | None = None,
         seeds_pre_time_window: ByType | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes, and one subgraph per hop, the outermost first.
+        """Return the input nodes, and one subgraph per hop, outermost hop first.
 
         Args:
-            seeds: Node ids; by node type if the seeds are.
+            seeds: Node ids, by node type if the seeds have types.
             seeds_timestamp: The time of each seed, if the mini-batch has timestamps.
-            seeds_pre_time_window: How far back from its time each seed may look; passed if the mini-batch says so.
+            seeds_pre_time_window: The length of each seed's time window; passed only if the mini-batch has windows.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
+        raise NotImplementedError(f"{type(self).__name__} must implement sample_subgraphs")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         result, nodes, times = with_nodes(minibatch)
@@ -74,7 +74,7 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
 
 
 def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, ByType, list[ByType | None]]:
-    """Return a copy with `compacted_seeds`, the nodes to sample around, and their times and windows, if there are."""
+    """Return a copy with `compacted_seeds`, the nodes to sample around, and their times and windows if present."""
     seeds, result = given_seeds(minibatch), copy.copy(minibatch)
     if minibatch.timestamp is None:
         nodes, result.compacted_seeds = node_seeds(seeds)
@@ -88,11 +88,11 @@ def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, ByType, list[ByType | N
 def with_input_nodes(hops: Any) -> tuple[ByType, Any]:
     if isinstance(hops, JoinedHops):
         return from_type_dict(hops.rows), hops
-    # The outermost hop comes first. The features of its rows are needed, which are the nodes of all hops.
+    # The outermost hop comes first. Its rows are the nodes of all hops, whose features are needed.
     return hops[0].original_row_node_ids, hops
 
 
 def check_graph(graph: object) -> None:
-    """Raise unless a value is a graph to sample from."""
+    """Raise a TypeError unless a value is a graph to sample from."""
     if not isinstance(graph, SamplingGraph):
         raise TypeError(f"graph must be a SamplingGraph, but is a {type(graph).__name__}; make one with from_coo")

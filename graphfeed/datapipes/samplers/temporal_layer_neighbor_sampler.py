@@ -1,17 +1,17 @@
-"""Sample neighbours that existed before the seeds' times so that the nodes of a hop choose the same ones."""
+"""Sample neighbours that existed before the seeds' times, such that the nodes of a hop choose the same ones."""
 
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
 from graphfeed.storage.graph import Strategy
 
 
 class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):
-    """Samples in time as `TemporalNeighborSampler` does, but by layer-neighbour sampling (LABOR-0).
+    """Temporal sampling like that of `TemporalNeighborSampler`, but by layer-neighbour sampling (LABOR-0).
 
     `fanouts` has one number per hop, the outermost hop first. Each node has a variate in each hop, which all columns
-    share whatever their times. A column takes the eligible neighbours with the smallest variates (see
+    share, whatever their times. A column samples the eligible neighbours with the smallest variates (see
     `LayerNeighborSampler`), so columns choose the same neighbours where they can. Nodes are still not deduplicated;
-    what is saved are reads of features, if a cache holds them. The price is that all eligible edges of each row are
-    read: where nodes have thousands, that takes many times as long as with `TemporalNeighborSampler`.
+    only reads of features are saved, if there is a cache. In return, all eligible edges of each row are read: if nodes
+    have thousands, this takes many times as long as `TemporalNeighborSampler`.
 
     Example:
         >>> import torch
@@ -25,5 +25,5 @@ class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_
 
     @property
     def chosen_by(self) -> Strategy:
-        """How edges are chosen among the eligible ones."""
+        """The strategy that chooses among the eligible edges."""
         return "labor"

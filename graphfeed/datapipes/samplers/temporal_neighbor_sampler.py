@@ -8,20 +8,20 @@ from graphfeed.storage.graph import SamplingRequest, Strategy
 
 
 class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
-    """Samples in-neighbours that existed before a time, so that nothing of the future leaks into a mini-batch.
+    """Samples in-neighbours that existed before a time, so that no future information leaks into a mini-batch.
 
-    The mini-batch's `timestamp` has one integer per seed, by type as the seeds are; for edge seeds, one per row, or one
-    per node in the seeds' shape. An edge is eligible if its own time and its source's, if these are named, lie strictly
-    between `time - pre_time_window` and `time` of the seed. Both ends are excluded, as in GraphBolt (its documentation
-    says otherwise). `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
+    The mini-batch's `timestamp` has one integer per seed, by type if the seeds have types; for edge seeds, one per row,
+    or one per node in the seeds' shape. An edge is eligible if its own time and its source's, if these are named, are
+    strictly between `time - pre_time_window` and `time` of the seed. Both bounds are excluded, as in GraphBolt (its
+    documentation says otherwise). `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
 
     Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Nodes are not deduplicated:
-    the rows of a hop are its seeds, then the source of every edge, each with its seed's time (or its edge's, by
-    `hop_time`). So mini-batches are larger than those of `NeighborSampler`. The draws depend on the mini-batch's key,
-    the hop, the node's id and its time alone, with `disjoint` also on the number of the seed.
+    the rows of a hop are its seeds, then the source of every edge, each with its seed's time (or its edge's, depending
+    on `hop_time`). So mini-batches are larger than those of `NeighborSampler`. The draws depend only on the
+    mini-batch's key, the hop, the node's id and its time; with `disjoint`, also on the seed's position.
 
     Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge,
-    unless the graph was made of an edge list that is sorted by time.
+    unless the graph was built from an edge list that is sorted by time.
 
     Example:
         >>> import torch
@@ -34,15 +34,15 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     """
 
     strategy: Literal["uniform", "latest"] = "uniform"
-    """"uniform" draws at random; "latest" takes the most recent edges, among equal times those that come last."""
+    """"uniform" draws at random; "latest" picks the most recent edges, and among equal times those that come last."""
     inclusive: bool = False
-    """Whether both ends of the time between `time - pre_time_window` and `time` are part of it."""
+    """Whether the bounds `time - pre_time_window` and `time` are included."""
     disjoint: bool = False
-    """Whether nodes are merged inside the tree of each seed, and each hop samples only the nodes that the hop before
-    found, as by PyG's `NeighborLoader`; otherwise, each edge has a row of its own."""
+    """Whether nodes are merged within the tree of each seed, and each hop samples only the nodes that the previous hop
+    added, as in PyG's `NeighborLoader`; otherwise, each edge has a separate row."""
 
     def make_request(self) -> SamplingRequest:
-        """Return the request that the stage makes to its graph."""
+        """Return the stage's sampling request for the graph."""
         request = super().make_request()
         if self.inclusive and request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, inclusive=True))
@@ -52,5 +52,5 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
 
     @property
     def chosen_by(self) -> Strategy:
-        """How edges are chosen among the eligible ones."""
+        """The strategy that chooses among the eligible edges."""
         return self.strategy

@@ -1,4 +1,4 @@
-"""What temporal samplers share."""
+"""The base class of temporal samplers."""
 
 from dataclasses import replace
 
@@ -10,25 +10,25 @@ from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Strategy
 
 
 class TemporalSampler(FanoutSampler):
-    """The base class of samplers that respect the times of nodes and edges: write `chosen_by`.
+    """Base class of samplers that respect the times of nodes and edges. Subclasses implement `chosen_by`.
 
     `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
 
     Raises:
-        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
+        KeyError: The graph lacks an attribute that is named; when it runs: seeds of an unknown node type.
         ValueError: No attribute with times, or options that exclude each other; when it runs: a mini-batch without
             `timestamp`, or with another number of times than seeds.
     """
 
     node_timestamp_attr_name: str | None = None
-    """The node attribute with integer times; a neighbour exists after its time, one of a type without times always."""
+    """The node attribute with integer times. A neighbour exists after its time, and always if its type has no times."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute with integer times; an edge exists after its time, one of a type without times always."""
+    """The edge attribute with integer times. An edge exists after its time, and always if its type has no times."""
     pre_time_window: int | None = None
-    """How far back from its time a node may look, in the unit of the times; None: without limit. A mini-batch with
-    `pre_time_window` has a window for each seed instead: name an item of the item set so."""
+    """Length of the window before a node's time, in the unit of the times; None: unlimited. If the mini-batch has
+    `pre_time_window`, it has a window for each seed instead: give the item set a member of that name."""
     hop_time: HopTime = "seed"
-    """The time at which the next hop looks at a sampled neighbour: that of the seed that led to it, or of the edge."""
+    """The time at which the next hop samples around a neighbour: that of the seed that led to it, or of the edge."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,11 +40,11 @@ class TemporalSampler(FanoutSampler):
 
     @property
     def chosen_by(self) -> Strategy:
-        """How edges are chosen among the eligible ones."""
-        raise NotImplementedError(f"{type(self).__name__} must write chosen_by")
+        """The strategy that chooses among the eligible edges."""
+        raise NotImplementedError(f"{type(self).__name__} must implement chosen_by")
 
     def make_request(self) -> SamplingRequest:
-        """Return the request that the stage makes to its graph."""
+        """Return the stage's sampling request for the graph."""
         names = (self.node_timestamp_attr_name, self.edge_timestamp_attr_name)
         query = TemporalQuery(*names, self.pre_time_window, self.hop_time)
         return replace(super().make_request(), strategy=self.chosen_by, deduplicate=False, temporal=query)
@@ -55,7 +55,7 @@ class TemporalSampler(FanoutSampler):
         seeds_timestamp: ByType | None = None,
         seeds_pre_time_window: ByType | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and one subgraph per hop, the outermost first; by default, in the stage's window."""
+        """Return the input nodes and one subgraph per hop, outermost first. The default window is the stage's."""
         if seeds_timestamp is None:
             raise ValueError(
                 "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "

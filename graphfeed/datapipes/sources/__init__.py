@@ -1,4 +1,4 @@
-"""The sources of pipelines: they make mini-batches of items, and say which ones a rank or a worker makes.
+"""Sources of pipelines: they group items into mini-batches, and assign these to ranks and workers.
 
-The item sets that they read, with their tasks and data sets, are in `graphfeed.storage.datasets`.
+The item sets that they read, with their tasks and datasets, are in `graphfeed.storage.datasets`.
 """

@@ -1,4 +1,4 @@
-"""From items to mini-batches, shared among the ranks of a training run."""
+"""Group items into mini-batches that are divided among the ranks of a training run."""
 
 import os
 import warnings
@@ -29,29 +29,29 @@ def find_rank() -> tuple[int, int] | None:
 class DistributedItemSampler(Datapipe, init=False):
     """Groups items into mini-batches, and gives each rank every `world_size`-th of them.
 
-    Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, with the same bits. So an epoch
-    covers the whole set in the same order with any number of ranks, and another number of ranks can resume it if it
-    divides the mini-batches that were made. If the set is shuffled, a rank sees other items in each epoch. Inside a
-    torch DataLoader worker, it yields that worker's share of the rank's mini-batches.
+    Rank r produces mini-batches r, r + world_size, ... of `ItemSampler`, bit-identical. So an epoch covers the whole
+    set in the same order with any number of ranks, and another number of ranks can resume it if it divides the number
+    of mini-batches already produced. If the set is shuffled, a rank gets different items in each epoch. Inside a torch
+    DataLoader worker, it yields that worker's share of the rank's mini-batches.
 
     Rank and world size come from the process group that is initialised when the sampler is created, or else when it is
-    first used. Without a process group there is one rank, unless a launcher says otherwise. All ranks need the same
-    seed: that of the DataLoader, that of this sampler, or 0 without a loader. A loader without a seed takes one that
-    rank 0 draws; all ranks wait for it, and compare their items.
+    first used. Without a process group there is one rank, unless WORLD_SIZE is set. All ranks need the same random
+    seed: that of the DataLoader, that of this sampler, or 0 without a loader. For a loader without a seed, rank 0 draws
+    one; all ranks wait for it, and compare their items.
 
-    With `owners`, where the graph is in parts, a rank's mini-batches have the items whose nodes its part owns, so that
-    it asks other ranks for less. An edge belongs to the part of its destination, and any other tuple of nodes to that
-    of the last one. Ranks have as many items and mini-batches as without `owners`: what a part has too much fills up
-    the mini-batches of parts that have too little, in each shuffled epoch with other items. One process with the same
-    owners makes the same mini-batches of all ranks, but other owners make others, so a state is refused where the parts
-    are not the same. Making the sampler reads all items once, at some 60 nanoseconds and 4 bytes of memory each.
+    With `owners`, for a partitioned graph, a rank's mini-batches have the items whose nodes its partition owns, so that
+    it requests less from other ranks. An edge belongs to the partition of its destination, and any other tuple of nodes
+    to that of the last one. Ranks have as many items and mini-batches as without `owners`: surplus items of a partition
+    fill up the mini-batches of partitions that have too few, in each shuffled epoch others. One process with the same
+    owners produces the same mini-batches for all ranks. Other owners produce others, so a loader's state is rejected if
+    the partitions differ. Creating the sampler reads all items once, in 60 nanoseconds and 4 bytes of memory each.
 
     Raises:
         KeyError: There are no owners for a node type.
-        ValueError: The item set is empty, there is no such rank, both ways to make ranks even were chosen, or `owners`
-            tells of fewer nodes than items have.
-        RuntimeError: When it is used: WORLD_SIZE is more than 1, as set by torchrun, but no process group is
-            initialised, so that every rank would take all items.
+        ValueError: The item set is empty, there is no such rank, both `drop_uneven_inputs` and `pad_uneven_inputs` are
+            True, or `owners` has fewer nodes than the items.
+        RuntimeError: When it is used: torchrun set WORLD_SIZE to more than 1, but no process group is initialised, so
+            that every rank would use all items.
 
     Example:
         >>> items = ItemSet(7, names="seeds")
@@ -65,26 +65,26 @@ class DistributedItemSampler(Datapipe, init=False):
 
     item_set: ItemSet | HeteroItemSet
     batch_size: int
-    """The number of items in each rank's mini-batch."""
+    """Number of items in each rank's mini-batch."""
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
-    """Makes a mini-batch from rows and names."""
+    """Function from rows and names to a mini-batch."""
     drop_last: bool = False
     """Whether to drop the last mini-batch if it is not full."""
     shuffle: bool = False
     drop_uneven_inputs: bool = False
     """Whether to drop the last mini-batches if not every rank would get one."""
     seed: int | None = None
-    """The seed of the order and of all later draws, unless the DataLoader has one."""
+    """Random seed of the order and of all later draws, unless the DataLoader has one."""
     pad_uneven_inputs: bool = field(default=False, kw_only=True)
-    """Whether ranks with one mini-batch less get another from the start of the epoch."""
+    """Whether ranks with one mini-batch fewer get another one from the start of the epoch."""
     rank: int | None = field(default=None, kw_only=True)
     world_size: int | None = field(default=None, kw_only=True)
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
-    """The rank's first mini-batch."""
+    """Index of the rank's first mini-batch."""
     owners: NodeOwners | ItemsByOwner | None = field(default=None, kw_only=True)
-    """The part that owns each node: the `PartBook` of a graph in parts, or a dict of them by node type. A rank's
-    mini-batches then have items of its own part."""
+    """Partition that owns each node: the `PartBook` of a partitioned graph, or a dict of them by node type. A rank's
+    mini-batches then have items that its partition owns."""
 
     if TYPE_CHECKING:
 
@@ -105,7 +105,7 @@ class DistributedItemSampler(Datapipe, init=False):
             start: int = ...,
             owners: NodeOwners | None = ...,
         ) -> Datapipe:
-            """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
+            """Type the sampler as a pipeline, so that `pipe = pipe.sample_neighbor(...)` is valid."""
 
     def __post_init__(self) -> None:
         check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
@@ -118,20 +118,20 @@ class DistributedItemSampler(Datapipe, init=False):
             self.__dict__.update(rank=found[0], world_size=found[1])
         if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
-        # Making the sampler of all ranks checks the items and the batch size.
+        # Creating the sampler of all ranks checks the items and the batch size.
         len(self.all_ranks)
         if self.owners is not None and not isinstance(self.owners, ItemsByOwner):
             self.__dict__["owners"] = group_items(self.item_set, self.owners)
         if (self.world_size or 1) > 1 and (self.world_size or 1) % self.num_parts:
             warnings.warn(
-                f"owners are of {self.num_parts} parts, but there are {self.world_size} ranks, so that a rank "
+                f"owners has {self.num_parts} parts, but there are {self.world_size} ranks, so that each rank "
                 "gets mini-batches of all parts",
                 stacklevel=3,
             )
 
     @property
     def rank_and_size(self) -> tuple[int, int]:
-        """The rank, and how many there are."""
+        """The rank and the number of ranks."""
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
         found = find_rank()
@@ -145,19 +145,19 @@ class DistributedItemSampler(Datapipe, init=False):
 
     @property
     def num_parts(self) -> int:
-        """Of how many parts the owners are, or 1."""
+        """Number of partitions that `owners` has, or 1."""
         return len(self.owners.counts) if isinstance(self.owners, ItemsByOwner) else 1
 
     @property
     def turn(self) -> int:
-        """When this rank gets a mini-batch, in each round of all ranks; those that hold one part take turns."""
+        """Position of this rank's mini-batch in each round of all ranks. Ranks with the same partition take turns."""
         rank, world_size = self.rank_and_size
         each, rest = divmod(world_size, self.num_parts)
         return rank if rest else rank % each * self.num_parts + rank // each
 
     @property
     def all_ranks(self) -> Any:
-        """The sampler whose mini-batches the ranks share."""
+        """The sampler whose mini-batches are divided among the ranks."""
         return ItemSampler(
             self.item_set, self.batch_size, self.minibatcher, self.drop_last, self.shuffle, self.seed, epoch=self.epoch
         )
@@ -176,11 +176,11 @@ class DistributedItemSampler(Datapipe, init=False):
                 yield self.minibatch(index)
 
     def minibatch(self, index: int) -> Any:
-        """Return one of the rank's mini-batches; every index costs the same."""
+        """Return one of the rank's mini-batches, in the same time for every index."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         (_, world_size), sampler = self.rank_and_size, self.all_ranks
-        # Padding takes the first mini-batches of the epoch again.
+        # Padding repeats the first mini-batches of the epoch.
         number = (index * world_size + self.turn) % len(sampler)
         if not isinstance(self.owners, ItemsByOwner):
             return sampler.minibatch(number)
@@ -188,8 +188,8 @@ class DistributedItemSampler(Datapipe, init=False):
         return sampler.minibatch_of(self.owners.positions(number, self.batch_size, key), number)
 
     def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
-        """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""
-        # Found here for the copies in worker processes, which may belong to no process group.
+        """Return the sampler for another random seed and epoch, starting at the rank's mini-batch `start`."""
+        # Read here, because the copies in worker processes may have no process group.
         rank, world_size = self.rank_and_size
         return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
 
@@ -199,23 +199,23 @@ class DistributedItemSampler(Datapipe, init=False):
         return estimate
 
     def agree(self, seed: int) -> int:
-        """Return the seed of rank 0; every rank must call this.
+        """Return the random seed of rank 0. Every rank must call this.
 
         Raises:
-            ValueError: These ranks have no process group, or rank 0 has other items.
+            ValueError: There is no process group of these ranks, or rank 0 has other items.
         """
         if self.rank_and_size[1] == 1:
             return seed
         if find_rank() != self.rank_and_size:
             raise ValueError(
-                "rank and world_size were given, and there is no process group of them to agree on a seed in; "
-                "give the DataLoader or the DistributedItemSampler a seed, the same on each rank"
+                "rank and world_size were given, but there is no process group of them to agree on a seed; "
+                "give the DataLoader or the DistributedItemSampler the same seed on each rank"
             )
         said: list[Any] = [seed, items := identify(self.item_set)]
         distributed.broadcast_object_list(said, src=0)
         if said[1] != items:
             raise ValueError(
-                f"item_set of rank {self.rank_and_size[0]} has other items than that of rank 0, so that seeds would "
-                "come twice or never; give all ranks the same items in the same order"
+                f"item_set of rank {self.rank_and_size[0]} has other items than that of rank 0, so some seeds would "
+                "be repeated or missing; give all ranks the same items in the same order"
             )
         return int(said[0])

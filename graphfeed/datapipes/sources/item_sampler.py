@@ -1,4 +1,4 @@
-"""From items to mini-batches of seeds."""
+"""Group items into mini-batches of seeds."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
@@ -17,14 +17,14 @@ from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 SHUFFLE = 0x5348554646
-"""Keeps the key of the order apart from the keys of mini-batches."""
+"""Separates the key of the order from the keys of mini-batches."""
 
 
 class ItemSampler(Datapipe, init=False):
-    """Groups items into mini-batches, in order or shuffled. Any mini-batch can be made from its index.
+    """Groups items into mini-batches, in order or shuffled. Any mini-batch can be produced from its index.
 
     The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
-    and costs the same in the middle as at the start. Inside a torch DataLoader worker, it yields that worker's share.
+    and costs the same at any position. Inside a torch DataLoader worker, the sampler yields that worker's share.
 
     Raises:
         ValueError: The item set is empty, or the batch size is below 1.
@@ -37,15 +37,15 @@ class ItemSampler(Datapipe, init=False):
     item_set: ItemSet | HeteroItemSet
     batch_size: int
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
-    """Makes a mini-batch from rows and names."""
+    """Function from rows and names to a mini-batch."""
     drop_last: bool = False
     """Whether to drop the last mini-batch if it is not full."""
     shuffle: bool = False
     seed: int | None = None
-    """The seed of the order and of all later draws, unless the DataLoader has one. None means 0 without a loader."""
+    """Random seed of the order and of all later draws, unless the DataLoader has one. None means 0 without a loader."""
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
-    """The first mini-batch."""
+    """Index of the first mini-batch."""
 
     if TYPE_CHECKING:
 
@@ -61,7 +61,7 @@ class ItemSampler(Datapipe, init=False):
             epoch: int = ...,
             start: int = ...,
         ) -> Datapipe:
-            """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
+            """Type the sampler as a pipeline, so that `pipe = pipe.sample_neighbor(...)` is valid."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.item_set, (ItemSet, HeteroItemSet)):
@@ -89,31 +89,31 @@ class ItemSampler(Datapipe, init=False):
                 yield self.minibatch(index)
 
     def minibatch(self, index: int) -> Any:
-        """Return the mini-batch with this index; every index costs the same."""
+        """Return the mini-batch with this index, in the same time for every index."""
         size = len(self.item_set)
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
         if low < 0 or high - low < (self.batch_size if self.drop_last else 1):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
-        # A keyed permutation gives any piece of itself: nothing holds the order of an epoch.
+        # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
         positions = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high, device="cpu")
         return self.minibatch_of(positions, index)
 
     @property
     def order_key(self) -> int:
-        """The key of the epoch's order, if it is shuffled."""
+        """Key of the epoch's order, if it is shuffled."""
         return fold(self.seed or 0, self.epoch, SHUFFLE)
 
     def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
-        """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
+        """Return the mini-batch of the items at some positions, with the key of an index."""
         minibatch = self.minibatcher(self.item_set[positions], self.item_set.names)
         if isinstance(minibatch, MiniBatch):
             minibatch.key = Key(self.seed or 0, self.epoch, index)
         return minibatch
 
     def keyed(self, seed: int, epoch: int, start: int) -> "ItemSampler":
-        """Return the same sampler for a seed and an epoch, beginning with mini-batch `start`."""
+        """Return the sampler for another random seed and epoch, starting at mini-batch `start`."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:  # noqa: ARG002
-        """Return the size of the first mini-batch, which is made for that."""
+        """Return the size of the first mini-batch, which is produced for this purpose."""
         return measure(self.minibatch(0)) if len(self) else None

@@ -1,4 +1,4 @@
-"""The items of a set by the part that owns their nodes, and which of them each part's mini-batches have."""
+"""Group items by the partition that owns their nodes, and assign them to the partitions' mini-batches."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,55 +18,55 @@ from graphfeed.storage.graph import seed_type_str_to_ntypes
 from graphfeed.storage.memory import Shareable
 
 NAMES = ("seeds", "seed_nodes", "node_pairs")
-"""What the member of an item set that has the seeds may be called."""
+"""Possible names of the item set's member that has the seeds."""
 PIECE = 1 << 20
-"""How many items are read at a time."""
+"""Number of items that are read at a time."""
 
 
 @runtime_checkable
 class Owners(Protocol):
-    """Tells which part owns each node, as `graphfeed.distributed.PartBook` does."""
+    """Maps each node to the partition that owns it, like `graphfeed.distributed.PartBook`."""
 
     num_ids: int
     num_parts: int
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the part of each node."""
+        """Return the partition of each node."""
 
 
 NodeOwners: TypeAlias = Owners | Mapping[str, Owners]
-"""The owners of nodes; by node type if items have types."""
+"""Owners of nodes, by node type if the items have types."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ItemsByOwner(Shareable):
-    """The positions of items, grouped by the part that owns them."""
+    """Positions of items, grouped by the partition that owns them."""
 
     order: torch.Tensor
-    """The positions, part after part, ascending within each; int32 where they fit."""
+    """Positions, partition after partition, ascending within each; int32 if they fit."""
     counts: tuple[int, ...]
-    """How many items each part owns."""
+    """Number of items that each partition owns."""
     checksum: int
-    """That of the part of each item. The state of a loader has it, because it decides which mini-batches there are."""
+    """Checksum of the items' partitions. The state of a loader has it, because the mini-batches depend on it."""
 
     def __repr__(self) -> str:
         return f"<{len(self.counts)} parts>"
 
     def positions(self, number: int, batch_size: int, key: int | None) -> torch.Tensor:
-        """Return the positions of a mini-batch's items, in the order of a key, or of the set if None."""
+        """Return the positions of a mini-batch's items, in the order of a key, or in that of the set if it is None."""
         # Mini-batches are numbered over all parts: part `p` of `n` has the mini-batches `p`, `n + p`, `2 n + p`, ... A
-        # part has as many items as these have room for. If it owns more, the surplus fills those of parts that own
-        # fewer. No other mini-batch is needed to know this one, so every number costs the same.
+        # part has as many items as fit into these. If it owns more, the surplus fills those of parts that own fewer. A
+        # mini-batch is computed without any other one, so every number costs the same.
         num_parts = len(self.counts)
         counts, sizes = np.array(self.counts), even_sizes(len(self.order), batch_size, num_parts)
         lacking, surplus = (sizes - counts).clip(0), (counts - sizes).clip(0)
         part, low = number % num_parts, number // num_parts * batch_size
         size = int(sizes[part])
         high = min(low + batch_size, size)
-        # Of the items that others give, each mini-batch has its share, so that all cost about the same.
+        # Surplus items of other parts are spread evenly over the mini-batches, so that all cost about the same.
         first, last = (place * int(lacking[part]) // size for place in (low, high))
         found = [self.owned(part, low - first, high - last, key)]
-        # The surplus of all parts is one list, of which the parts that lack items have a piece each.
+        # The surplus of all parts forms one list, and each part that lacks items gets a slice of it.
         begin, ends = int(lacking[:part].sum()), surplus.cumsum()
         for giver in np.flatnonzero(surplus).tolist() if first < last else ():
             end = int(ends[giver])
@@ -79,14 +79,14 @@ class ItemsByOwner(Shareable):
         return torch.cat(found).long()
 
     def owned(self, part: int, low: int, high: int, key: int | None) -> torch.Tensor:
-        """Return some of the items that a part owns, by their places in the order of an epoch."""
+        """Return a slice of the items that a part owns, in the epoch's order given by `key`."""
         start, count = sum(self.counts[:part]), self.counts[part]
         items = self.order[start : start + count]
         return items[low:high] if key is None else items[permute(low, high, count, fold(key, part))]
 
 
 def even_sizes(total: int, batch_size: int, num_parts: int) -> NDArray[np.int64]:
-    """Return how many items each part's mini-batches have, if parts take turns to get one."""
+    """Return the number of items in each part's mini-batches if the parts take turns."""
     # Each part has the same number of full mini-batches, the first ones have one more, and the next one has the rest.
     full, rest = divmod(total, batch_size)
     each, more = divmod(full, num_parts)
@@ -97,7 +97,7 @@ def even_sizes(total: int, batch_size: int, num_parts: int) -> NDArray[np.int64]
 
 
 def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsByOwner:
-    """Group items by the part that owns their node; for edges and other tuples of nodes, the last one."""
+    """Group items by the partition that owns their node. For edges and other tuples, that is the last node."""
     typed = isinstance(item_set, HeteroItemSet)
     if typed != isinstance(owners, Mapping):
         wanted = "a dict of PartBooks by node type for items with" if typed else "a PartBook for items without"
@@ -105,12 +105,12 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
     by_type: dict[Any, Owners] = dict(owners) if isinstance(owners, Mapping) else {None: owners}
     for each in by_type.values():
         if not isinstance(each, Owners):
-            raise TypeError(f"owners must tell the part of each node, as a PartBook does, but is {brief(each)}")
+            raise TypeError(f"owners must have the part of each node, as a PartBook does, but is {brief(each)}")
     numbers = {each.num_parts for each in by_type.values()}
     if len(numbers) != 1:
-        raise ValueError(f"owners must have one number of parts for all node types, but have {sorted(numbers)}")
+        raise ValueError(f"owners must have the same number of parts for all node types, but have {sorted(numbers)}")
     (num_parts,) = numbers
-    # With the order below, 5 bytes for each item, of which 4 are kept; above 2**31 items 9 and 8.
+    # With `order` below, 5 bytes per item, of which 4 are kept; above 2**31 items, 9 and 8.
     parts = np.empty(len(item_set), dtype=np.min_scalar_type(num_parts - 1))
     filled = 0
     for node_type, nodes in nodes_of_items(item_set):
@@ -119,8 +119,8 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
         book, (low, high) = by_type[node_type], (int(nodes.min()), int(nodes.max()))
         if low < 0 or high >= book.num_ids:
             raise ValueError(
-                f"owners must tell the part of every node{f' of type {node_type!r}' if node_type else ''}, but has "
-                f"{book.num_ids} of them, and there is an item of node {low if low < 0 else high}"
+                f"owners must have the part of every node{f' of type {node_type!r}' if node_type else ''}, but has "
+                f"{book.num_ids} of them, and an item has node {low if low < 0 else high}"
             )
         parts[filled : filled + nodes.numel()] = book.owners_of(nodes).numpy()
         filled += nodes.numel()
@@ -135,9 +135,9 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
 
 
 def nodes_of_items(item_set: ItemSet | HeteroItemSet) -> Iterator[tuple[str | None, torch.Tensor]]:
-    """Yield the node that decides who owns an item, piece by piece in the order of the items, with its type.
+    """Yield node types and nodes: the nodes that decide the owners of the items, in their order, in chunks.
 
-    That is the node itself, the destination of an edge, or the last node of another tuple. One member is named seeds.
+    That is the node itself, the destination of an edge, or the last node of another tuple. A member is named seeds.
     """
     for seed_type, items in item_set.by_type.items() if isinstance(item_set, HeteroItemSet) else [(None, item_set)]:
         names = items.names or ()
@@ -150,7 +150,7 @@ def nodes_of_items(item_set: ItemSet | HeteroItemSet) -> Iterator[tuple[str | No
         for low in range(0, len(items), PIECE):
             nodes = as_ids("seeds", seeds[low : low + PIECE])
             if nodes.dtype not in (torch.int32, torch.int64):
-                raise TypeError(f"seeds must be int32 or int64, to have owners, but are {nodes.dtype}")
+                raise TypeError(f"seeds must be int32 or int64 to have owners, but are {nodes.dtype}")
             if nodes.dim() == 1:
                 yield seed_type, nodes
                 continue

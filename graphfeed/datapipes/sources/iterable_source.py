@@ -12,7 +12,7 @@ from graphfeed.ops.arguments import brief, check_position
 
 
 class IterableSource(Datapipe, init=False):
-    """Wraps an iterable, as stages do by themselves; mini-batches get keys by position, and resuming reads anew."""
+    """Wraps an iterable; stages do this automatically. Keys count mini-batches, and resuming reads from the start."""
 
     iterable: Iterable[Any]
     seed: int | None = None
@@ -28,7 +28,7 @@ class IterableSource(Datapipe, init=False):
             epoch: int = ...,
             start: int = ...,
         ) -> Datapipe:
-            """Return a pipeline, so that `pipe = pipe.sample_neighbor(...)` may take its place."""
+            """Type the source as a pipeline, so that `pipe = pipe.sample_neighbor(...)` is valid."""
 
     def __post_init__(self) -> None:
         if not hasattr(self.iterable, "__iter__"):
@@ -41,7 +41,7 @@ class IterableSource(Datapipe, init=False):
             if index < self.start or index % num_workers != worker:
                 continue
             if isinstance(minibatch, MiniBatch):
-                # The iterable may give the same object in another pass, with another key.
+                # The iterable may yield the same object in another pass, with another key.
                 minibatch = copy.copy(minibatch)
                 minibatch.key = Key(self.seed or 0, self.epoch, index)
             yield minibatch
@@ -50,5 +50,5 @@ class IterableSource(Datapipe, init=False):
         return len(self.iterable)  # type: ignore[arg-type]
 
     def keyed(self, seed: int, epoch: int, start: int) -> "IterableSource":
-        """Return the same source for a seed and an epoch, beginning with mini-batch `start`."""
+        """Return the source for another random seed and epoch, starting at mini-batch `start`."""
         return self.changed(seed=seed, epoch=epoch, start=start)

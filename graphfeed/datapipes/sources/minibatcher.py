@@ -1,4 +1,4 @@
-"""How rows of items become a mini-batch."""
+"""Convert rows of items to a mini-batch."""
 
 import warnings
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ class ItemNameWarning(UserWarning):
 
 
 def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any:
-    """Put each member of the items into the mini-batch field with its name; one whose name is None is left out.
+    """Store each member of the items in the mini-batch field with its name. A member with the name None is left out.
 
-    Former names still work: `seed_nodes` are `seeds`; so are `node_pairs`, with which `negative_srcs` and
-    `negative_dsts` of shape (N, k) give seeds, labels and indexes as negative sampling does.
+    Former names still work: `seed_nodes` and `node_pairs` become `seeds`; together with `negative_srcs` and
+    `negative_dsts`, shape (N, k), `node_pairs` become seeds, labels and indexes like those of negative sampling.
 
     Args:
         batch: Rows of an item set: a member, a tuple of members, or a dict of those by type, which becomes one dict by
@@ -37,7 +37,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
     """
     if names is None:
         warnings.warn(
-            "the item set has no names, so its rows are passed on as they are; name them, for example names='seeds'",
+            "the item set has no names, so its rows are passed on unchanged; name them, for example names='seeds'",
             ItemNameWarning,
             stacklevel=2,
         )
@@ -55,7 +55,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
     for name, value in values.items():
         if name not in KNOWN_NAMES:
             warnings.warn(
-                f"item name {name!r} is no field of MiniBatch; it is set as an attribute{nearest(name, KNOWN_NAMES)}",
+                f"item name {name!r} is not a MiniBatch field; it is set as an attribute{nearest(name, KNOWN_NAMES)}",
                 ItemNameWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""The nodes that a sampler starts from, for seeds that are nodes and seeds that are edges."""
+"""The nodes that a sampler starts from, for node seeds and edge seeds."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph import ByType, seed_type_str_to_ntypes
 
 PER_ITEM = ("timestamp", "pre_time_window")
-"""The fields that have a value for each item, and none for the negatives."""
+"""Fields with one value per item and none for negatives."""
 
 
 def given_seeds(minibatch: MiniBatch) -> ByType:
-    """Return the seeds of a mini-batch as tensors, or raise if it has none, as rows of items without names do."""
+    """Return the seeds of a mini-batch as tensors. Raises a ValueError if there are none, such as for unnamed items."""
     given: Any = getattr(minibatch, "seeds", None)
     if given is None:
         raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
@@ -32,22 +32,22 @@ def given_seeds(minibatch: MiniBatch) -> ByType:
 
 
 def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
-    """Return the nodes to sample from, and edge seeds as positions in them; node seeds stay as they are."""
+    """Return the nodes to sample from, and edge seeds as positions in them. Node seeds are returned unchanged."""
     if isinstance(seeds, torch.Tensor):
         if seeds.dim() == 1:
             return seeds, None
-        # The ends of edges are taken once each, in order of first appearance, row by row.
+        # The distinct endpoints in order of first appearance, row by row.
         nodes, (local,), _ = unique_and_compact([seeds.reshape(-1)])
         return nodes, local.reshape(seeds.shape)
     if not seeds or any(part.dim() == 1 for part in seeds.values()):
         return seeds, None
-    # For each edge type in turn, first all sources and then all destinations go to the list of their node type.
+    # For each edge type in turn, all sources and then all destinations are appended to the list of their node type.
     columns: dict[str, list[torch.Tensor]] = {}
     for seed_type, part in seeds.items():
         for node_type, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
             columns.setdefault(node_type, []).append(column)
     nodes_of, positions, _ = unique_and_compact(columns)
-    # The positions of a type come in the order in which its columns were put there.
+    # The positions of a type are in the order in which its columns were appended.
     compacted = {
         seed_type: torch.stack(
             [positions[node_type].pop(0) for node_type in seed_type_str_to_ntypes(seed_type, part.shape[1])], dim=1
@@ -60,7 +60,7 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
 def timed_node_seeds(
     seeds: ByType, timestamps: ByType, indexes: Any = None, field: str = "timestamp"
 ) -> tuple[ByType, ByType | None, ByType]:
-    """As `node_seeds`, and the time of each node; a node at two times counts as two. `spread` has the arguments."""
+    """Like `node_seeds`, but with the time of each node and without merging nodes. For the arguments, see `spread`."""
     times_of: Any = spread_by_type(seeds, timestamps, indexes, field)
     if isinstance(seeds, torch.Tensor):
         times = times_of_nodes(seeds, times_of)
@@ -78,7 +78,7 @@ def timed_node_seeds(
         columns = []
         node_types = seed_type_str_to_ntypes(seed_type, part.shape[1])
         for node_type, column, times in zip(node_types, part.unbind(1), times_of[seed_type].unbind(1), strict=True):
-            # Behind the nodes of this type that there are already.
+            # After the nodes of this type so far.
             first = sum(len(ids) for ids in nodes.get(node_type, ()))
             columns.append(torch.arange(first, first + len(column), dtype=column.dtype, device=column.device))
             nodes.setdefault(node_type, []).append(column)
@@ -89,12 +89,12 @@ def timed_node_seeds(
 
 
 def times_of_nodes(seeds: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
-    """Return the times of rows in the shape of the seeds: the ends of an edge share the time of its row."""
+    """Return times in the shape of the seeds: both endpoints of an edge have the time of its row."""
     return times if times.dim() == seeds.dim() else times[:, None].expand(seeds.shape)
 
 
 def spread_over_rows(minibatch: MiniBatch, field: str) -> ByType | None:
-    """Return a field that has a value for each item, such as `timestamp`, with a value for each row of the seeds."""
+    """Return a field with one value per item, such as `timestamp`, with one value per row of the seeds."""
     values = getattr(minibatch, field)
     return None if values is None else spread_by_type(given_seeds(minibatch), values, minibatch.indexes, field)
 
@@ -115,18 +115,18 @@ def spread_by_type(seeds: ByType, values: Any, indexes: Any, field: str) -> ByTy
 def spread(
     name: str, seeds: torch.Tensor, values: torch.Tensor, indexes: torch.Tensor | None, field: str = "timestamp"
 ) -> torch.Tensor:
-    """Return values of items, one for each row of the seeds: a negative gets the value of the edge that it belongs to.
+    """Return the values of items for each row of the seeds. A negative has the value of the edge that it belongs to.
 
     Args:
-        name: What an error calls the seeds.
-        seeds: Nodes or edges. If there are as many as values, these are returned as they are.
+        name: Name of the seeds in error messages.
+        seeds: Nodes or edges. If there are as many as values, the values are returned unchanged.
         values: One per item, shape (items,), or one per node, in the shape of the seeds.
-        indexes: The position of the item that each row belongs to. None: each item has as many negatives, which follow
-            all items in their order, as `with_negatives` puts them.
-        field: What an error calls the values.
+        indexes: Position of the item that each row belongs to. None: each item has the same number of negatives, which
+            follow all items in their order, as in `with_negatives`.
+        field: Name of the values in error messages.
 
     Raises:
-        ValueError: The values have another shape, or no item can be found for each row.
+        ValueError: The values have another shape, or the item of a row is unknown.
     """
     given, count = len(values), len(seeds)
     if values.dim() > 1 and values.shape[1:] != seeds.shape[1:]:
@@ -141,14 +141,14 @@ def spread(
     if indexes is None or len(indexes) != count:
         raise ValueError(
             f"{name} has {count} rows, but {given} {field}s; give one per seed, or set indexes to the position "
-            "of the one that each row has, as negative samplers do"
+            "of each row's item, as negative samplers do"
         )
     check_ids(f"indexes of {name} with {given} {field}s", indexes, given)
     return values[indexes.to(values.device)]
 
 
 def usual_indexes(num_positives: int, num_rows: int, device: torch.device) -> torch.Tensor:
-    """Return the edge that each row belongs to where the edges come first, then all negatives of each in turn."""
+    """Return the edge that each row belongs to if all edges come first, then the negatives of each edge in turn."""
     own = torch.arange(num_positives, device=device)
     ratio = num_rows // max(num_positives, 1) - 1
     return torch.cat([own, own.repeat_interleave(max(ratio, 0))])

@@ -1,4 +1,4 @@
-"""Negatives: of the base that users derive from, of pairs, and uniform."""
+"""Negative samplers: the base class for users, pairs, and uniform destinations."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ PAIRS = torch.tensor([[5, 6], [7, 8]])
 
 
 class Shifted(gf.NegativeSampler):
-    """Negatives that are known beforehand: destinations one higher."""
+    """Negatives that are known in advance: destinations one higher."""
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Any:
         shift = torch.tensor([0, 1 if etype is None else 10])
@@ -24,7 +24,7 @@ class Shifted(gf.NegativeSampler):
 
 
 class Drawn(gf.NegativeSampler):
-    """Negatives from a key, as `draw_key` gives it."""
+    """Negatives drawn with a key from `draw_key`."""
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Any:
         generator = torch.Generator().manual_seed(gf.draw_key())
@@ -89,7 +89,7 @@ def test_negatives_behind_the_sampler_are_refused_where_they_would_have_no_nodes
             with (
                 gf.DataLoader(wrong, num_workers=num_workers) as loader,
                 pytest.raises(
-                    ValueError, match=r"is sampled already, .* lack the negatives; put \w+ before the sampler"
+                    ValueError, match=r"is already sampled, .* lack the negatives; put \w+ before the sampler"
                 ),
             ):
                 list(loader)
@@ -144,7 +144,7 @@ def draw(graph: gf.SamplingGraph, seeds: Any, ratio: int = 2, key: Key | None = 
 
 
 def check_layout(positives: torch.Tensor, ratio: int, seeds: Any, labels: Any, indexes: Any, size: int) -> None:
-    """Positives, then for each its negatives, with its source and any destination of the graph."""
+    """Check the order: positives, then the negatives of each, with its source and any destination of the graph."""
     count = len(positives)
     assert_same(seeds[:count], positives)
     assert_same(seeds[count:, 0], positives[:, 0].repeat_interleave(ratio))

@@ -1,4 +1,4 @@
-"""Edges that are to be predicted are not among those that are sampled around them."""
+"""Edges that are to be predicted are excluded from the subgraphs sampled around them."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def edges_of(layer: gf.SampledSubgraph) -> dict[str, list[tuple[int, int, int]]]
 
 
 def without(edges: dict[str, Any], gone: dict[str, list[tuple[int, int]]]) -> dict[str, Any]:
-    """Take edges out, one after the other."""
+    """Remove edges one after the other."""
     return {kind: [edge for edge in own if edge[:2] not in gone.get(kind, [])] for kind, own in edges.items()}
 
 
@@ -58,7 +58,7 @@ def sample(graph: gf.SamplingGraph, seeds: Any, **fields: Any) -> gf.MiniBatch:
 
 
 def draw_pairs(data: st.DataObject, edges: torch.Tensor, sizes: tuple[int, int]) -> torch.Tensor:
-    """Return some edges of the graph, and some pairs that may be none."""
+    """Return some edges of the graph, and some pairs that may not be edges."""
     places = data.draw(st.lists(st.integers(0, edges.shape[1] - 1), min_size=1, max_size=8))
     others = data.draw(st.lists(st.tuples(*(st.integers(0, size - 1) for size in sizes)), max_size=4))
     return torch.cat([edges.T[places], torch.tensor(others, dtype=torch.int64).reshape(-1, 2)])
@@ -89,7 +89,7 @@ def test_with_types_it_equals_a_slow_exclusion(data: st.DataObject, both: bool) 
 
 
 def test_negatives_that_are_edges_go_too() -> None:
-    """Else an edge between its ends would give a negative away."""
+    """Otherwise an edge between its endpoints would reveal a negative."""
     batch = sample(RANDOM, ENDS.T[:5], labels=torch.tensor([1.0, 1, 1, 0, 0]))
     for layer in layers_of(gf.exclude_seed_edges(batch)):
         assert not {edge[:2] for edge in edges_of(layer)["_:_:_"]} & set(pairs_of(ENDS.T[:5]))
@@ -106,7 +106,7 @@ def test_the_stage_does_what_the_function_does() -> None:
 
 
 def test_no_later_layer_and_no_draw_moves() -> None:
-    """What comes after draws as if nothing had been excluded."""
+    """Later stages draw as if nothing had been excluded."""
     items = gf.ItemSampler(gf.ItemSet(ENDS.T, names="seeds"), batch_size=150)
     sampled = items.sample_neighbor(RANDOM, [3])
     (plain,), (after,) = sampled.sample_neighbor(RANDOM, [2]), sampled.exclude_seed_edges().sample_neighbor(RANDOM, [2])
@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused() -> None:
     three: Any = {FORTH: torch.zeros(2, 3)}
     rows: list[Refusal] = [
         (lambda: exclude({"sampled_subgraphs": None}), ValueError, "no sampled_subgraphs yet; put a sampler before"),
-        (lambda: exclude({"edge_features": []}), ValueError, "has edge_features already, a row an edge; put fetch"),
+        (lambda: exclude({"edge_features": []}), ValueError, "already has edge_features, a row per edge; put fetch"),
         (lambda: exclude({"seeds": None}), ValueError, "the mini-batch has no seeds"),
         (
             lambda: exclude({"seeds": torch.arange(3)}),
@@ -152,7 +152,7 @@ PAIRS = {FORTH: TYPED_EDGES[FORTH].T, BACKWARDS: TYPED_EDGES[BACKWARDS].T}
 
 
 def typed_links(*kinds: str) -> gf.Datapipe:
-    """Return a pipeline of edges of some types, sampled in the graph with both directions."""
+    """Return a pipeline of edges of some types, sampled in a graph with both directions."""
     items = {kind: gf.ItemSet(PAIRS.get(kind, PAIRS[FORTH])[:20].contiguous(), names="seeds") for kind in kinds}
     return gf.ItemSampler(gf.HeteroItemSet(items), 12).sample_neighbor(BOTH_WAYS, [-1])
 

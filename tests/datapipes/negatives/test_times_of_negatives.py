@@ -1,4 +1,4 @@
-"""Negatives have the times of the edges that they belong to, whatever draws them and whatever samples around them."""
+"""Negatives have the times of their edges, whichever stage draws them and whichever sampler follows."""
 
 from functools import partial
 from itertools import product
@@ -33,7 +33,7 @@ for name, (_, ends) in EDGES.items():
 
 
 class Interleaved(gf.NegativeSampler):
-    """A sampler of a user, whose negatives come before their edge, and the last edge first."""
+    """A user-defined sampler whose negatives come before their edge, last edge first."""
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Any:
         count, each = len(seeds), 1 + self.negative_ratio
@@ -95,7 +95,7 @@ def of_type(kind: str | None, values: Any) -> Any:
 
 
 def by_rows(values: torch.Tensor, rows: torch.Tensor, indexes: torch.Tensor) -> list[list[int]]:
-    """Return the value of both ends of each row, one after the other."""
+    """Return the value of both endpoints of each row, one after the other."""
     return [
         values[index].expand(2).tolist() if values.dim() == 1 else values[index].tolist()
         for index, _ in zip(indexes.tolist(), rows, strict=True)
@@ -103,7 +103,7 @@ def by_rows(values: torch.Tensor, rows: torch.Tensor, indexes: torch.Tensor) -> 
 
 
 def expected(batch: gf.MiniBatch, kind: str | None, pick: Any) -> list[list[tuple[str, list[int]]]]:
-    """Return, for both ends of each row, the ids of all edges that lead to it from before its time, by edge type."""
+    """Return, for both endpoints of each row, the ids of all earlier edges that lead to it, by edge type."""
     seeds, indexes = pick(batch.seeds), pick(batch.indexes)
     times = by_rows(pick(batch.timestamp), seeds, indexes)
     windows = None if batch.pre_time_window is None else by_rows(pick(batch.pre_time_window), seeds, indexes)
@@ -119,7 +119,7 @@ def expected(batch: gf.MiniBatch, kind: str | None, pick: Any) -> list[list[tupl
 
 
 def sampled(batch: gf.MiniBatch, kind: str | None, pick: Any) -> list[list[tuple[str, list[int]]]]:
-    """Return what the one hop has of these."""
+    """Return the rows of the only hop in the same form."""
     (hop,) = batch.sampled_subgraphs
     ends = (KNOWS if kind is None else kind).split(":")[::2]
     found = []
@@ -214,7 +214,7 @@ def test_labels_of_items_stay_and_negatives_get_zeros(kind: str | None) -> None:
 
 
 class Turned(gf.NegativeSampler):
-    """Returns as many rows as there were, in another order."""
+    """Returns the same number of rows in another order."""
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Any:
         return seeds.flip(0), torch.zeros(len(seeds)), torch.arange(len(seeds)).flip(0)
@@ -224,5 +224,5 @@ def test_a_hook_that_only_reorders_is_refused_where_times_would_stay_behind() ->
     seeds, times = torch.tensor([[1, 2], [3, 4]]), torch.tensor([5, 6])
     stage = Turned(gf.IterableSource([]), 1)
     assert stage(gf.MiniBatch(seeds=seeds)).seeds.tolist() == [[3, 4], [1, 2]]
-    with pytest.raises(ValueError, match="Turned returned the 2 edges in another order, but times stay in theirs"):
+    with pytest.raises(ValueError, match="Turned returned the 2 edges in another order, but not their times"):
         stage(gf.MiniBatch(seeds=seeds, timestamp=times, key=Key(0, 0, 0)))

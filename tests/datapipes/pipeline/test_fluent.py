@@ -24,7 +24,7 @@ ROOMS = {"ops", "storage", "datapipes"}
 
 
 def room_of(module: str) -> str:
-    """Return the room that a module is in."""
+    """Return the package of a module."""
     return module.split(".")[1]
 
 
@@ -35,7 +35,7 @@ def stub_methods() -> dict[str, ast.FunctionDef]:
 
 
 def stub_names() -> dict[str, Any]:
-    """Return what the stub's imports bind."""
+    """Return the names that the stub imports."""
     names: dict[str, Any] = {}
     imports: list[ast.stmt] = [node for node in STUB.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     exec(compile(ast.Module(imports, []), "fluent.pyi", "exec"), names)
@@ -99,7 +99,7 @@ def test_the_stub_has_all_else_of_the_module() -> None:
 
 
 def test_type_checkers_see_the_stages() -> None:
-    """The types are checked by mypy, which also says so if an ignored error is none."""
+    """Mypy checks the types, and also reports ignored errors that don't occur."""
     store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.eye(4))})
     pipe = assert_type(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), gf.Datapipe)
     pipe = assert_type(pipe.sample_neighbor(make_graph(), [1]), gf.Datapipe)
@@ -160,7 +160,7 @@ def test_dir_and_help_show_the_stages() -> None:
     shown = inspect.signature(constructor)
     assert list(shown.parameters) == list(inspect.signature(gf.NeighborSampler).parameters)[1:]
     assert shown.return_annotation is gf.NeighborSampler
-    # From Python 3.13 on, each parameter has a line.
+    # Since Python 3.13, each parameter has a line.
     assert re.search(r"sample_neighbor\(\s*graph: ", pydoc.plain(pydoc.render_doc(constructor)))
 
 
@@ -230,7 +230,7 @@ def test_a_name_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_class_statement_that_runs_again_takes_its_name_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a notebook, or where a module is loaded anew."""
+    """For example in a notebook, or if a module is reloaded."""
     monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
 
     def define() -> type[gf.Transform]:

@@ -1,4 +1,4 @@
-"""A stage can't change after it was made: copies of it run, in which the change would be lost."""
+"""A stage can't change after its construction: copies of it run, in which the change would be lost."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ class CountsByInit(gf.Transform):
 
 
 class CountsByMethod(gf.MiniBatchTransformer):
-    """Counts in itself, in a method that it hands to its base."""
+    """Counts in itself, in a method that it passes to its base."""
 
     def __init__(self, datapipe: gf.Datapipe) -> None:
         self.n = 0
@@ -57,7 +57,7 @@ class Inner(CountsByInit):
 
 
 class WithoutLock:
-    """Pickles without its lock, and makes another one on arrival."""
+    """Pickles without its lock, and creates a new one when it is unpickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "lock"}
@@ -69,7 +69,7 @@ class WithoutLock:
 
 
 class Locks(WithoutLock, gf.Transform):
-    """Gets its state from a base that is no stage."""
+    """Gets its state from a base that is not a stage."""
 
     def __init__(self, datapipe: gf.Datapipe) -> None:
         super().__init__(datapipe)
@@ -81,7 +81,7 @@ class Locks(WithoutLock, gf.Transform):
 
 
 class LocksMore(Locks):
-    """Adds to what it gets from its base."""
+    """Adds to the state of its base."""
 
     @cached_property
     def table(self) -> list[int]:
@@ -93,7 +93,7 @@ class LocksMore(Locks):
 
 
 class LocksByFields(gf.Transform):
-    """Has no `__init__` of its own."""
+    """Doesn't define `__init__`."""
 
     n: int = 0
 
@@ -118,7 +118,7 @@ def test_counting_in_a_stage_is_an_error_that_names_the_ways_out() -> None:
 def test_a_stage_that_was_made_can_be_changed_by_nobody() -> None:
     made: list[Any] = [ByFields(make_items(), 5), ByInit(make_items(), 5)]
     for stage in [*made, *map(copy.copy, made), *(one.changed(by=6) for one in made)]:
-        with pytest.raises(FrozenInstanceError, match="to use another value, make another By"):
+        with pytest.raises(FrozenInstanceError, match="to use another value, create another By"):
             stage.by = 7
         with pytest.raises(FrozenInstanceError, match="can't delete 'by'"):
             del stage.by

@@ -1,4 +1,4 @@
-"""A pipeline as text and as a graph of its stages, and what is expected of its mini-batches."""
+"""A pipeline as a string and as a graph of its stages, and estimates of its mini-batches."""
 
 import sys
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_a_join_shows_its_branches() -> None:
 
 
 class Join(gf.Datapipe):
-    """Reads from two."""
+    """Reads from two stages."""
 
     left: gf.Datapipe
     right: gf.Datapipe

@@ -1,4 +1,4 @@
-"""What a stage of a user's own draws: the same with any workers, and nobody else's generator is touched."""
+"""Draws of user-defined stages: the same with any workers, and without effect on other generators."""
 
 import random
 import threading
@@ -32,7 +32,7 @@ DISTRIBUTIONS: dict[Any, int] = {
 
 
 def from_torch(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    """Draw by every function of torch's that takes a generator."""
+    """Draw with every torch function that accepts a generator."""
     half = torch.full((20,), 0.5)
     drawn = [
         torch.rand(3),
@@ -63,7 +63,7 @@ def from_all(minibatch: gf.MiniBatch) -> gf.MiniBatch:
 
 
 class Subclass(gf.Transform):
-    """Draws in a class of its own."""
+    """Draws in a subclass."""
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         return replace(minibatch, indexes=torch.rand(4))
@@ -130,7 +130,7 @@ def test_the_callers_generators_stay_as_they_are() -> None:
 
 @pytest.fixture
 def other_bit_generator() -> Iterator[None]:
-    """Let NumPy's global generator be of another kind."""
+    """Give NumPy's global generator another bit generator."""
     module: Any = np.random  # which does not list them
     before = module.get_bit_generator()
     module.set_bit_generator(np.random.PCG64(1))
@@ -220,7 +220,7 @@ def test_the_second_of_two_normals_that_the_caller_has_drawn_is_the_callers() ->
     assert found[0] == found[1]
 
 
-# What the caller draws meanwhile may look as if the stage did.
+# Draws of the caller in the meantime may look like draws of the stage.
 @pytest.mark.filterwarnings("ignore:torch's global generator was used each time")
 def test_threads_leave_the_callers_generators_alone() -> None:
     pipe = make_items(20).transform(from_torch)
@@ -269,7 +269,7 @@ def test_what_threads_share_is_warned_of_once_with_the_ways_out(draw: Callable[[
 
 
 def draw_elsewhere(draw: Callable[[int], Any] = torch.rand) -> None:
-    """Draw in a thread of its own."""
+    """Draw in a separate thread."""
     thread = threading.Thread(target=draw, args=(3,))
     thread.start()
     thread.join()

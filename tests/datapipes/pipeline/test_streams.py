@@ -1,4 +1,4 @@
-"""Which random numbers stages draw, when torch repeats an epoch, and what an observer sees."""
+"""Random draws of stages, torch's repeated epochs, and observers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from tests.datapipes.stages import make_items
 
 
 class Drawn(gf.Transform):
-    """Labels each mini-batch with a draw of its own."""
+    """Labels each mini-batch with a random draw."""
 
     needs_key = True
 
@@ -115,7 +115,7 @@ def test_torchs_data_loader_is_warned_of_equal_epochs() -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_torchs_workers_are_warned_of_equal_epochs() -> None:
-    """The warning is an error here, and so it gets out of the worker."""
+    """The warning is an error here, so that it reaches the main process."""
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2, shuffle=True)
     with pytest.raises(UserWarning, match="torch's DataLoader repeats epoch 0"):
         in_torch(pipe, num_workers=2)

@@ -1,4 +1,4 @@
-"""Neighbours hop by hop: each node by itself, by variates that the nodes of a hop share (LABOR), or in time."""
+"""Neighbours hop by hop: independent draws for each node, shared variates (LABOR), or temporal sampling."""
 
 import pickle
 from collections.abc import Callable
@@ -38,7 +38,7 @@ EMPTY = gf.IterableSource([])
 
 
 def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = None, **options: Any) -> Any:
-    """Sample one mini-batch by the stage alone."""
+    """Sample one mini-batch with only this stage."""
     options.setdefault("fanouts", [3, 2])
     stage: Any = gf.IterableSource([]).sample_neighbor(graph, **options)
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
@@ -89,7 +89,7 @@ def test_typed_hyperlinks_start_from_all_their_nodes() -> None:
 
 
 def prepared(sample: Callable[[gf.Datapipe, gf.FusedCSCSamplingGraph], gf.Datapipe]) -> gf.Datapipe:
-    """Return a pipeline on a graph that nothing was computed of before."""
+    """Return a pipeline on a new graph, for which nothing was computed yet."""
     attributes = {"w": torch.rand(9000), "time": torch.randperm(9000)}
     graph = gf.from_coo(pipelines.random_edges(50, 50, 9000, 3), 50, edge_attributes=attributes)
     items = gf.ItemSet((torch.arange(50), torch.arange(50) * 180), names=("seeds", "timestamp"))
@@ -115,7 +115,7 @@ def test_what_is_computed_of_a_graph_once_is_sent_with_the_stage() -> None:
 
 
 class Alike(gf.FanoutSampler):
-    """Samples each mini-batch alike."""
+    """Samples all mini-batches alike."""
 
     def sample_hops(self, seeds: ByType) -> list[gf.SampledSubgraph]:
         return self.graph.sample_hops(seeds, self.request, range(len(self.fanouts)))
@@ -139,7 +139,7 @@ def test_several_ranks_cooperate_only_in_a_loader(monkeypatch: pytest.MonkeyPatc
         assert_same(alone, plain)
         with monkeypatch.context() as patched:
             patched.setattr(fanout_sampler, "find_rank", lambda: (0, 2))
-            with pytest.raises(RuntimeError, match="has cooperative=True, but ranks work together only in a"):
+            with pytest.raises(RuntimeError, match="has cooperative=True, but ranks cooperate only in a"):
                 next(iter(pipe))
 
 
@@ -188,7 +188,7 @@ NUM_NODES, NUM_EDGES = 2000, 60_000
 
 
 def power_law(seed: int) -> gf.FusedCSCSamplingGraph:
-    """Return a graph in which few nodes have many of the edges, at both ends; none has two from one neighbour."""
+    """Return a graph in which few nodes have many of the edges, as source or destination, without parallel edges."""
     generator = torch.Generator().manual_seed(seed)
     ends = (torch.rand(2, NUM_EDGES, generator=generator) ** 3 * NUM_NODES).long()
     ends = torch.tensor(sorted(set(zip(*ends.tolist(), strict=True)))).T
@@ -205,7 +205,7 @@ def num_inputs(pipe: gf.Datapipe) -> int:
 
 
 def shared_inputs(pipe: gf.Datapipe, apart: int) -> float:
-    """Return which part of a mini-batch's chosen edges is chosen again in one so far apart, for the same seeds."""
+    """Return the share of a mini-batch's chosen edges that a later mini-batch chooses again, for equal seeds."""
     batches = [set(tensor(layers_of(batch)[0].original_edge_ids).tolist()) for batch in pipe]
     pairs = zip(batches, batches[apart:], strict=False)
     return sum(len(one & other) / len(one) for one, other in pairs) / (len(batches) - apart)
@@ -349,7 +349,7 @@ def test_an_inclusive_window_as_large_as_can_be_takes_all_from_before() -> None:
 
 
 class Newest(gf.TemporalSampler):
-    """A sampler of a user."""
+    """A user-defined sampler."""
 
     @property
     def chosen_by(self) -> Strategy:

@@ -1,4 +1,4 @@
-"""Samplers of users, and those that take all edges: of the seeds, or among nodes that were sampled."""
+"""User-defined samplers, and samplers of all edges: of the seeds, or among the sampled nodes."""
 
 from itertools import product
 from typing import Any
@@ -18,7 +18,7 @@ Hook = tuple[ByType, list[gf.SampledSubgraph]]
 
 
 class TwoHops(gf.SubgraphSampler):
-    """As users wrote them: an `__init__`, and a hook of two arguments that calls the graph without a key."""
+    """In the style of users: an `__init__`, and a hook of two arguments that calls the graph without a key."""
 
     def __init__(self, datapipe: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, fanouts: list[int]) -> None:
         super().__init__(datapipe)
@@ -36,7 +36,7 @@ class TwoHops(gf.SubgraphSampler):
 
 
 class Listening(gf.SubgraphSampler):
-    """Keeps what its hook is given."""
+    """Keeps the arguments of its hook."""
 
     heard: list[Any]
 
@@ -46,7 +46,7 @@ class Listening(gf.SubgraphSampler):
 
 
 def heard_of(**fields: Any) -> tuple[Any, gf.MiniBatch]:
-    """Return what a hook is given for a mini-batch, and what comes of it."""
+    """Return the arguments of a hook for a mini-batch, and the result."""
     heard: list[Any] = []
     (batch,) = Listening(gf.IterableSource([gf.MiniBatch(**fields)]), heard)
     return heard[0], batch
@@ -117,7 +117,7 @@ def test_timed_seeds_come_with_their_times_and_unmerged() -> None:
 
 
 def test_a_sampler_of_ones_own_samples_a_graph_with_types() -> None:
-    """Its row ids hold a type that is the source of no edge type, so that it is not lost on the way out."""
+    """Its row ids have a type that is the source of no edge type, which must not be lost."""
     graph = gf.from_coo({"user:likes:item": pipelines.random_edges(20, 10, 100, 1)}, {"user": 20, "item": 10})
     items = gf.ItemSampler(gf.HeteroItemSet({"item": gf.ItemSet(10, names="seeds")}), batch_size=4)
     for batch in TwoHops(items, graph, [2, 3]):
@@ -129,7 +129,7 @@ def test_a_sampler_of_ones_own_samples_a_graph_with_types() -> None:
 
 
 class TakesTheKey(gf.SubgraphSampler):
-    """Draws one number by the key that its hook takes."""
+    """Draws one number with the key passed to its hook."""
 
     def sample_subgraphs(self, seeds: Any, *times: Any, key: Key | None = None) -> Hook:
         assert key is not None
@@ -171,7 +171,7 @@ def test_it_is_all_neighbours_of_one_layer() -> None:
 
 
 def test_it_draws_nothing() -> None:
-    """So it neither takes from torch's generator nor moves the draws of the stages after it."""
+    """So it doesn't use torch's generator, and doesn't change the draws of later stages."""
     before = torch.get_rng_state()
     sample(GRAPH, torch.arange(9))
     assert_same(torch.get_rng_state(), before)
@@ -295,7 +295,7 @@ def test_options_reach_the_graph() -> None:
 
 
 def test_a_stage_between_may_change_the_layer() -> None:
-    """Here it drops edges, so that their sources are never input nodes."""
+    """This stage drops edges, so that their sources are never input nodes."""
 
     def drop_all(minibatch: Any) -> gf.MiniBatch:
         (layer,) = minibatch.sampled_subgraphs

@@ -1,4 +1,4 @@
-"""Ranks share what one sampler makes, each mini-batch once; or each gets the items whose nodes it owns."""
+"""Ranks divide one sampler's mini-batches, or each rank gets the items whose nodes it owns."""
 
 import json
 import pickle
@@ -37,14 +37,14 @@ def seeds_of(pipe: Any) -> list[list[int]]:
 
 
 def count_split(total: int, num_workers: int, worker_id: int, batch_size: int) -> int:
-    """Deal whole batches out evenly, the first get one more; the rest goes to who comes after the last full one."""
+    """Distribute full batches evenly, one more to the first ranks; the rest follows the last full batch."""
     full, rest = divmod(total, batch_size)
     each, more = divmod(full, num_workers)
     return each * batch_size + (batch_size if worker_id < more else 0) + (rest if worker_id == more else 0)
 
 
 def calculate_range(total: int, ranks: int, rank: int, batch_size: int, drop_last: bool, drop_uneven: bool) -> int:
-    """Return how many items a rank gives out, as GraphBolt counts them."""
+    """Return the number of items of a rank, counted like in GraphBolt."""
     own, last = (count_split(total, ranks, place, batch_size) for place in (rank, ranks - 1))
     if drop_uneven and drop_last:
         return total // (batch_size * ranks) * batch_size
@@ -172,7 +172,7 @@ def test_ranks_that_cannot_agree_need_a_seed() -> None:
 
 
 def work_as_rank(rank: int, world_size: int, store: str) -> dict[str, Any]:
-    """Do what a rank of a training does, in a process of its own."""
+    """Do the work of a training rank in a separate process."""
     unset = sampler(10, 1, None, None)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     try:
@@ -233,7 +233,7 @@ def orders(parts: Sequence[int], num_parts: int, key: int | None) -> list[list[i
 
 
 def slow_batches(parts: Sequence[int], num_parts: int, batch_size: int, key: int | None) -> list[list[list[int]]]:
-    """Return the mini-batches of each part: its first items, and from the surplus of all what it has too little."""
+    """Return the mini-batches of each part: its first items, and those that it lacks from the surplus of all."""
     sizes = [0] * num_parts
     for number, low in enumerate(range(0, len(parts), batch_size)):
         sizes[number % num_parts] += min(batch_size, len(parts) - low)
@@ -264,7 +264,7 @@ def test_a_rank_gets_what_it_owns_and_each_item_comes_once(
     assert sorted(chain.from_iterable(chain.from_iterable(found))) == list(range(len(parts)))
     for rank, batches in enumerate(found):
         own = sum(parts[item] == rank for item in chain.from_iterable(batches))
-        assert own == min(parts.count(rank), sum(map(len, batches))), "as many of its own as there is room for"
+        assert own == min(parts.count(rank), sum(map(len, batches))), "as many of its items as fit"
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Mini-batches of items, and the nodes that their seeds name."""
+"""Mini-batches of items, and the nodes of their seeds."""
 
 import warnings
 from collections import Counter
@@ -131,7 +131,7 @@ def test_every_field_has_a_name() -> None:
 
 
 def test_another_name_is_set_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match="item name 'weather' is no field of MiniBatch; it is set as an attribute"):
+    with pytest.warns(UserWarning, match="item name 'weather' is not a MiniBatch field; it is set as an attribute"):
         batch = gf.minibatcher_default((IDS, LABELS), ("seeds", "weather"))
     assert_same(batch.weather, LABELS)
     with warnings.catch_warnings():
@@ -141,7 +141,7 @@ def test_another_name_is_set_with_a_warning() -> None:
 
 def test_rows_without_names_are_passed_on_with_a_warning() -> None:
     for rows in (IDS, (IDS, IDS), {"a": IDS}):
-        with pytest.warns(UserWarning, match="no names, so its rows are passed on as they are; name them"):
+        with pytest.warns(UserWarning, match="no names, so its rows are passed on unchanged; name them"):
             assert gf.minibatcher_default(rows, None) is rows
 
 

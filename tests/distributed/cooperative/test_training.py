@@ -122,7 +122,7 @@ def train_with_types() -> None:
 def a_stage_says_that_it_needs_a_loader() -> None:
     graph = plain()
     pipe = gf.DistributedItemSampler(items(graph), BATCH_SIZE).sample_neighbor(graph, [2], cooperative=True)
-    with pytest.raises(RuntimeError, match="has cooperative=True, but ranks work together only in a DataLoader"):
+    with pytest.raises(RuntimeError, match="has cooperative=True, but ranks cooperate only in a DataLoader"):
         next(iter(pipe))
 
 
