@@ -1,7 +1,7 @@
-"""Features, stores that hold them by key, and caches in front of them.
+"""Features, stores of features by key, and caches in front of features.
 
-A feature returns rows by id, wherever they lie. The policies of caches are in `graphfeed.ops.rows`, and the stage that
-fetches, `FeatureFetcher`, in `graphfeed.datapipes`.
+A feature returns rows by id, wherever they are stored. Cache policies are in `graphfeed.ops.rows`; the stage that
+fetches features, `FeatureFetcher`, is in `graphfeed.datapipes`.
 """
 
 from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type

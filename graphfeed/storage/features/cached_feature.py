@@ -29,16 +29,16 @@ Cached = TypeVar("Cached", bound="CachedFeature")
 
 
 class CachedFeature(Feature):
-    """A feature with a cache of the rows that were read before. Reads return the same bits as the feature alone."""
+    """A feature with a cache of rows that were read before. Reads are bit-identical to those of the feature alone."""
 
     cache_type: ClassVar[type[RowCache]]
 
     @checked
     def __init__(self, fallback_feature: Feature, cache: RowCache | Any, offset: int = 0) -> None:
-        # Any thread may read. Rows are changed through `update` alone: the cache does not notice other changes.
+        # Any thread may read. Rows are modified only through `update`: the cache does not notice other changes.
         self._fallback_feature = fallback_feature
         self._cache = cache
-        # Added to the ids to get the cache's keys: several features may share a cache, each with an offset of its own.
+        # Added to the ids to get the cache's keys: several features may share a cache, each with its own offset.
         self._offset = offset
         self._dtype = row_type(fallback_feature)
         self._max_bytes = bytes_of(cache, self.cache_type)
@@ -53,8 +53,8 @@ class CachedFeature(Feature):
         return self._shaped(rows)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield the fallback's stages of reading missing rows; waiting for the last one completes and keeps them."""
-        # The look-up comes first, so that the fallback reads missing rows alone.
+        """Yield the fallback's stages of reading missing rows. Waiting for the last one completes and keeps rows."""
+        # Look up first, so that the fallback reads only missing rows.
         finish, missing = self._cache.begin(self._checked(ids), self._offset)
         missing = self._for_fallback(missing)
         stages = self._fallback_feature.read_async_num_stages(missing.device)
@@ -66,7 +66,7 @@ class CachedFeature(Feature):
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
         """Return the number of the fallback's stages: the first one also looks up rows, the last one stores them."""
-        # Where the cache lies says on which device the missing ids will be.
+        # The missing ids will be on the device of the cache.
         ids = self._for_fallback(torch.empty(0, device=self._cache.device))
         return self._fallback_feature.read_async_num_stages(ids.device)
 
@@ -83,14 +83,14 @@ class CachedFeature(Feature):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Overwrite rows of the fallback feature and keep them in the cache.
 
-        Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it. If
-        the new rows have another shape, dtype or number, as in layer-wise inference, the feature gets a new cache of
-        its own, with statistics that begin again; the old one is freed when all that share it have left it. Features
-        that `cpu_cached_feature` or `gpu_cached_feature` put behind one cache each get their share of its bytes by
-        rows; those that you made on one cache by their class get all of them each. No other thread may read meanwhile.
-        If there is no room for the new cache, that is an error, and the new rows are read without a cache.
+        Without `ids`, all rows are overwritten and the cache is emptied, including the rows of features that share it.
+        If the new rows have another shape, dtype or number, as in layer-wise inference, the feature gets a separate new
+        cache, whose statistics start from zero; the old one is freed when all features have left it. If
+        `cpu_cached_feature` or `gpu_cached_feature` created a shared cache, each feature gets a share of its bytes in
+        proportion to its rows; if you created it by its class, each gets all of them. No other thread may read in the
+        meantime. If there is no memory for the new cache, that is an error, and the new rows are read without a cache.
 
-        If the fallback's rows can't be overwritten because they lie in a file, `value` itself becomes the fallback.
+        If the fallback's rows can't be overwritten because they are in a file, `value` itself becomes the fallback.
 
         Raises:
             NotImplementedError: Some rows of a file.
@@ -102,7 +102,7 @@ class CachedFeature(Feature):
         value, ids = as_tensor("value", value), as_ids("ids", ids)
         if value.shape[1:] != self.size() or value.dtype != self._dtype:
             raise ValueError(
-                f"rows of value must be {self._dtype} of shape {tuple(self.size())} as those of the cache, but are "
+                f"rows of value must be {self._dtype} of shape {tuple(self.size())} like those of the cache, but are "
                 f"{value.dtype} of shape {tuple(value.shape[1:])}"
             )
         self._fallback_feature.update(value, ids)
@@ -112,7 +112,7 @@ class CachedFeature(Feature):
         return self._fallback_feature.metadata()
 
     def is_pinned(self) -> bool:
-        """Tell whether both the cache and the fallback feature lie in page-locked memory."""
+        """Return whether both the cache and the fallback feature are in page-locked memory."""
         return self._fallback_feature.is_pinned() and self._cache.is_pinned()
 
     def list_caches(self) -> list[tuple[str, Cache]]:
@@ -120,21 +120,21 @@ class CachedFeature(Feature):
         return [("", self._cache), *self._fallback_feature.list_caches()]
 
     def is_constant(self) -> bool:
-        """Tell whether the fallback feature's rows stay what they are."""
+        """Return whether the fallback feature's rows never change."""
         return self._fallback_feature.is_constant()
 
     def slow_source(self) -> ReadsAhead | None:
-        """Return the slow source behind the cache."""
+        """Return the slow source beneath the cache."""
         return self._fallback_feature.slow_source()
 
     @property
     def cache_size_in_bytes(self) -> int:
-        """How much memory the full cache takes, with its bookkeeping and the rows of all features that share it."""
+        """Memory of the full cache, including its bookkeeping and the rows of all features that share it."""
         return self._cache.max_size_in_bytes
 
     @property
     def miss_rate(self) -> float:
-        """The share of queried rows that were missing, over all features that share the cache."""
+        """Share of queried rows that were missing, over all features that share the cache."""
         return self._cache.miss_rate
 
     def __repr__(self) -> str:
@@ -142,50 +142,50 @@ class CachedFeature(Feature):
 
     def _replace_all(self, rows: torch.Tensor) -> None:
         same_kind = (rows.shape[0], rows.shape[1:], rows.dtype) == (self.count(), self.size(), self._dtype)
-        # Of no bytes for now: it checks the options before anything is changed.
+        # Empty for now: it checks the options before anything is modified.
         empty = None if same_kind else self._cache.like(0, rows.shape[1:], rows.dtype, 0)
         try:
             self._fallback_feature.update(rows)
         except NotImplementedError:
-            # The fallback lies in a file, so the rows themselves take its place.
+            # The fallback is in a file, so the rows themselves replace it.
             self._fallback_feature = TorchBasedFeature(rows)
         if empty is None:
             self._cache.clear()
             return
-        # The old rows are freed first, because there may be no room for both caches. If there is none for the new one
-        # either, all fields already fit the new rows.
+        # The old rows are freed first, because memory may not suffice for both caches. If it doesn't suffice for the
+        # new one either, all fields already fit the new rows.
         self._cache, self._offset, self._dtype = empty, 0, rows.dtype
         self._cache = empty.like(self._max_bytes, rows.shape[1:], rows.dtype, rows.shape[0])
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
-        """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""
+        """Check ids: beyond this feature's rows, their keys could belong to another feature that shares the cache."""
         ids = as_ids("index", ids)
         check_vector("index", ids)
         check_ids("index", ids, self.count(), IndexError)
         return ids.to(self._cache.device)
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        # A cache on a GPU may give them to its fallback there.
+        # A cache on a GPU may pass them to its fallback there.
         return ids.cpu()
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
-        # Features that share a cache have rows of as many bytes, and perhaps of another shape and dtype.
+        # Features that share a cache have rows of the same number of bytes, but perhaps of another shape and dtype.
         if rows.dtype != self._dtype and rows.numel():
             return rows.reshape(-1).view(torch.uint8).view(self._dtype).reshape(rows.shape[0], *self.size())
         return rows.to(self._dtype).reshape(rows.shape[0], *self.size())
 
 
 class CPUCachedFeature(CachedFeature):
-    """A feature with a cache in memory; `cpu_cached_feature` makes one.
+    """A feature with a cache in memory, created by `cpu_cached_feature`.
 
     With ids on a GPU, rows are returned there. They pass through page-locked memory of a fixed size: while some are
-    copied on the current stream, the next ones are looked up and read. Each such part of 4 MiB counts as a query of its
-    own in `miss_rate`, and a row that two parts in a row lack is read twice.
+    copied on the current stream, the next ones are looked up and read. Each such part of 4 MiB counts as a separate
+    query in `miss_rate`, and a row that two consecutive parts lack is read twice.
 
     As long as the fallback feature finds its rows in the system's page cache, they are read past this cache, which
-    costs less than to look them up. They don't count in `miss_rate`; the `kind` of the cache, which `explain()` shows,
-    says how many there were. Of a `graphfeed.distributed.PartitionedFeature`, only rows of other machines are kept and
-    counted, and a read asks once for all that it lacks, also with ids on a GPU.
+    costs less than looking them up. They don't count in `miss_rate`; the `kind` of the cache, which `explain()` shows,
+    has their number. For a `graphfeed.distributed.PartitionedFeature`, only rows of other machines are kept and
+    counted, and a read requests all rows that it lacks at once, also with ids on a GPU.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
@@ -208,7 +208,7 @@ class CPUCachedFeature(CachedFeature):
         return super().read(ids)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
+        """Yield like other caches; only once for rows that go to a GPU, which are read when they are waited for."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(partial(self.read, ids))
         elif self._bypass(ids):
@@ -223,33 +223,33 @@ class CPUCachedFeature(CachedFeature):
         return 1 if is_gpu(ids_device) else super().read_async_num_stages(ids_device)
 
     def delivers_to_gpu(self) -> bool:
-        """Return True: rows pass through page-locked memory on their way."""
+        """Return True: rows pass through page-locked memory."""
         return True
 
     def may_read_in_threads(self) -> bool:
-        """Tell whether any thread reads the fallback feature as well as the main one."""
+        """Return whether all threads can read the fallback feature as fast as the main thread."""
         return self._fallback_feature.may_read_in_threads()
 
     def _bypass(self, ids: torch.Tensor) -> bool:
-        """Tell whether the system has the file in memory; then counts the rows, which are read past the cache."""
-        # Read so, they come 9 to 27 times as fast as those that a cache of an eighth of them reads by calls.
+        """Return whether the system has the file in memory. If so, count the rows, which are read past the cache."""
+        # Such reads are 9 to 27 times as fast as those through a cache of an eighth of the rows.
         if not self._fallback_feature.is_in_page_cache():
             return False
         self._cache.count_passed(len(ids))
         return True
 
     def _begin(self, feature: RemoteFeature, ids: torch.Tensor) -> DeferredRead:
-        """Ask for the remote rows that the cache lacks; what is returned reads the local ones and waits."""
+        """Request the remote rows that the cache lacks. Waiting for the result reads the local ones."""
         here = self._checked(ids)
         remote, write_local = feature.split_local(here)
-        # Local rows are as fast as the cache, so it keeps the remote ones alone.
+        # Local rows are as fast as the cache, so it keeps only remote ones.
         out = buffers.empty((here.numel(), *self.size()), self._dtype)
         finish, missing = self._cache.begin(take_rows(here, remote), self._offset, out, remote)
-        # On their way before the caller does anything else, such as asking for other features.
+        # Sent before the caller does anything else, such as requesting other features.
         (pending,) = feature.read_async(missing)
 
         def read() -> torch.Tensor:
-            # While the remote rows are on their way.
+            # While the remote rows are in flight.
             write_local(out)
             finish(pending.wait())
             return out
@@ -259,7 +259,7 @@ class CPUCachedFeature(CachedFeature):
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids.cpu())
         whole = torch.empty(0, dtype=torch.uint8, device="cpu")
-        # Each read of remote rows waits for other processes.
+        # Read at once, because each read of remote rows waits for other processes.
         at_once = self.read(here) if isinstance(self._fallback_feature, RemoteFeature) else None
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
@@ -270,7 +270,7 @@ class CPUCachedFeature(CachedFeature):
             if not missing.numel():
                 return do_nothing
             stages = self._fallback_feature.read_async(missing)
-            # Begun, and not waited for: `staging` fills the next block meanwhile.
+            # Started, but not waited for: `staging` fills the next block in the meantime.
             first = next(stages)
 
             def wait() -> None:
@@ -318,12 +318,12 @@ def wrap_with_cached_feature(
     *args: Any,
     **kwargs: Any,
 ) -> Cached | dict[Any, Cached]:
-    """Put one cache in front of a feature, or of several features, as `cpu_cached_feature` says.
+    """Put one cache in front of a feature, or of several features. See `cpu_cached_feature`.
 
     Args:
         cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
         fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
-        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
+        max_cache_size_in_bytes: Bound for the memory of the cache, including its bookkeeping.
         args, kwargs: Further arguments for the cache's `within`, after the dtype: policy and pin_memory.
 
     Raises:
@@ -339,13 +339,13 @@ def wrap_with_cached_feature(
             f"features that share a cache must have rows of the same number of bytes, but have {sizes}; wrap each alone"
         )
     row = next(iter(rows.values()))
-    # More places than rows would stay empty.
+    # More slots than rows would stay empty.
     kwargs["most_rows"] = total = sum(feature.count() for feature in fallback_features.values())
     cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
     wrapped, offset = {}, 0
     for name, feature in fallback_features.items():
         wrapped[name] = cached_feature_type(feature, cache, offset)
-        # Its share, should it get a cache of its own in an update of all rows.
+        # Its share, if it gets a separate cache in an update of all rows.
         wrapped[name]._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
         offset += feature.count()
     return wrapped
@@ -373,14 +373,14 @@ def cpu_cached_feature(
     policy: str | None = None,
     pin_memory: bool = False,
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
-    """Put a cache in memory in front of features that lie on disk.
+    """Put a cache in memory in front of features on disk.
 
     Args:
-        fallback_features: One feature, or a dict of features that share one cache, whose rows have equally many bytes.
+        fallback_features: One feature, or a dict of features that share a cache, with rows of the same number of bytes.
         max_cache_size_in_bytes: Bound for the memory of the whole cache: the rows and 25 to 33 bytes of bookkeeping per
-            row (GraphBolt counts the rows alone, and rounds their number up), without returned mini-batches and the
-            temporary memory of a read. A cache without room for a row keeps none.
-        policy: Decides which rows stay: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" get SIEVE, too.
+            row (GraphBolt counts only the rows, and rounds their number up), without returned mini-batches and the
+            temporary memory of a read. A cache that is too small for a row keeps none.
+        policy: Decides which rows stay: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" mean SIEVE, too.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Raises:

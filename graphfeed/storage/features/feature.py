@@ -17,11 +17,11 @@ from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
 PYG_DIM = "pyg_dim"
-"""What the metadata of a feature call the dimension of PyG's data that its rows were, -1 if it was the only one."""
+"""Key in a feature's metadata: the dimension of PyG's data that its rows were, -1 if it was the only dimension."""
 
 
 class DeferredRead:
-    """Rows that are read when they are waited for, or that are on their way already.
+    """Rows that are read when `wait` is called, or that are already being read.
 
     Example:
         >>> DeferredRead(lambda: torch.zeros(2)).wait()
@@ -36,7 +36,7 @@ class DeferredRead:
         """Wait for the rows and return them; further calls return the same rows."""
         if self._read is not None:
             self._rows = self._read()
-            # Frees what the function holds.
+            # Release the memory that the function refers to.
             self._read = None
         return self._rows
 
@@ -66,7 +66,7 @@ class Feature(ABC):
         return None
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield once per stage of reading; the last stage gives the rows.
+        """Yield once per stage of reading. The last stage has the rows.
 
         A reader of several features advances each of them by one stage in turn, so that one feature waits for its disk
         while the next one computes. This default has one stage, which reads when its result is waited for. A feature
@@ -88,19 +88,19 @@ class Feature(ABC):
         return {}
 
     def is_pinned(self) -> bool:
-        """Tell whether the rows lie in page-locked memory, where a GPU can read them."""
+        """Return whether the rows are in page-locked memory, where a GPU can read them."""
         return False
 
     def is_in_page_cache(self) -> bool:
-        """Tell whether rows that lie in a file came from the system's memory lately: a cache is not needed then."""
+        """Return whether recent reads of a file were served from the system's page cache: no other cache is needed."""
         return False
 
     def delivers_to_gpu(self) -> bool:
-        """Tell whether `read` takes ids on a GPU and returns the rows there; a cache on the GPU asks this."""
+        """Return whether `read` accepts ids on a GPU and returns the rows there. Used by caches on a GPU."""
         return self.is_pinned()
 
     def pin_memory_(self) -> Self:
-        """Page-lock the rows in place; warn where none are in memory. Return this object.
+        """Page-lock the rows in place, with a warning if there are none in memory. Return this object.
 
         Raises:
             RuntimeError: torch finds no CUDA device.
@@ -109,73 +109,73 @@ class Feature(ABC):
         return self
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the feature with its rows on a device, or "pinned"; one that can't move issues a warning and stays."""
+        """Return the feature with its rows on a device or "pinned", or warn and return this object if they can't be."""
         warn_of_staying(self, f"to({str(device)!r})")
         return self
 
     def may_read_in_threads(self) -> bool:
-        """Tell whether any thread reads as well as the main one, as where a read only copies CPU memory."""
+        """Return whether all threads can read as fast as the main thread, as when a read only copies CPU memory."""
         return False
 
     def is_constant(self) -> bool:
-        """Tell whether the rows stay what they are: no `update` has changed them, and nobody is expected to."""
+        """Return whether the rows never change: `update` was not called and no call is expected."""
         return False
 
     def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return the caches that a read goes through, each with an empty name."""
+        """Return the caches that a read passes through, each with an empty name."""
         return []
 
     def slow_source(self) -> "ReadsAhead | None":
-        """Return where the rows come from, past caches, if they are better read ahead of mini-batches; else None."""
+        """Return the source of the rows, beneath all caches, if it should be read ahead of mini-batches; else None."""
         return None
 
     def in_place_of_source(self, rows: "Feature") -> "Feature":
-        """Return the feature with other rows than its slow source's; a cache in CPU memory is left out then."""
+        """Return the feature with `rows` instead of its slow source. A cache in CPU memory is then left out."""
         return rows
 
 
 class Spans(NamedTuple):
-    """How rows were read."""
+    """Statistics of a read."""
 
     reads: int
     num_bytes: int
-    """With what lies between the rows and was read along."""
+    """Bytes read, including those between the rows."""
 
 
 class ReadsAhead(Feature):
-    """A feature whose rows take so long to read that those of several mini-batches are better read at once, ahead."""
+    """A feature whose rows are so slow to read that those of several mini-batches should be read together, ahead."""
 
     waits_for: str
-    """Who is waited for, in words."""
+    """Description of what a read waits for, such as "the disk"."""
 
     @property
     def gap_bytes(self) -> int | None:
-        """How far rows may lie apart to be read at once; None where only what is asked for is read."""
+        """Largest gap between rows that are read at once; None if only requested rows are read."""
         return None
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row."""
+        """Size of a row in bytes."""
         assert self.dtype is not None
         return self.size().numel() * self.dtype.itemsize
 
     @abstractmethod
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
-        """Let threads read many rows; return the futures of the parts for `join`. Cancelled parts are not read.
+        """Start to read many rows in threads. Return the futures for `join`; cancelled ones are not read.
 
         Args:
             ids: int64, ascending, in the range of the rows.
-            out: Written: contiguous, shape (any, ...), of the feature's dtype.
+            out: Modified in place. Contiguous, shape (any, ...), of the feature's dtype.
             positions: int64: the row of `out` for each id.
         """
 
     @abstractmethod
     def join(self, futures: Sequence[Future[Any]]) -> None:
-        """Wait until parts are read, or raise what failed."""
+        """Wait until all futures are done, or raise the error of one that failed."""
 
     @abstractmethod
     def check_unchanged(self) -> None:
-        """Raise a RuntimeError if rows that were read before may have changed by now."""
+        """Raise a RuntimeError if rows may have changed since they were read."""
 
     def slow_source(self) -> "ReadsAhead | None":
         """Return this feature."""
@@ -183,16 +183,16 @@ class ReadsAhead(Feature):
 
 
 class RemoteFeature(Feature):
-    """A feature some of whose rows are remote, so that a read waits for them. A cache in memory keeps those alone.
+    """A feature some of whose rows are remote, so that reads wait for them. A cache in memory keeps only remote rows.
 
-    It asks for all that it lacks in one `read_async`, whose only stage should ask at once, and wait when waited for.
+    The cache requests all rows that it lacks in one `read_async`, whose only stage should send the request at once.
     """
 
     @abstractmethod
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
-        """Split rows, whose ids were checked, into remote ones and local ones, which can be read without waiting.
+        """Split rows into remote and local ones, which are read without waiting. The ids must have been checked.
 
-        Return the positions of remote ones, int64, ascending, and a function that writes the local ones into all.
+        Return the positions of remote rows, int64, ascending, and a function that writes the local ones into all rows.
         """
 
 
@@ -207,7 +207,7 @@ def warn_of_staying(feature: Feature, call: str) -> None:
     warnings.warn(
         f"{call} does nothing: {type(feature).__name__} has no rows in memory; call read_into_memory() first, or copy "
         "the rows that it reads",
-        stacklevel=3,  # the line of whoever called the feature's method
+        stacklevel=3,  # the line that called the feature's method
     )
 
 
@@ -220,34 +220,34 @@ def check_rows(values: Any) -> torch.Tensor:
         )
     if rows.requires_grad:
         raise ValueError(
-            "torch_feature requires gradients, and rows that are read have none; give .detach() of it, or look the "
+            "torch_feature requires gradients, but rows that are read have none; pass its .detach(), or look the "
             "rows up in your model: embedding(minibatch.input_nodes)"
         )
     if rows.is_meta and not is_gpu(rows.device):
         raise ValueError(
-            "torch_feature lies on the device 'meta', where tensors have no values; give one with values, such as "
+            "torch_feature is on the device 'meta', where tensors have no values; pass one with values, such as "
             "torch.load(path, map_location='cpu')"
         )
-    # Rows are gathered as one piece of memory each.
+    # Gathering needs each row in one piece of memory.
     return rows.contiguous()
 
 
 def dtype_and_shape(dtype: torch.dtype, shape: torch.Size) -> str:
-    """Return the text of a dtype and a shape, such as float32[10, 3]."""
+    """Return a dtype and a shape as a string, such as float32[10, 3]."""
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
 class TorchBasedFeature(Shareable, Feature):
-    """A feature whose rows are those of a tensor.
+    """A feature with the rows of a tensor.
 
     Args:
-        torch_feature: Shape (rows, ...), with two or more dimensions, of any dtype. The memory of a contiguous tensor,
-            or of a NumPy array, is shared with it until worker processes or `pin_memory_()` need a copy in memory of
-            their kind; a list, or rows that are not contiguous, are copied.
-        metadata: Anything else to know about the feature.
+        torch_feature: Shape (rows, ...), with two or more dimensions, of any dtype. The feature shares the memory of a
+            contiguous tensor or NumPy array until worker processes or `pin_memory_()` need a copy in their kind of
+            memory. A list, or rows that are not contiguous, are copied.
+        metadata: Any other information about the feature.
 
     Raises:
-        ValueError: `torch_feature` has fewer than two dimensions, requires gradients, or lies on the device "meta".
+        ValueError: `torch_feature` has fewer than two dimensions, requires gradients, or is on the device "meta".
 
     Example:
         >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0])).tolist()
@@ -266,11 +266,11 @@ class TorchBasedFeature(Shareable, Feature):
         """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself, on the tensor's device.
 
         With a pinned tensor and ids on a GPU, the GPU reads the rows over the bus and they are returned there. A read
-        takes a bit less than twice the time of a memcpy. Ids outside of the rows are an IndexError.
+        takes a bit less than twice the time of a memcpy. Ids outside of the rows raise an IndexError.
         """
         if ids is None:
             return self._tensor
-        # A GPU reads pinned rows where they lie; other rows are gathered where they are.
+        # A GPU reads pinned rows directly; other rows are gathered on their own device.
         ids = as_ids("ids", ids)
         check_vector("ids", ids)
         return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
@@ -289,9 +289,9 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Replace the tensor, or overwrite the rows at `ids` in place, for which those of a read-only array are copied.
+        """Replace the tensor, or overwrite the rows at `ids` in place; those of a read-only array are copied first.
 
-        If the old tensor was pinned, the new one is, too, and memory that `pin_memory_()` had locked is released.
+        If the old tensor was pinned, so is the new one, and memory that `pin_memory_()` had locked is released.
         """
         self._is_updated = True
         if ids is None:
@@ -305,8 +305,8 @@ class TorchBasedFeature(Shareable, Feature):
             raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
         check_ids("ids", ids, self.count(), IndexError)
         if value.requires_grad:
-            raise ValueError("value requires gradients, and rows that are read have none; give .detach() of it")
-        # The tensor views memory that isn't to be written to, such as a mapped file: from now on it is a copy.
+            raise ValueError("value requires gradients, but rows that are read have none; pass its .detach()")
+        # The tensor views memory that must not be written to, such as a mapped file: replace it by a copy.
         if self._read_only:
             self._replace(self._tensor.clone(), read_only=False)
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
@@ -314,14 +314,14 @@ class TorchBasedFeature(Shareable, Feature):
     def _replace(self, rows: torch.Tensor, read_only: bool) -> None:
         if self.is_pinned() and rows.is_cpu:
             locked = self._lock(rows)
-            # A copy may be written to.
+            # A copy is writable.
             read_only = read_only and locked is rows
             rows = locked
         self._tensor, self._read_only = rows, read_only
 
     def _lock(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows in page-locked memory, and release what was locked before."""
-        # Memory stays locked as long as its owner lives.
+        """Return the rows in page-locked memory, and release the memory that was locked before."""
+        # Memory stays locked as long as its owner exists.
         owner = PinOwner()
         (locked,) = page_lock([rows], owner)
         self._owner = owner
@@ -332,19 +332,19 @@ class TorchBasedFeature(Shareable, Feature):
         return self._metadata
 
     def is_pinned(self) -> bool:
-        """Tell whether the tensor lies in page-locked memory."""
+        """Return whether the tensor is in page-locked memory."""
         return is_page_locked(self._tensor)
 
     def pin_memory_(self) -> Self:
         """Page-lock the tensor for as long as the feature lives, and return this object.
 
-        Rows in a mapped file or in shared memory, as large ones that graphfeed reads from a file, are locked where they
-        lie. Others, such as your own tensor, are replaced by a copy, because they may share pages with other memory:
-        that takes the memory of both for as long as you keep yours. Pickling moves what is not in shared memory yet to
-        memory that is not page-locked, so pin it after that.
+        Rows in a mapped file or in shared memory, such as large ones that graphfeed reads from a file, are locked in
+        place. Others, such as your own tensor, are replaced by a copy, because they may share pages with other memory:
+        both take memory for as long as you keep yours. Pickling moves rows that are not in shared memory yet to memory
+        that is not page-locked, so pin them after that.
 
         Raises:
-            RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
+            RuntimeError: torch finds no CUDA device, or CUDA rejects the memory.
             ValueError: The tensor is not on the CPU.
         """
         check_can_pin("pin_memory_")
@@ -354,19 +354,19 @@ class TorchBasedFeature(Shareable, Feature):
 
     @checked
     def to(self, device: torch.device | str) -> Self:
-        """Return a feature with the tensor on a device; "pinned" stands for page-locked CPU memory."""
+        """Return a feature with the tensor on a device; "pinned" means page-locked CPU memory."""
         pins = str(device) == "pinned" and self._tensor.is_cpu
-        # What was locked is locked for this feature; another one locks for itself.
+        # Locked memory belongs to this feature; another feature locks its own.
         moved = type(self)(self._tensor if pins else move(self._tensor, device), self._metadata)
         moved._read_only = self._read_only and moved._tensor is self._tensor
         return moved.pin_memory_() if pins else moved
 
     def may_read_in_threads(self) -> bool:
-        """Tell whether the tensor lies on the CPU and is not pinned: a GPU reads pinned rows from the main thread."""
+        """Return whether the tensor is on the CPU and not pinned: a GPU reads pinned rows from the main thread."""
         return self._tensor.device.type == "cpu" and not is_page_locked(self._tensor)
 
     def is_constant(self) -> bool:
-        """Tell whether the rows are those of a read-only array, and `update` was never called."""
+        """Return whether the rows are those of a read-only array, and `update` was never called."""
         return self._read_only and not self._is_updated
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A cache in memory for rows of features that are slow to read."""
+"""A cache in memory for feature rows that are slow to read."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -26,24 +26,24 @@ from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
 from graphfeed.storage.memory.stream_order import StreamOrderedLock
 
 READ_BYTES = 1 << 22
-"""How many bytes of missing rows are read at a time; more would only take memory."""
+"""Number of bytes of missing rows that are read at a time; more would only take memory."""
 
 
 class CPUFeatureCache(RowCache):
-    """A cache of feature rows in CPU memory; a policy decides which rows stay.
+    """A cache of feature rows in CPU memory. A policy decides which rows stay.
 
     The cache is thread-safe: one thread at a time looks up or stores rows, and none holds the lock while it fetches
-    them. A query never waits for room: rows that don't fit are returned without being kept. The cache pickles as an
-    empty cache of the same size, and a forked process starts with an empty one.
+    them. A query never waits for free memory: rows that don't fit are returned without being kept. The cache pickles as
+    an empty cache of the same size, and a forked process starts with an empty one.
 
     It takes `max_size_in_bytes` of memory: the rows, whose pages are touched as they fill, and 25 to 33 bytes per row
-    for the policy. Each query also holds the rows that it returns and some tens of bytes per key; beside these,
-    `query_and_replace` holds 4 MiB of rows being read, and `begin` all missing rows.
+    for the policy. In addition, each query has the rows that it returns and some tens of bytes per key,
+    `query_and_replace` has 4 MiB of rows being read, and `begin` has all missing rows.
 
     Args:
-        cache_shape: The number of rows and the shape of each: (rows, ...). To go by a number of bytes, use `within`.
+        cache_shape: The number of rows and the shape of each: (rows, ...). For a number of bytes, use `within`.
         dtype: The dtype of the rows.
-        policy: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" get SIEVE, too.
+        policy: "sieve", the default. GraphBolt's "s3-fifo", "lru" and "clock" are accepted, but SIEVE is used.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Example:
@@ -77,14 +77,14 @@ class CPUFeatureCache(RowCache):
         if pin_memory:
             rows = empty_locked(shape, dtype)
         else:
-            # Memory of this process alone: a forked one has a cache of its own.
+            # Private memory, because a forked process has its own cache.
             rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
         super().__init__(rows, (), policy_bytes(shape[0]), (shape, dtype, policy), pin_memory=pin_memory)
         renew_in_child(self, CPUFeatureCache._forget)
 
     def _forget(self) -> None:
-        # Another thread of the parent may have left it half-changed.
-        if self._options["pin_memory"]:  # page-locked rows are the parent's, which goes on with them
+        # Another thread of the parent may have left it half-modified.
+        if self._options["pin_memory"]:  # page-locked rows belong to the parent, which still uses them
             self._rows = buffers.empty_long_lived(tuple(self._rows.shape), self._rows.dtype, buffers.CPU, private=True)
         self._lock = StreamOrderedLock(self._rows)
         self.clear()
@@ -101,13 +101,13 @@ class CPUFeatureCache(RowCache):
         pin_memory: bool = False,
         most_rows: int | None = None,
     ) -> Self:
-        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included, or as there are.
+        """Return a cache of at most `most_rows` rows that fits into a number of bytes, including its bookkeeping.
 
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. If not even one row fits, the cache keeps
                 nothing, and takes the hundred bytes of an empty cache.
             row_shape, dtype, policy, pin_memory: The shape of a row; the others are as for the class.
-            most_rows: How many rows there are to be kept; None if nobody knows.
+            most_rows: The total number of rows that can be kept; None if it is unknown.
 
         Example:
             >>> CPUFeatureCache.within(1_000_000, (128,), torch.float32).max_size_in_bytes
@@ -116,7 +116,7 @@ class CPUFeatureCache(RowCache):
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
         row_bytes = prod(row_shape) * dtype.itemsize
         most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
-        # By bisection: the policy's bookkeeping grows in steps.
+        # Bisect, because the policy's bookkeeping grows in steps.
         above = bisect_right(
             range(most + 1), max_size_in_bytes, key=lambda count: count * row_bytes + policy_bytes(count)
         )
@@ -132,14 +132,14 @@ class CPUFeatureCache(RowCache):
 
         Args:
             keys: int32 or int64, 1-D, in any order; keys may repeat.
-            offset: Added to each key, to keep features apart that share a cache. The sums must be 0 or more.
+            offset: Added to each key, to separate features that share a cache. The sums must be 0 or more.
 
         Returns:
             One row per key, not filled in where it is missing; the positions of the missing rows; their keys; and the
             bounds of each part among those, which are `[0, len(missing_keys)]`.
         """
         looked_up = self._look_up(keys, offset)
-        # All missing keys are one part: GraphBolt's caches have several.
+        # All missing keys are one part, whereas GraphBolt's caches have several.
         bounds = torch.tensor([0, looked_up.missing_keys.numel()], device="cpu")
         return looked_up.values, looked_up.missing_index, looked_up.missing_keys, bounds
 
@@ -149,17 +149,17 @@ class CPUFeatureCache(RowCache):
 
         Args:
             keys, offset: As for `query`.
-            reader_fn: Called with the missing keys, each once, in order of first appearance; if their rows take much
-                memory, several times, with a part of the keys each, in ascending order; never if no key is missing.
+            reader_fn: Called with the distinct missing keys, in order of first appearance. If their rows take much
+                memory, called several times with a part of the keys, in ascending order; never if no key is missing.
         """
         looked_up = self._look_up(keys, offset)
         first = positions = first_positions(looked_up)
         missing = looked_up.distinct
         most = max(1, READ_BYTES // max(1, self._row_bytes))
-        # Equal parts: a shorter last part would leave a buffer of another size idle after each query.
+        # Equal parts, because a shorter last part would leave a buffer of another size idle after each query.
         step = max(1, -(-len(missing) // max(1, -(-len(missing) // most))))
         if step < len(missing):
-            # In order of first appearance, each part would read pages of the whole file, many of them again.
+            # Sort: in order of first appearance, each part would read pages of the whole file, many of them again.
             missing, order = missing.sort()
             positions = first[order]
         for start in range(0, len(missing), step):
@@ -179,10 +179,10 @@ class CPUFeatureCache(RowCache):
         Args:
             keys, offset: As for `query`.
             into: Memory for the rows, one per key; contiguous. The default is new memory.
-            positions: int64: where the row of each key belongs in `into`, which may then have others beside them.
+            positions: int64: the row of `into` for each key; `into` may then have other rows as well.
 
         Returns:
-            The second half, which takes the missing rows; and the missing keys, each once.
+            The second half, a function of the missing rows; and the distinct missing keys.
         """
         looked_up = self._look_up(keys, offset, into, positions)
         return partial(self._finish, looked_up, offset), looked_up.distinct
@@ -190,7 +190,7 @@ class CPUFeatureCache(RowCache):
     @ignores("offsets")
     @checked
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
-        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays.
+        """Keep rows by key, and overwrite existing ones. For equal keys, the last row is kept.
 
         Args:
             keys, offset: As for `query`.
@@ -203,7 +203,7 @@ class CPUFeatureCache(RowCache):
 
     @property
     def kind(self) -> str:
-        """Where the rows are kept, by which policy, and how many were read past it."""
+        """Description of the memory, the policy, and the number of rows that were read past the cache."""
         passed = f"; {self._passed:,} rows were in the system's page cache" if self._passed else ""
         return f"rows in {'pinned ' if self.is_pinned() else ''}memory, sieve{passed}"
 
@@ -222,15 +222,15 @@ class CPUFeatureCache(RowCache):
     ) -> LookedUp:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
-        # Before the lock is taken, as nothing of this needs it.
+        # Allocate before the lock is acquired, because this doesn't need it.
         if into is None:
             values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
         else:
-            if positions is None:  # else copying them checks
+            if positions is None:  # otherwise, copying checks them
                 self._check_rows(into, keys)
             values = into
         with self._lock.acquire():
-            # The rows are copied under the lock, because another thread may put others into their slots.
+            # Copy the rows under the lock, because another thread may put others into their slots.
             version = self._version
             there = find_keys(self._policy, wanted)
             hits = there.hit_index if positions is None else take_rows(positions, there.hit_index)
@@ -250,7 +250,7 @@ class CPUFeatureCache(RowCache):
     def _fill_in(
         self, looked_up: LookedUp, keys: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, offset: int
     ) -> None:
-        """Put the rows of some missing keys where each key appears first, and keep them."""
+        """Put the rows of some missing keys at the first position of each key, and keep them."""
         self._check_rows(rows, keys)
         copy_rows(rows, torch.arange(keys.numel(), device="cpu"), looked_up.values, positions)
         self._store(keys, rows, offset, looked_up)
@@ -258,7 +258,7 @@ class CPUFeatureCache(RowCache):
 
 @checked
 def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: Any) -> int:
-    """Return how many items fit into a number of bytes, rounded up.
+    """Return the number of items that fit into a number of bytes, rounded up.
 
     Example:
         >>> bytes_to_number_of_items(9, torch.zeros(2))
@@ -271,17 +271,17 @@ def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: Any) -> 
 
 
 def first_positions(looked_up: LookedUp) -> torch.Tensor:
-    """Return the position at which each of the distinct missing keys appears first."""
+    """Return the first position of each distinct missing key."""
     if looked_up.distinct.numel() == looked_up.missing_index.numel():
         return looked_up.missing_index
     positions = torch.empty(looked_up.distinct.numel(), dtype=torch.int64, device="cpu")
-    # Written from the last to the first, so that the first one stays.
+    # Written from last to first, so that the first position remains.
     positions.numpy()[looked_up.local.numpy()[::-1]] = looked_up.missing_index.numpy()[::-1]
     return positions
 
 
 def repeat_rows(looked_up: LookedUp, first: torch.Tensor) -> torch.Tensor:
-    # Keys that occur several times were filled in where they appear first.
+    # For duplicate keys, only the first position was filled in.
     if looked_up.distinct.numel() < looked_up.missing_index.numel():
         copy_rows(looked_up.values, first[looked_up.local.long()], looked_up.values, looked_up.missing_index)
     return looked_up.values

@@ -13,7 +13,7 @@ from graphfeed.storage.memory.cache_use import Cache, HasCaches
 StoreKey: TypeAlias = tuple[str, str | None, str]
 """Domain, type and name, as in a `FeatureKey`."""
 GivenKey: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
-"""An edge type may be a tuple, too."""
+"""Key whose edge type may also be a tuple."""
 
 
 @checked
@@ -69,11 +69,11 @@ class FeatureStore:
         return self[with_type_name((domain, type_name, feature_name))].metadata()
 
     def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return the caches of the features, each with the domain, type and name of one; none if it can't tell."""
+        """Return the caches of the features, each named by domain, type and name; none if they are unknown."""
         return []
 
     def is_pinned(self) -> bool:
-        """Tell whether all features lie in page-locked memory; features on disk do not."""
+        """Return whether all features are in page-locked memory. Features on disk are not."""
         return all(self[key].is_pinned() for key in self.keys())
 
     @checked
@@ -111,14 +111,14 @@ class BasicFeatureStore(FeatureStore):
         try:
             return self._features[key]
         except KeyError:
-            # Similar names of the same domain and type are listed, or else all keys.
+            # List similar names of the same domain and type, or else all keys.
             names = [name for *owner, name in self._features if tuple(owner) == key[:2]]
             near = nearest(str(key[2]), map(str, names)) or f"; it has {self.keys()}"
             raise UnknownName(f"feature {key} is not in the feature store{near}") from None
 
     def __setitem__(self, feature_key: GivenKey, feature: Feature) -> None:
         key = with_type_name(feature_key)
-        # By its method: features of other libraries are no Features.
+        # Checked by its method: features of other libraries are not of class Feature.
         if not hasattr(feature, "read"):
             raise TypeError(
                 f"the feature of {key} must be a Feature, but is {brief(feature)}; wrap a tensor in TorchBasedFeature"
@@ -138,8 +138,8 @@ class BasicFeatureStore(FeatureStore):
         return list(self._features)
 
     def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return the caches of the features, each with the domain, type and name of one."""
-        features: dict[Any, Any] = self._features  # also what is no Feature, but reads like one
+        """Return the caches of the features, each named by domain, type and name."""
+        features: dict[Any, Any] = self._features  # including objects of other classes that read alike
         return [
             (" ".join(part for part in key if part), cache)
             for key, feature in features.items()

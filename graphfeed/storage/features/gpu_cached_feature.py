@@ -1,4 +1,4 @@
-"""A cache in a GPU's memory in front of features that lie elsewhere."""
+"""A cache in a GPU's memory in front of features that are stored elsewhere."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -20,28 +20,27 @@ from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out
 class GPUFeatureCache(RowCache):
     """A cache of feature rows in GPU memory, in sets of at most 32; in each set, the most recently used rows stay.
 
-    The hash of a key selects its set. A request never evicts what it used or stored itself; rows for which there is no
-    place are returned without being kept. Which keys are kept depends only on the requests and their order.
+    The hash of a key selects its set. A request never evicts rows that it used or stored itself; rows without a free
+    slot are returned without being kept. Which keys are kept depends only on the requests and their order.
 
-    The cache is thread-safe, and each thread may use a CUDA stream of its own. One thread at a time looks up or stores
-    rows, and its stream waits for the stream of the thread before it. No thread holds the lock while it waits for the
-    device, which each query does to learn how many keys are missing, or fetches rows. The cache pickles as an empty
-    one.
+    The cache is thread-safe, and each thread may use its own CUDA stream. One thread at a time looks up or stores rows,
+    and its stream waits for the stream of the previous thread. No thread holds the lock while it waits for the device,
+    as each query does to get the number of missing keys, or while it fetches rows. The cache pickles as an empty one.
 
-    It takes `max_size_in_bytes` of the device's memory: the rows, and 16 bytes per row. Each query also holds the rows
+    It takes `max_size_in_bytes` of the device's memory: the rows, and 16 bytes per row. Each query also has the rows
     that it returns, a second copy of the missing ones, and some hundred bytes per key.
 
     Args:
-        cache_shape: The number of rows, of which a few may be left out, as all sets have the same size, and the shape
-            of each: (rows, ...). To go by a number of bytes, use `within`.
-        dtype, device: The dtype of the rows, and the device that holds them.
+        cache_shape: The number of rows and the shape of each: (rows, ...). A few rows may be left out, because all sets
+            have the same size. For a number of bytes, use `within`.
+        dtype, device: The dtype and the device of the rows.
 
     Raises:
         ImportError: CuPy, which the kernels need, is not installed.
         RuntimeError: torch finds no CUDA device.
 
     Example:
-        On a CPU, whose kernels do the same:
+        On a CPU, whose kernels are equivalent:
 
         >>> cache, table = GPUFeatureCache((2, 1), torch.float32, "cpu"), torch.tensor([[0.0], [10.0], [20.0]])
         >>> cache.query_and_replace(torch.tensor([2, 0]), lambda keys: table[keys]).tolist()
@@ -62,7 +61,7 @@ class GPUFeatureCache(RowCache):
                 "cpu_cached_feature instead"
             )
         self._sets = new_sets(cache_shape[0], device)
-        # Where there are no kernels for the device, that is said now rather than at the first mini-batch.
+        # Raises now, rather than at the first mini-batch, if the device has no kernels.
         kernels("rows.cache_sets", self._sets.keys)
         rows = torch.empty((self._sets.keys.numel(), *cache_shape[1:]), dtype=dtype, device=device)
         places = (self._sets.keys, self._sets.uses)
@@ -78,26 +77,26 @@ class GPUFeatureCache(RowCache):
         *,
         most_rows: int | None = None,
     ) -> Self:
-        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included.
+        """Return a cache of as many rows as fit into a number of bytes, including its bookkeeping.
 
         Args:
             max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`; if not even one row fits, nothing is kept.
             row_shape, dtype, device: The shape of a row; the others are as for the class.
-            most_rows: How many rows there are to be kept; None if nobody knows. The cache gets twice as many places at
-                most, with which hardly a set lacks one for a key of its own.
+            most_rows: The total number of rows that can be kept; None if it is unknown. The cache has at most twice as
+                many slots, so that hardly any set lacks one for its keys.
 
         Example:
             >>> GPUFeatureCache.within(1_000_000, (128,), torch.float32, device="cpu").max_size_in_bytes
             996864
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
-        # With twice the places, hardly a set lacks one for a key of its own.
+        # With twice the slots, hardly any set lacks one for its keys.
         rows = max_size_in_bytes // (prod(row_shape) * dtype.itemsize + BYTES_PER_PLACE)
         rows = rows if most_rows is None else min(rows, 2 * most_rows)
         return cls((rows, *row_shape), dtype, device)
 
     def query(self, keys: torch.Tensor, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the rows that the cache has for some keys, as `CPUFeatureCache.query` does.
+        """Return the rows that the cache has for some keys, like `CPUFeatureCache.query`.
 
         Args:
             keys, offset: As for `CPUFeatureCache.query`.
@@ -113,14 +112,14 @@ class GPUFeatureCache(RowCache):
 
         Args:
             keys, offset: As for `query`.
-            reader_fn: Called once with the missing keys, each once, in order of first appearance; not called if no key
-                is missing. The rows that it returns may lie on any device.
+            reader_fn: Called once with the distinct missing keys, in order of first appearance; not called if no key is
+                missing. The rows that it returns may be on any device.
         """
         finish, missing = self.begin(keys, offset)
         return finish(reader_fn(missing) if missing.numel() else self._rows[:0])
 
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
-        """Keep rows by key, and overwrite existing ones; of equal keys, the last row stays.
+        """Keep rows by key, and overwrite existing ones. For equal keys, the last row is kept.
 
         Args:
             keys, offset: As for `CPUFeatureCache.query`.
@@ -130,14 +129,14 @@ class GPUFeatureCache(RowCache):
         self._check_keys(keys, offset)
         given = keys.to(self.device)
         distinct, _, local = compact(given[:0], given)
-        # The position at which each key appears last: its row is the one that stays.
+        # The last position of each key, whose row is kept.
         last = torch.full((distinct.numel(),), -1, dtype=torch.int64, device=self.device)
         last.scatter_reduce_(0, local.long(), torch.arange(given.numel(), device=self.device), "amax")
         self._store(distinct, values.to(self.device)[last], offset, None)
 
     @property
     def kind(self) -> str:
-        """Where the rows are kept, and by which policy."""
+        """Description of the cache's memory and policy."""
         return f"rows on {self.device}, lru of each set"
 
     def _forget_keys(self) -> None:
@@ -153,18 +152,18 @@ class GPUFeatureCache(RowCache):
             self._check_keys(given, offset)
         wanted = given.long() + offset
         values = buffers.empty((given.numel(), *self._rows.shape[1:]), self._rows.dtype, self.device)
-        # Where the row of each key goes; -1 for those that are missing.
+        # Target of each key's row; -1 for missing ones.
         targets = torch.arange(given.numel(), device=self.device)
         with self._lock.acquire():
-            # By its number, a request evicts nothing that it used or stored itself.
+            # The number keeps a request from evicting rows that it used or stored itself.
             self._request += 1
             version, request = self._version, self._request
             slots = find_in_sets(self._sets, wanted, request)
             missing = slots < 0
             copy_rows(self._rows, slots, values, targets.masked_fill(missing, -1), distinct=True)
-        # The one place where the GPU is waited for, to know how many rows are missing.
+        # The only synchronization with the GPU, to get the number of missing rows.
         places, distinct, local, least = compact_marked(given, missing)
-        if least + offset < 0:  # a GPU tells only now, so that it is waited for once
+        if least + offset < 0:  # checked here on a GPU, to synchronize only once
             raise out_of_range(least, offset)
         self._count(given.numel(), distinct.numel())
         return LookedUp(version, request, values, places, given[places], distinct, local)
@@ -179,15 +178,15 @@ class GPUFeatureCache(RowCache):
 
 
 class GPUCachedFeature(CachedFeature):
-    """A feature with a cache in a GPU's memory; `gpu_cached_feature` makes one.
+    """A feature with a cache in a GPU's memory, created by `gpu_cached_feature`.
 
-    Ids may lie on the CPU or on the GPU; rows are returned on the GPU. From a fallback feature in pinned memory, the
-    GPU reads missing rows over the bus. A `DiskBasedFeature` and a `CPUCachedFeature` send them through page-locked
-    memory. Any other fallback reads them on the CPU, and they are copied to the GPU. `read()` without ids returns the
-    fallback's rows where they lie.
+    Ids may be on the CPU or on the GPU; rows are returned on the GPU. From a fallback feature in pinned memory, the GPU
+    reads missing rows over the bus. A `DiskBasedFeature` and a `CPUCachedFeature` send them through page-locked memory.
+    Any other fallback reads them on the CPU, and they are copied to the GPU. `read()` without ids returns the
+    fallback's rows on their own device.
 
     Example:
-        On a CPU, whose kernels do the same:
+        On a CPU, whose kernels are equivalent:
 
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
         >>> feature = GPUCachedFeature(TorchBasedFeature(torch.eye(3)), GPUFeatureCache((2, 3), torch.float32, "cpu"))
@@ -198,7 +197,7 @@ class GPUCachedFeature(CachedFeature):
     cache_type = GPUFeatureCache
 
     def is_pinned(self) -> bool:
-        """Tell whether the fallback feature lies in page-locked memory."""
+        """Return whether the fallback feature is in page-locked memory."""
         return self._fallback_feature.is_pinned()
 
     def in_place_of_source(self, rows: Feature) -> Feature:
@@ -209,10 +208,10 @@ class GPUCachedFeature(CachedFeature):
         return other
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        # Only some features take ids on a GPU; others get them from the CPU.
+        # Only some features accept ids on a GPU; others get them on the CPU.
         if not self._fallback_feature.delivers_to_gpu():
             return ids.cpu()
-        if on_gpu(ids):  # they are among ids that were checked, so that nobody waits for the GPU to check them again
+        if on_gpu(ids):  # they were checked before, so checking them again would only synchronize
             mark_below(ids, self.count())
         return ids
 
@@ -235,17 +234,17 @@ def gpu_cached_feature(
     max_cache_size_in_bytes: int,
     device: torch.device | str = "cuda",
 ) -> GPUCachedFeature | dict[Any, GPUCachedFeature]:
-    """Put a cache in a GPU's memory in front of features; of each set in it, the most recently used rows stay (LRU).
+    """Put a cache in a GPU's memory in front of features. In each set of rows, the most recently used ones stay (LRU).
 
-    Reads return the same bits as without the cache. Put `copy_to` before `fetch_feature`, so that ids don't travel back
-    and forth. A feature on disk profits from a second cache in memory, of `cpu_cached_feature`, behind this one.
+    Reads are bit-identical to those without the cache. Put `copy_to` before `fetch_feature`, so that ids don't travel
+    back and forth. A feature on disk profits from a second cache in memory, by `cpu_cached_feature`, beneath this one.
 
     Args:
-        fallback_features: One feature, or a dict of features that share one cache, whose rows have equally many bytes.
+        fallback_features: One feature, or a dict of features that share a cache, with rows of the same number of bytes.
         max_cache_size_in_bytes: Bound for the memory of the whole cache: the rows and 16 bytes of bookkeeping per row
-            (GraphBolt counts the rows alone), without returned mini-batches and the temporary memory of a read; see
-            `GPUFeatureCache`. A cache without room for a row keeps none. For more than twice as many rows as the
-            features have, no memory is taken.
+            (GraphBolt counts only the rows), without returned mini-batches and the temporary memory of a read; see
+            `GPUFeatureCache`. A cache that is too small for a row keeps none. Memory for more than twice as many rows
+            as the features have is not allocated.
         device: The device of the cache.
 
     Raises:
@@ -254,7 +253,7 @@ def gpu_cached_feature(
         ValueError: Rows have different sizes, or the number of bytes is negative.
 
     Example:
-        On a CPU, whose kernels do the same:
+        On a CPU, whose kernels are equivalent:
 
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
         >>> features = {"paper": TorchBasedFeature(torch.eye(2)), "author": TorchBasedFeature(torch.ones(1, 2))}

@@ -26,10 +26,10 @@ from graphfeed.storage.features.feature import Feature, ReadsAhead, RemoteFeatur
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
 MOST_OF_SLOTS = 4 / 5
-"""Which part of the memory the rows of a window may take; the rest is for those that stay for the window after it."""
+"""Share of the memory that the rows of a window may take; the rest is for rows that stay for the next window."""
 PARTS = 8
-"""In how many parts the rows of a window are placed while the one before is used, if there is no room for them at once.
-Each costs two passes over the slots."""
+"""Number of parts in which the rows of a window are placed while the previous one is used, if they don't fit at once.
+Each part costs two passes over the slots."""
 
 
 def bytes_with_slots(feature: ReadsAhead, num_slots: int) -> int:
@@ -37,30 +37,30 @@ def bytes_with_slots(feature: ReadsAhead, num_slots: int) -> int:
 
 
 def count_slots(feature: ReadsAhead, max_size_in_bytes: int) -> int:
-    # The bookkeeping takes some bytes a row of the file, and some a slot.
+    # The bookkeeping has a fixed size per row of the file, and another one per slot.
     fixed = bytes_with_slots(feature, 0)
     slots = (max_size_in_bytes - fixed) // (bytes_with_slots(feature, 1) - fixed)
     return max(0, min(feature.count(), slots, MOST_PLANNED))
 
 
 def bytes_of_rows(feature: ReadsAhead) -> int:
-    """Return the bytes of all rows of a feature."""
+    """Return the size of all rows of a feature in bytes."""
     return feature.count() * feature.row_bytes
 
 
 @dataclass
 class ReadCounts:
-    """What was read ahead so far, and how."""
+    """Statistics of the rows that were read ahead so far."""
 
     minibatches: int = 0
     windows: int = 0
     rows: int = 0
-    """How many rows were read, with those that were read late because there was no memory for them."""
+    """Number of rows read, including those that were read late because there was no memory for them."""
     reads: int = 0
     num_bytes: int = 0
-    """What these reads ahead took, with what lies between rows."""
+    """Bytes that were read ahead, including those between rows."""
     seconds: float = 0.0
-    """How long somebody waited for them."""
+    """Time spent waiting for reads."""
 
     def add(self, spans: Iterable[Spans]) -> None:
         for reads, num_bytes in spans:
@@ -69,19 +69,19 @@ class ReadCounts:
 
 
 class PlannedRows(Feature):
-    """Memory for some rows of a slow feature, where the rows of the next mini-batches are known ahead.
+    """Memory for some rows of a slow feature if the rows of the next mini-batches are known in advance.
 
     Mini-batches come in *windows* of several. The rows that a window needs and memory lacks are read once for all of
-    its mini-batches, in the order of their ids. While a window is used, the next one is read into the memory of what no
-    known mini-batch needs any more, and of that first what was met least; where this does not suffice, it is read in
-    parts, as mini-batches are used. So a window may take nearly all memory, and no policy reads fewer rows for what is
-    known (Belady, 1966; Ginex, VLDB 2022, plans epochs so; RapidGNN, 2025, plans what it asks of other machines). Rows
-    of a `RemoteFeature` that are local take no memory here.
+    its mini-batches, in the order of their ids. While a window is used, the next one is read into the memory of rows
+    that no known mini-batch needs any more, starting with those that were used least; if this does not suffice, it is
+    read in parts, as mini-batches are used. So a window may take nearly all memory, and no policy reads fewer rows for
+    known mini-batches (Belady, 1966; Ginex, VLDB 2022, plans epochs like this; RapidGNN, 2025, plans requests to other
+    machines). Local rows of a `RemoteFeature` take no memory here.
 
     Args:
         feature: The feature.
         max_size_in_bytes: Bound for the memory of rows and bookkeeping, which needs 5.25 bytes per row of the feature,
-            and 12 per row in memory. A ValueError if there is no room for a row.
+            and 12 per row in memory. A ValueError if it is too small for a row.
 
     Example:
         >>> import tempfile
@@ -109,7 +109,7 @@ class PlannedRows(Feature):
                 f"take {bytes_with_slots(feature, 1)}"
             )
         self.feature = feature
-        """Where the rows come from."""
+        """Source of the rows."""
         self.max_size_in_bytes = bytes_with_slots(feature, self.num_slots)
         self.hits = 0
         self.misses = 0
@@ -117,47 +117,47 @@ class PlannedRows(Feature):
         self._rows = torch.empty(self.num_slots, *self.feature.size(), dtype=self.feature.dtype, device="cpu")
         self._reads: list[Future[Spans]] = []
         self._plan = new_row_plan(feature.count(), self.num_slots)
-        # Mini-batches are numbered in the order in which they are noted.
+        # Mini-batches are numbered in the order in which they are added.
         self._next = self._first = self._first_before = self._used = 0
-        """The numbers of the mini-batches that are noted, begin windows and are used next."""
+        """Numbers of the mini-batches that are added next, that start windows, and that are used next."""
         self._noted = self._noted_before = 0
-        """How many rows the window that is being collected and the one before need."""
+        """Numbers of rows that the window being collected and the previous one need."""
         self._kept = 0
-        """How many rows keep a slot for the window that is being collected alone."""
+        """Number of rows that keep a slot only for the window being collected."""
         self._largest = 0
         self._step = self._left = 0
-        """How many mini-batches are used between two parts of the rows that are placed, and before the next one."""
+        """Number of mini-batches that are used between two parts of placed rows, and until the next part."""
         self._expected: list[torch.Tensor] = []
         self._lacks_slots = False
-        """Whether the window that is used has rows without one."""
+        """Whether the window in use has rows without a slot."""
 
     def cancel(self) -> None:
-        """End a read that was begun, also while somebody waits for it in another thread; use other memory then."""
+        """Cancel a started read, even while another thread waits for it. Afterwards, use other memory."""
         with uninterrupted():
             for part in self._reads:
                 part.cancel()
 
     def has_room(self) -> bool:
-        """Tell whether the window could have another mini-batch as large as the largest one."""
+        """Return whether the window could have another mini-batch as large as the largest one."""
         count = self.feature.count()
-        # All rows have a slot.
+        # Every row has a slot.
         if count == self.num_slots:
             return True
-        # As many rows as the largest mini-batch had may come.
+        # Assume as many rows as in the largest mini-batch.
         own, both = self._noted + self._largest, self._noted_before + self._kept + self._largest
         return min(own, count) <= MOST_OF_SLOTS * self.num_slots and min(both, count) <= self.num_slots
 
     def note(self, ids: Sequence[torch.Tensor]) -> None:
-        """Add a mini-batch to the window, with the ids of each of its reads. Costs some 10 ns per row."""
+        """Add a mini-batch to the window, with the ids of each of its reads. Costs about 10 ns per row."""
         number, self._next = self._next, self._next + 1
         self.counts.minibatches += 1
         if not ids:
             return
-        # All of its reads count as one mini-batch, since their rows leave together.
+        # All of its reads count as one mini-batch, since their rows are released together.
         wanted = torch.cat(list(ids))
         if isinstance(self.feature, RemoteFeature):
             check_ids("ids", wanted, self.count(), IndexError)
-            # Local rows are read when they are needed.
+            # Local rows are read on demand.
             wanted = take_rows(wanted, self.feature.split_local(wanted)[0])
         noted = note_rows(self._plan, wanted, number, self._first, self._first_before)
         self._noted += noted.rows
@@ -165,27 +165,27 @@ class PlannedRows(Feature):
         self._largest = max(self._largest, noted.rows)
 
     def begin(self) -> None:
-        """Begin to read what the window lacks, as memory allows, and the next window; `wait` for the last one first."""
+        """Start to read the rows that the window lacks, as memory allows, and start the next one; call `wait` first."""
         self._plan = begin_window(self._plan, self._first)
         lacking = int(self._plan.num_waiting[0])
         self.misses += lacking
         self.hits += self._noted - lacking
         self.counts.windows += self._noted > 0
-        # From here on, mini-batches belong to the window after it.
+        # From here on, mini-batches belong to the next window.
         self._first_before, self._first = self._first, self._next
         self._noted_before, self._noted, self._kept = self._noted, 0, 0
         self._step = -(-(self._first_before - self._used) // PARTS)
         self._place()
 
     def expect(self, ids: Sequence[torch.Tensor]) -> None:
-        """Say what the mini-batch that is used next reads, as it was noted; other rows come from the source."""
+        """Set the reads of the mini-batch that is used next, as they were added. The source reads all other rows."""
         self._expected = list(ids)
 
     def mark_used(self) -> None:
-        """Let the rows of one more mini-batch leave, in the order in which mini-batches were noted."""
+        """Release the rows of one more mini-batch, in the order in which mini-batches were added."""
         self._used += 1
         self._left -= 1
-        # Rows that were used made room for others.
+        # Slots of used rows are free for others.
         if self._left <= 0:
             self._place()
 
@@ -197,7 +197,7 @@ class PlannedRows(Feature):
             self._reads += self.feature.begin_reading(rows, self._rows, slots)
 
     def wait(self) -> None:
-        """Wait until the last window's rows are there, as `join` does; mini-batches before it must have been used."""
+        """Wait until the last window's rows are read, like `join`. Mini-batches before it must have been used."""
         self._place()
         self._lacks_slots = self._plan.num_waiting[0] > 0
         self._join()
@@ -205,32 +205,32 @@ class PlannedRows(Feature):
     def _join(self) -> None:
         begin = time.perf_counter()
         self.feature.join(self._reads)
-        # Only waiting counts: what was read behind the training took no time of it.
+        # Only waiting counts: reads that were hidden by the training took none of its time.
         self.counts.seconds += time.perf_counter() - begin
         self.counts.add(part.result() for part in self._reads)
         self._reads = []
 
     def is_read(self) -> bool:
-        """Tell whether the rows of the last window are there."""
+        """Return whether the rows of the last window have been read."""
         with uninterrupted():
             return not self._plan.num_waiting[0] and all(part.done() for part in self._reads)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, on their device. Those for which there was no memory are read now."""
+        """Return the rows at `ids`, on their device. Rows for which there was no memory are read now."""
         if ids is None:
             return self.feature.read()
         here = ids.cpu()
-        # The slots of rows that were not noted may be taken by others, which are being read.
+        # The slots of rows that were not added may have others, which are being read.
         if not any(here.dtype == noted.dtype and torch.equal(here, noted) for noted in self._expected):
             return self.feature.read(ids)
         if self._lacks_slots:
-            # A row without a slot in its window may have got one in the next, which is being read.
+            # A row without a slot in its window may have one in the next window, which is being read.
             self._join()
         if not on_gpu(ids):
             return self._take(ids, buffers.empty((ids.numel(), *self.size()), self.dtype))
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
-            # Planned rows lie in memory, so there is nothing to wait for.
+            # Planned rows are in memory, so there is nothing to wait for.
             self._take(here[begin:end], rows)
             return do_nothing
 
@@ -242,7 +242,7 @@ class PlannedRows(Feature):
         return staging(ids.device).send(start, start_part, len(here), self.size(), self.dtype, ids.device)
 
     def _take(self, ids: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        # The ids lie on the CPU.
+        # The ids are on the CPU.
         if not isinstance(self.feature, RemoteFeature):
             self._take_planned(ids, out, None)
             return out
@@ -252,7 +252,7 @@ class PlannedRows(Feature):
         return out
 
     def _take_planned(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None) -> None:
-        """Write rows that were noted to some positions of `out`, or to all of it in order."""
+        """Write rows that were added before to some positions of `out`, or to all of it in order."""
         slots = find_slots(self._plan, ids)
         missing = torch.nonzero(slots < 0).flatten()
         if positions is not None:
@@ -278,11 +278,11 @@ class PlannedRows(Feature):
         return self._rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Do what the source does."""
+        """Update the source."""
         self.feature.update(value, ids)
 
     def delivers_to_gpu(self) -> bool:
-        """Return True: rows pass through page-locked memory on their way."""
+        """Return True: rows pass through page-locked memory."""
         return True
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the caches of rows have in common, whichever memory they keep the rows in."""
+"""The base class of caches of rows, for any memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,29 +14,29 @@ from graphfeed.ops.rows import copy_rows
 from graphfeed.storage.memory.stream_order import StreamOrderedLock
 
 Reader = Callable[[torch.Tensor], torch.Tensor]
-"""Takes keys and returns one row for each of them."""
+"""Function from keys to one row for each of them."""
 
 
 class LookedUp(NamedTuple):
-    """What a cache had of some keys."""
+    """Result of looking up some keys in a cache."""
 
     version: int
     """The cache's version at the time of the look-up."""
     request: int
-    """The number of the look-up."""
+    """Number of the look-up."""
     values: torch.Tensor
-    """One row for each key; missing rows are not filled in yet."""
+    """One row per key; missing rows are not filled in yet."""
     missing_index: torch.Tensor
-    """int64: the positions of the missing rows."""
+    """int64: positions of the missing rows."""
     missing_keys: torch.Tensor
     distinct: torch.Tensor
-    """The missing keys, each once, in order of first appearance."""
+    """The missing keys without duplicates, in order of first appearance."""
     local: torch.Tensor
-    """For each missing key, its position in `distinct`."""
+    """Position of each missing key in `distinct`."""
 
 
 class RowCache(ABC):
-    """Base of caches that keep rows by key."""
+    """Base class of caches that keep rows by key."""
 
     slots_are_distinct: ClassVar[bool]
     """Whether `_assign_slots` never returns the same slot twice."""
@@ -54,10 +54,10 @@ class RowCache(ABC):
         self._rows = rows
         self._row_bytes = prod(rows.shape[1:]) * rows.dtype.itemsize
         self._bookkeeping_bytes = bookkeeping_bytes
-        # What the cache is pickled as: the arguments that create an empty cache of the same size. The first two are its
-        # shape and dtype; all others, and the options, `within` takes as well.
+        # Pickled form: the arguments that create an empty cache of the same size. The first two are its shape and
+        # dtype; `within` also accepts all others, and the options.
         self._arguments, self._options = arguments, options
-        # It also protects the other tensors, in which the cache remembers which rows it holds.
+        # It also protects the other tensors, in which the cache records which rows it has.
         self._lock = StreamOrderedLock(rows, *bookkeeping)
         self._version = 0
         self._request = 0
@@ -75,10 +75,10 @@ class RowCache(ABC):
         *args: Any,
         **kwargs: Any,
     ) -> Self:
-        """Return a cache of as many rows as fit into some bytes, its bookkeeping included; at most `most_rows`."""
+        """Return a cache of at most `most_rows` rows that fits into some bytes, including its bookkeeping."""
 
     def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, most_rows: int) -> Self:
-        # All but the shape and the dtype.
+        # All except the shape and the dtype.
         rest = self._arguments[2:]
         return type(self).within(max_size_in_bytes, row_shape, dtype, *rest, **self._options, most_rows=most_rows)
 
@@ -87,40 +87,40 @@ class RowCache(ABC):
         """Return the rows of some keys, and keep those that had to be read."""
 
     def begin(self, keys: torch.Tensor, offset: int = 0) -> tuple[Reader, torch.Tensor]:
-        """Look up some keys, as `query_and_replace` does; return what completes it, and the missing keys, each once."""
-        # What completes it takes the missing rows, and must run on the same stream.
+        """Look up some keys; return a function from the missing rows to all rows, and the distinct missing keys."""
         looked_up = self._look_up(keys, offset)
+        # To be called on the same stream.
         return partial(self._finish, looked_up, offset), looked_up.distinct
 
     @abstractmethod
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
-        """Keep rows by key and overwrite existing ones. If a key occurs several times, its last row is kept."""
+        """Keep rows by key and overwrite existing ones. For equal keys, the last row is kept."""
 
     def clear(self) -> None:
-        """Forget all rows. The statistics stay."""
+        """Remove all rows. The statistics are kept."""
         with self._lock.acquire():
-            # Rows that were looked up before are not kept any more.
+            # Rows that were looked up before are no longer stored.
             self._version += 1
             self._forget_keys()
 
     @property
     @abstractmethod
     def kind(self) -> str:
-        """Where the rows are kept, and by which policy."""
+        """Description of the cache's memory and policy."""
 
     @property
     def max_size_in_bytes(self) -> int:
-        """How much memory the cache takes when it is full: its rows and its bookkeeping."""
+        """Memory of the full cache: its rows and its bookkeeping."""
         return self._rows.nbytes + self._bookkeeping_bytes
 
     @property
     def hits(self) -> int:
-        """How many of the queried rows were not missing."""
+        """Number of queried rows that were not missing."""
         return self._hits
 
     @property
     def misses(self) -> int:
-        """How many rows were missing; a key that occurs several times in one query counts once."""
+        """Number of missing rows. Duplicate keys in a query count once."""
         return self._misses
 
     @property
@@ -129,16 +129,16 @@ class RowCache(ABC):
         return self._misses / max(1, self._hits + self._misses)
 
     def count_passed(self, rows: int) -> None:
-        """Note that rows were read past the cache, because they were in memory anyway."""
+        """Count rows that were read past the cache, because they were in memory anyway."""
         with self._lock.lock:
             self._passed += rows
 
     def is_pinned(self) -> bool:
-        """Tell whether the rows lie in page-locked memory."""
+        """Return whether the rows are in page-locked memory."""
         return is_page_locked(self._rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The shape, not the rows: each process has a cache of its own.
+        # Pickle the shape, not the rows: each process has its own cache.
         return partial(type(self), **self._options), self._arguments
 
     @abstractmethod
@@ -151,7 +151,7 @@ class RowCache(ABC):
 
     @abstractmethod
     def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
-        """Copy the rows that are there, and find out which are missing."""
+        """Copy the rows that the cache has, and find the missing ones."""
 
     @abstractmethod
     def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
@@ -163,11 +163,11 @@ class RowCache(ABC):
             self._hits += queried - missing
 
     def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, looked_up: LookedUp | None) -> None:
-        """Keep rows, unless the cache was overwritten since they were looked up: they may be out of date then."""
+        """Keep rows, unless the cache was modified since they were looked up: then they may be out of date."""
         wanted, sources = keys.long() + offset, torch.arange(keys.numel(), device=self.device)
         with self._lock.acquire():
             if looked_up is None:
-                # Rows are overwritten: what was looked up before must not overwrite them.
+                # Rows are overwritten: results of earlier look-ups must not overwrite them.
                 self._version += 1
                 self._request += 1
             elif looked_up.version != self._version:
@@ -190,7 +190,7 @@ class RowCache(ABC):
             raise ValueError(f"values must have one row per key, but has {values.shape[0]} for {keys.numel()} keys")
         if prod(values.shape[1:]) * values.dtype.itemsize != self._row_bytes:
             raise ValueError(
-                f"rows of values must have {self._row_bytes} bytes as those of the cache, but are {values.dtype} of "
+                f"rows of values must have {self._row_bytes} bytes like those of the cache, but are {values.dtype} of "
                 f"shape {tuple(values.shape[1:])}"
             )
 
@@ -200,11 +200,11 @@ def out_of_range(key: int, offset: int) -> IndexError:
 
 
 def bytes_of(cache: RowCache, kind: type[RowCache]) -> int:
-    """Return the bytes of a cache of rows, or raise a TypeError: it may be their number alone."""
+    """Return the size of a cache in bytes. Raises a TypeError if it is, for example, a number of bytes instead."""
     if not hasattr(cache, "max_size_in_bytes"):
         name = kind.__name__
         raise TypeError(
             f"cache must be a {name}, but is {brief(cache)}; {name[:3].lower()}_cached_feature(feature, "
-            "max_cache_size_in_bytes) makes a cache of so many bytes"
+            "max_cache_size_in_bytes) creates one of that size"
         )
     return cache.max_size_in_bytes

@@ -1,4 +1,4 @@
-"""The memory that rows are read into ahead of mini-batches, kept from epoch to epoch."""
+"""Memory for rows that are read ahead of mini-batches, kept from epoch to epoch."""
 
 import os
 import threading
@@ -14,13 +14,13 @@ from graphfeed.storage.memory.cache_use import Cache
 
 
 class User:
-    """An epoch that has the memory as long as it holds this."""
+    """An epoch that uses the memory as long as it references this object."""
 
 
 class RowMemory:
-    """Memory of at most `max_size_in_bytes` for slow features, each of which gets its share by the bytes of its rows.
+    """Memory of at most `max_size_in_bytes` for slow features, shared in proportion to the bytes of their rows.
 
-    The first epoch takes it, and rows stay for the next one. One that begins while another uses it takes as much again.
+    The first epoch allocates it, and rows stay for the next one. Concurrent epochs allocate separate memory.
     """
 
     def __init__(self, features: Mapping[StoreKey, ReadsAhead], max_size_in_bytes: int) -> None:
@@ -33,28 +33,28 @@ class RowMemory:
         self._kept: dict[StoreKey, PlannedRows] = {}
         self._lending = threading.Lock()
         self._user: Callable[[], User | None] = lambda: None
-        """Refers to the epoch that has the memory, which is free when that is gone, however it ended."""
+        """Reference to the epoch that uses the memory, which is free once that object is gone, even after an error."""
         self.late_window = 0
-        """The mini-batches of the largest window that was waited for; later windows have at least as many."""
+        """Number of mini-batches of the largest window that was waited for; later windows have at least as many."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What it is for, not the rows.
+        # Pickle the arguments, not the rows.
         return RowMemory, (self.features, self.max_size_in_bytes)
 
     @contextmanager
     def take(self) -> Iterator[dict[StoreKey, PlannedRows]]:
-        """Return the memory for each feature, for one epoch; one that fails or is left early forgets its rows.
+        """Return the memory for each feature, for one epoch. If it fails or is left early, the rows are dropped.
 
         Raises:
-            ValueError: There is no room for a row.
-            RuntimeError: Rows have changed, as those of a file that was written to since it was opened.
+            ValueError: The memory is too small for a row.
+            RuntimeError: Rows have changed, such as those of a file that was written to since it was opened.
         """
         for feature in self.features.values():
             feature.check_unchanged()
         process = os.getpid()
         if self._process != process:
             self._begin_unused()  # the lock may be held, and the threads that read are the parent's
-        # A loader may be iterated twice at a time: the second iteration makes memory of its own.
+        # A loader may be iterated twice at a time: the second iteration creates its own memory.
         user = User()
         with self._lending:
             is_kept = self._user() is None
@@ -64,9 +64,9 @@ class RowMemory:
         try:
             yield taken
         except BaseException:
-            # Rows of an epoch that failed may be half-read; the next one begins anew.
+            # Rows of a failed epoch may be half-read, so the next one starts from scratch.
             taken, kept = {}, taken
-            # A forked process has no such threads, and the locks of what it copied may be held.
+            # A forked process has no such threads, and its copies of locks may be held.
             for rows in kept.values() if os.getpid() == process else ():
                 rows.cancel()
             raise
@@ -76,7 +76,7 @@ class RowMemory:
             del user
 
     def has_room(self) -> bool:
-        """Tell whether there is memory for a row of each feature, besides the bookkeeping."""
+        """Return whether there is memory for a row of each feature, in addition to the bookkeeping."""
         return all(count_slots(self.features[key], share) > 0 for key, share in self._shares().items())
 
     def _make(self) -> dict[StoreKey, PlannedRows]:
@@ -89,7 +89,7 @@ class RowMemory:
         return {key: PlannedRows(self.features[key], share) for key, share in self._shares().items()}
 
     def _shares(self) -> dict[StoreKey, int]:
-        # Each feature gets a row and its bookkeeping first; the rest is shared by the bytes of all its rows.
+        # Each feature gets a row and its bookkeeping first; the rest is divided in proportion to the bytes of all rows.
         least = {key: bytes_with_slots(feature, 1) for key, feature in self.features.items()}
         rest = max(0, self.max_size_in_bytes - sum(least.values()))
         sizes = {key: bytes_of_rows(feature) for key, feature in self.features.items()}

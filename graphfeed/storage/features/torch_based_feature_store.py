@@ -18,7 +18,7 @@ from graphfeed.storage.memory.outside_files import read_npy, read_tensors
 @checked
 @dataclass(frozen=True)
 class OnDiskFeatureData:
-    """The entry of a feature in a data set: its key, and the file of its rows."""
+    """The entry of a feature in a dataset: its key, and the file of its rows."""
 
     domain: Literal["node", "edge", "graph"]
     name: str
@@ -55,7 +55,7 @@ class TorchBasedFeatureStore(BasicFeatureStore):
         feat_data: One description per feature. A "numpy" feature with `in_memory=False` stays on disk.
 
     Raises:
-        ValueError: The format is unknown, or a "torch" feature should stay on disk.
+        ValueError: The format is unknown, or a "torch" feature has `in_memory=False`.
     """
 
     @checked
@@ -66,7 +66,7 @@ class TorchBasedFeatureStore(BasicFeatureStore):
         super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
 
     def pin_memory_(self) -> Self:
-        """Page-lock the features in memory, in place; each on disk issues a warning and stays. Return this object.
+        """Page-lock the features in memory, in place, with a warning for each one on disk. Return this object.
 
         Raises:
             RuntimeError: torch finds no CUDA device.
@@ -76,7 +76,7 @@ class TorchBasedFeatureStore(BasicFeatureStore):
         return self
 
     def to(self, device: torch.device | str) -> Self:
-        """Return a store with its features on a device, or "pinned"; features on disk issue a warning and stay."""
+        """Return a store with its features on a device or "pinned". Features on disk issue a warning and are kept."""
         store = copy.copy(self)
         store._features = {key: feature.to(device) for key, feature in self._features.items()}
         return store

@@ -1,4 +1,4 @@
-"""Features behind a cache in memory: what is missed and shared, and how updates go through and rebuild it."""
+"""Features with a cache in memory: misses, shared caches, and updates that pass through and rebuild it."""
 
 import gc
 import pickle
@@ -45,7 +45,7 @@ def test_a_cache_steps_aside_where_the_system_has_the_file_in_memory(disk_path: 
     np.save(disk_path / "feat.npy", rows.numpy())
     disk = DiskBasedFeature(disk_path / "feat.npy")
     feature, ids = cpu_cached_feature(disk, 1 << 20), torch.randperm(2000)
-    DiskBasedFeature(disk_path / "feat.npy").read(ids)  # loads kernels, whose files would count as reads of this one
+    DiskBasedFeature(disk_path / "feat.npy").read(ids)  # loads kernels, whose files would count as reads
     assert_same(feature.read(ids), rows[ids])
     ((_, cache),) = feature.list_caches()
     assert (cache.misses, cache.kind) == (2000, "rows in memory, sieve")
@@ -74,7 +74,7 @@ def test_missing_remote_rows_are_asked_for_at_once_and_local_ones_take_no_room(
     monkeypatch.setattr(feature_cache, "READ_BYTES", 2 * ROW_BYTES)
     for read, dtype in product([read_now, read_in_stages], [torch.float32, torch.int32]):
         away = OddRowsRemote(ROWS.to(dtype))
-        # Another feature shares the cache and decides the dtype of its rows.
+        # Another feature shares the cache and determines the dtype of its rows.
         feature = cpu_cached_feature({"other": TorchBasedFeature(-ROWS), "away": away}, 50 * ROW_BYTES)["away"]
         for ids in ([8, 3, 5, 3, 99, 1, 8], [5, 7, 2, 1, 2], [4, 2], []):
             assert_same(read(feature, torch.tensor(ids, dtype=torch.int64)), ROWS[ids].to(dtype))
@@ -119,7 +119,7 @@ def test_updates_of_features_that_share_a_cache_reach_their_own_rows() -> None:
 
 
 def test_no_reader_brings_back_what_was_overwritten() -> None:
-    """Threads read while one updates; afterwards everybody sees the last rows."""
+    """Threads read while one updates; afterwards all threads see the last rows."""
     fallback = TorchBasedFeature(torch.zeros(50, 1, dtype=torch.int64))
     feature = cpu_cached_feature(fallback, 20 * 8)
     stop = threading.Event()
@@ -174,7 +174,7 @@ def test_caches_that_can_not_be_made_and_rows_of_another_dtype_are_named() -> No
 
 
 def test_features_that_shared_a_cache_get_their_shares() -> None:
-    """Layer after layer, type after type: what is not updated yet stays, and the bytes stay bounded in the end."""
+    """Layer after layer, type after type: rows that are not updated yet are kept, and the total size is bounded."""
     rows = {"a": ROWS, "b": -ROWS[:60], "c": ROWS[:40] + 1}
     shared = gf.cpu_cached_feature({name: TorchBasedFeature(own) for name, own in rows.items()}, 4000)
     first = weakref.ref(shared["a"]._cache)

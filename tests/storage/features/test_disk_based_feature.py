@@ -1,4 +1,4 @@
-"""Rows in a file: which are read at once and by whom, out of the system's memory or not, and what goes wrong."""
+"""Rows in a file: which are read at once and by which thread, with or without the page cache, and errors."""
 
 import gc
 import os
@@ -54,15 +54,15 @@ def test_it_pickles_as_its_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file whose rows hold their ids."""
+    """Return a file with rows that are equal to their ids."""
     path = tmp_path_factory.mktemp("many") / "feat.npy"
     np.save(path, np.arange(20_000, dtype=np.int64)[:, None] * np.ones((1, 7), np.int64))
-    DiskBasedFeature(path).read(torch.arange(1000))  # loads kernels, whose files would count as reads of this one
+    DiskBasedFeature(path).read(torch.arange(1000))  # loads kernels, whose files would count as reads
     return path
 
 
 def holds_ids(rows: torch.Tensor, ids: torch.Tensor) -> bool:
-    """Tell whether each row holds its id."""
+    """Return whether each row equals its id."""
     return torch.equal(rows, ids.long()[:, None].expand(-1, 7))
 
 
@@ -107,7 +107,7 @@ def test_rows_in_the_page_cache_are_copied_from_a_mapping(
     assert not feature.is_in_page_cache()
     assert holds_ids(feature.read(ids[:20_000]), ids[:20_000])
     assert feature.is_in_page_cache()
-    path.unlink()  # the file that was opened is mapped, not what lies there by now
+    path.unlink()  # the opened file is mapped, not the current one
     monkeypatch.setattr(disk_based_feature, "read_rows", None)
     for asked in (ids, ids[:1].int()):
         assert holds_ids(feature.read(asked), asked)
@@ -219,8 +219,8 @@ def test_files_that_hold_something_else_are_refused(path: Path) -> None:
         (lambda: opened(np.arange(3)), ValueError, r"feat.npy must have 2 dimensions or more, but has 1"),
         (lambda: opened(np.array([[object()]])), ValueError, "object"),
         (lambda: opened(np.asfortranarray(ROWS)), ValueError, r"feat.npy is in Fortran order"),
-        (lambda: opened(ROWS.astype(">f4")), ValueError, r"holds >f4, which is not this machine's byte order"),
-        (lambda: opened(ROWS, lambda content: content[:150]), ValueError, "has 150 bytes, but its header promises 176"),
+        (lambda: opened(ROWS.astype(">f4")), ValueError, r"is >f4, which is not this machine's byte order"),
+        (lambda: opened(ROWS, lambda content: content[:150]), ValueError, "has 150 bytes, but needs 176 by its header"),
         (lambda: opened(ROWS, negative), ValueError, r"feat.npy is damaged: its shape is \(-\d+, \d+\)"),
         (lambda: opened(ROWS, lambda _: b"something else"), ValueError, "magic"),
     ])  # fmt: skip

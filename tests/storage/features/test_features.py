@@ -1,4 +1,4 @@
-"""Every kind of feature gives the rows of an array, takes new ones, pickles small, and names what does not fit."""
+"""Every kind of feature returns the rows of an array, accepts new ones, pickles small, and reports invalid values."""
 
 import pickle
 import threading
@@ -44,7 +44,7 @@ NEW = {
 
 
 class Own(Feature):
-    """Has what the interface asks for, and nothing else."""
+    """Implements only the required methods."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         self.rows = rows
@@ -94,7 +94,7 @@ KINDS: dict[str, Make] = {
     ),
     "sieve": partial(with_policy, "sieve"),
 }
-"""A GPU's cache lies on the CPU here, whose kernels do the same."""
+"""The GPU's cache is on the CPU here, whose kernels are equivalent."""
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -108,7 +108,7 @@ def waited_for(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
 
 
 def check(feature: Feature, rows: torch.Tensor) -> None:
-    """Read some rows twice each way, then all rows; ask for what they are."""
+    """Read some rows twice in each way, then all rows, and check their properties."""
     ids = torch.tensor([7, 99, 7, 0])
     for _ in range(2):
         assert_same(feature.read(ids), rows[ids])
@@ -174,7 +174,7 @@ def test_pickles_of_each_kind_are_small_and_read_the_same_rows(tmp_path: Path) -
     rows, ids = torch.arange(60_000.0).reshape(20_000, 3), torch.tensor([19_999, 0, 7])
     for kind, make in KINDS.items():
         if kind == "user's own":
-            continue  # its class says how it is pickled
+            continue  # its class defines how it is pickled
         feature = make(rows, tmp_path)
         packed = pickle.dumps(feature)
         assert len(packed) < 1 << 13, kind
@@ -212,7 +212,7 @@ def test_threads_may_read_it_at_once(kind: str, tmp_path: Path) -> None:
 
 
 def refusals(feature: Feature) -> list[Refusal]:
-    """Return what no feature of 100 rows of 4 numbers takes."""
+    """Return arguments that a feature of 100 rows of 4 numbers rejects."""
     one = torch.tensor([0])
     return [
         (lambda: feature.read(torch.tensor([0, 100])), IndexError, "index must lie in 0 .. 99, but holds 100"),
@@ -224,7 +224,7 @@ def refusals(feature: Feature) -> list[Refusal]:
         (lambda: feature.update(ROWS[:1, :2], one), ValueError, "rows of value must"),
         (lambda: feature.update(ROWS[:1], torch.tensor([100])), IndexError, "must lie in 0 .. 99|0 or more"),
         (lambda: feature.update(ROWS[:, 0]), ValueError, "must be greater than 1, but got 1 dimension"),
-        (lambda: feature.update((ROWS * 1).requires_grad_()), ValueError, r"requires gradients, .*; give .detach\(\)"),
+        (lambda: feature.update((ROWS * 1).requires_grad_()), ValueError, r"requires gradients, .*; pass its .detach"),
     ]
 
 
@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(kind: str, tmp_path: Pat
     elif "file" in kind:
         table[5] = table[7] = (lambda: feature.update(ROWS[:1], torch.tensor([0])), NotImplementedError, "is only read")
     elif kind == "user's own":
-        del table[5], table[6]  # it is asked itself, and takes them
+        del table[5], table[6]  # the feature itself is queried, and accepts them
     check_refused(table)
     check(feature, ROWS)
 
@@ -271,4 +271,4 @@ def test_all_rows_are_replaced_by_others_of_any_shape_dtype_and_number(kind: str
         feature.update(ROWS)
         check(feature, ROWS)
     if "file" in kind:
-        assert np.array_equal(np.load(tmp_path / "feat.npy"), ROWS), "the file stays as it was"
+        assert np.array_equal(np.load(tmp_path / "feat.npy"), ROWS), "the file is unchanged"

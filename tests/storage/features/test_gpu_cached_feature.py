@@ -1,4 +1,4 @@
-"""Features behind a cache on a GPU, and the cache itself: rows of any fallback, the misses of its model, few waits."""
+"""Features with a cache on a GPU, and the cache itself: rows of any fallback, its model's misses, few waits."""
 
 import pickle
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def device_of(cuda: Cuda) -> torch.device:
 
 @contextmanager
 def fallback_of(kind: str, cuda: Cuda, folder: Path) -> Iterator[Feature]:
-    """Yield a feature whose rows lie somewhere."""
+    """Yield a feature whose rows are stored elsewhere."""
     if kind == "disk" or kind == "memory over disk":
         np.save(folder / "feat.npy", ROWS.numpy())
     disk = DiskBasedFeature(folder / "feat.npy", num_threads=2) if "disk" in kind else None
@@ -143,7 +143,7 @@ def pipe_of(features: Feature, device: torch.device) -> gf.Datapipe:
     items = gf.ItemSet(torch.arange(100), names="seeds")
     store = gf.BasicFeatureStore({("node", None, "feat"): features})
     pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=30, shuffle=True).sample_neighbor(graph, [3, 3])
-    # The loader puts a copy to a GPU on a stream, for which nothing stands here.
+    # The loader puts a copy to a GPU on a stream, which has no substitute here.
     moved = pipe.copy_to(device) if device.type == "cuda" else pipe.transform(lambda batch: batch.to(device))
     return moved.fetch_feature(store, ["feat"])
 
@@ -206,17 +206,17 @@ BATCHES = st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=10)
 
 
 def cache_of(rows: int) -> GPUFeatureCache:
-    """Return a cache of rows as `FAR` has them, on the CPU, whose kernels do the same."""
+    """Return a cache of rows like those of `FAR`, on the CPU, whose kernels are equivalent."""
     return GPUFeatureCache((rows, 3), torch.float32, device="cpu")
 
 
 def read_far(keys: torch.Tensor) -> torch.Tensor:
-    """Read from afar."""
+    """Read from `FAR`."""
     return FAR[keys.cpu().long()]
 
 
 def ask(model: Sets, request: int, batch: list[int]) -> list[int]:
-    """Return which keys of a batch are missing, and let them in."""
+    """Return the missing keys of a batch, and store them."""
     missing = distinct(key for key, slot in [(key, model.find(key, request)) for key in batch] if slot < 0)
     for key in missing:
         model.insert(key, request)
@@ -224,7 +224,7 @@ def ask(model: Sets, request: int, batch: list[int]) -> list[int]:
 
 
 def check(cache: GPUFeatureCache, batches: list[list[int]], put: Put, device: Device) -> None:
-    """Raise unless the rows are those from afar, and the misses those of the slow version."""
+    """Raise unless the rows are those of `FAR`, and the misses those of the slow version."""
     model = Sets(*set_shape(len(cache._rows)))
     misses = 0
     for request, batch in enumerate(batches):

@@ -1,4 +1,4 @@
-"""Rows that are read ahead of mini-batches, in windows, into memory that outlives an epoch."""
+"""Rows that are read ahead of mini-batches, in windows, into memory that is kept for the next epoch."""
 
 import os
 import pickle
@@ -27,7 +27,7 @@ def feature(tmp_path: Path) -> DiskBasedFeature:
 
 
 def read(rows: PlannedRows, ids: torch.Tensor) -> torch.Tensor:
-    """Return the rows of a mini-batch whose ids were noted."""
+    """Return the rows of a mini-batch whose ids were added."""
     rows.expect([ids.cpu()])
     return rows.read(ids)
 
@@ -45,7 +45,7 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
         for ids in minibatches:
             rows.note([ids])
         rows.begin()
-        # While this window is being read, the mini-batches of the one before are used.
+        # While this window is being read, the mini-batches of the previous one are used.
         for ids in before:
             assert torch.equal(read(rows, ids), ROWS[ids])
             rows.mark_used()
@@ -104,7 +104,7 @@ def test_a_window_has_room_while_its_rows_fit_and_those_that_stay_for_it_do_besi
     rows.begin()
     rows.note([torch.tensor([0, 1])])
     assert rows.has_room()
-    rows.note([torch.tensor([2])])  # these three stay, beside four of the window before, and four might come
+    rows.note([torch.tensor([2])])  # these three stay, with four of the previous window, and four may follow
     assert not rows.has_room()
 
 
@@ -155,7 +155,7 @@ def test_rows_that_were_not_noted_come_from_the_file(
     rows.begin()
     rows.wait()
     rows.note([torch.arange(20, 24)])
-    # Its rows have slots from now on, and are not there yet.
+    # Its rows now have slots, and have not been read yet.
     monkeypatch.setattr(DiskBasedFeature, "begin_reading", lambda *_: [])
     rows.begin()
     rows.expect([torch.arange(4)])
@@ -220,7 +220,7 @@ def test_a_file_that_was_written_to_is_named_when_the_next_epoch_begins(features
     memory, path = RowMemory(features, 10_000), tmp_path / "feat.npy"
     with memory.take():
         pass
-    # Another file in its place is left alone: the rows are those of the file that was opened.
+    # A file that replaces it is ignored: the rows are those of the opened file.
     os.replace(tmp_path / "year.npy", tmp_path / "old.npy")
     np.save(tmp_path / "year.npy", np.zeros((20, 1)))
     with memory.take() as rows:

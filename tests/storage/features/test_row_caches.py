@@ -1,4 +1,4 @@
-"""Caches of rows, in memory and as on a GPU: which rows stay, for which threads, and in how many bytes."""
+"""Caches of rows, in memory and as on a GPU: which rows stay, thread safety, and size in bytes."""
 
 import gc
 import multiprocessing
@@ -33,17 +33,17 @@ FAR = torch.arange(3000.0).reshape(1000, 3)
 
 
 def in_memory(policy: str, rows: int) -> Cache:
-    """Return a cache of rows as `FAR` has them."""
+    """Return a cache of rows like those of `FAR`."""
     return CPUFeatureCache((rows, 3), torch.float32, policy)
 
 
 def in_sets(rows: int) -> Cache:
-    """Return one for a GPU, on the CPU, whose kernels do the same."""
+    """Return a cache for a GPU, on the CPU, whose kernels are equivalent."""
     return GPUFeatureCache((rows, 3), torch.float32, device="cpu")
 
 
 def read(keys: torch.Tensor) -> torch.Tensor:
-    """Read from afar."""
+    """Read from `FAR`."""
     return FAR[keys.long()]
 
 
@@ -139,7 +139,7 @@ def test_what_is_asked_for_is_counted() -> None:
 
 
 def refusals(cache: Cache) -> list[Refusal]:
-    """Return what no cache of rows of 12 bytes takes."""
+    """Return arguments that a cache of rows of 12 bytes rejects."""
     one, two = torch.tensor([1]), torch.tensor([2, 3])
     return [
         (lambda: cache.query(torch.zeros(1)), TypeError,
@@ -154,7 +154,7 @@ def refusals(cache: Cache) -> list[Refusal]:
         (lambda: cache.replace(one, FAR[:2]), ValueError, "values must have one row per key, but has 2 for 1 keys"),
         (lambda: cache.query_and_replace(two, lambda _: FAR[:1]), ValueError, "one row per key, but has 1 for 2 keys"),
         (lambda: cache.query_and_replace(two, lambda keys: FAR[keys].double()), ValueError,
-         "must have 12 bytes as those"),
+         "must have 12 bytes like those"),
     ]  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def test_keys_and_rows_are_checked_and_what_is_held_stays() -> None:
 
 
 def cache_of(rows: int, policy: str | None = None) -> CPUFeatureCache:
-    """Return a cache of rows as `FAR` has them."""
+    """Return a cache of rows like those of `FAR`."""
     return CPUFeatureCache((rows, 3), torch.float32, policy)
 
 
@@ -305,7 +305,7 @@ def test_it_goes_when_nobody_has_it() -> None:
 
 
 def test_a_pinned_cache_takes_no_more_than_its_bound_and_gives_it_back() -> None:
-    """Torch's pinned memory would take a power of two bytes, and stay."""
+    """Torch's pinned memory would take a power of two bytes, and not be freed."""
     bound = 5 << 20
     with LockedMemory().installed() as runtime:
         feature = cpu_cached_feature(gf.TorchBasedFeature(FAR.clone()), bound, pin_memory=True)

@@ -1,4 +1,4 @@
-"""Rows in memory, and stores of features: whose memory they are, how they are locked, moved, looked up and opened."""
+"""Rows in memory, and stores of features: sharing of memory, page-locking, moves, lookup and opening."""
 
 import warnings
 from mmap import PAGESIZE
@@ -60,7 +60,7 @@ def test_rows_that_are_waited_for_are_read_once() -> None:
 
 
 def mapped(rows: int) -> torch.Tensor:
-    """Return rows on pages that hold nothing else."""
+    """Return rows on pages without other data."""
     return torch.from_numpy(np.asarray(SharedMemory.create(rows * PAGESIZE))).view(torch.float32).reshape(rows, -1)
 
 
@@ -98,7 +98,7 @@ def test_rows_that_replace_pinned_ones_are_pinned() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of arrays that can't be written
             feature = TorchBasedFeature(read_only)
-        memory.locked[feature.read().data_ptr()] = feature.read().nbytes  # as somebody else may have pinned it
+        memory.locked[feature.read().data_ptr()] = feature.read().nbytes  # as if other code had pinned it
         feature.update(ROWS[:1] + 1, torch.tensor([0]))
         assert feature.is_pinned()
         assert torch.equal(feature.read()[0], ROWS[0] + 1)
@@ -157,10 +157,10 @@ def test_what_is_no_feature_is_refused() -> None:
         (lambda: TorchBasedFeature(torch.arange(3)), ValueError,
          "greater than 1, but got 1 dimension; make a column of"),
         (lambda: TorchBasedFeature(ROWS.to("meta")), ValueError, "on the device 'meta', where tensors have no values"),
-        (lambda: TorchBasedFeature(weights), ValueError, r"requires gradients, and rows that are read have none; give"),
+        (lambda: TorchBasedFeature(weights), ValueError, r"requires gradients, but rows that are read have none; pass"),
         (lambda: gf.index_select(weights, torch.tensor([0])), ValueError,
          r"values requires gradients, .*; give .detach"),
-        (lambda: in_memory.update(weights[:1], torch.tensor([0])), ValueError, "value requires gradients, and rows"),
+        (lambda: in_memory.update(weights[:1], torch.tensor([0])), ValueError, "value requires gradients, but rows"),
         (interface, TypeError, "abstract"),
     ]  # fmt: skip
     if not torch.cuda.is_available():
