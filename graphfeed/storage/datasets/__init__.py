@@ -1,7 +1,7 @@
-"""Item sets, tasks and data sets: those in a folder with a `metadata.yaml`, and WordNet, which comes with the package.
+"""Item sets, tasks and datasets: those in a folder with a `metadata.yaml`, and WordNet, which comes with the package.
 
-As a module, `graphfeed.datasets` has one function per data set that needs no download. The graph's own file format is
-in `graphfeed.storage.graph`. Here is also what other rooms write folders with.
+The module `graphfeed.datasets` has one function per dataset that needs no download. The graph's own file format is in
+`graphfeed.storage.graph`. The functions with which other packages write folders are also here.
 """
 
 from graphfeed.storage.datasets.array_files import (

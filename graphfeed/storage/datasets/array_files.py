@@ -1,4 +1,4 @@
-"""Arrays in files: mapped for reading, written part by part, and synced to the disk when they are closed."""
+"""Arrays in files: mapped for reading, written in blocks, and synced to the disk when they are closed."""
 
 import codecs
 import io
@@ -20,11 +20,11 @@ from graphfeed.ops.process import ProgressBar, progress_bar, regular_file
 from graphfeed.storage.memory.outside_files import check_numbers, map_npy, read_array, read_npy
 
 PART_BYTES = 1 << 24
-"""How many bytes are read, converted and written at a time."""
+"""Number of bytes that are read, converted and written at a time."""
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
-    """Map an array of a file, or read one that can't be mapped; no objects but tensors are unpickled."""
+    """Map an array in a file, or read one that can't be mapped. Only tensors are unpickled, no other objects."""
     check_file(path, key)
     try:
         if format == "numpy":
@@ -35,7 +35,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
             try:
                 array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
             except pickle.UnpicklingError:
-                # It holds a NumPy array, which torch doesn't read without unpickling NumPy's functions.
+                # The file has a NumPy array, which torch doesn't read without unpickling NumPy's functions.
                 array = read_array(path)
     except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(f"{key}: {path} can't be read as {format} without unpickling objects: {error}") from error
@@ -50,51 +50,51 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
 
 
 def load_array(path: Path, key: str, *, mapped: bool) -> NDArray[Any]:
-    """Read a `.npy` file into memory, or map it so that writes don't reach the file; objects are a ValueError."""
+    """Read a `.npy` file, or map it such that writes don't reach the file. Objects in the array are a ValueError."""
     check_file(path, key)
     try:
         return read_npy(path, mapped=mapped)
     except (MemoryError, OSError) as error:
-        raise ValueError(f"{key}: {path} can't be read: {error}; make it again") from error
+        raise ValueError(f"{key}: {path} can't be read: {error}; write it again") from error
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
 
 
 def check_file(path: Path, key: str) -> None:
-    """Raise a FileNotFoundError unless a file of the metadata exists."""
+    """Raise a FileNotFoundError unless a file named in the metadata exists."""
     if not path.is_file():
         raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
 
 
 def write_rows(file: BinaryIO, rows: NDArray[Any]) -> None:
-    """Append the bytes of an array to a file. NumPy's `tofile` doesn't say why where not all could be written."""
+    """Append the bytes of an array to a file. NumPy's `tofile` doesn't report why it could not write all of them."""
     file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 class ArrayWriter:
-    """Writes a `.npy` file in blocks of rows; the file is synced to the disk when it is closed.
+    """Writes a `.npy` file in blocks of rows. The file is synced to the disk when it is closed.
 
-    A file that is there is replaced. None as the number of rows in `shape` stands for as many as come; they are
-    converted to the dtype. `first` is the first row to write, if the file is shared with others, who write other rows
-    of the same array. Its rows are kept then, and any number of them may be written.
+    An existing file is replaced. None in `shape` allows any number of rows. Rows are converted to the dtype. `first` is
+    the first row to write, if other writers of the file write other rows of the same array. Then existing rows are
+    kept, and any number of rows may be written.
     """
 
     def __init__(self, path: Path, shape: Sequence[int | None], dtype: DTypeLike, first: int | None = None) -> None:
         self.dtype = np.dtype(dtype)
         self.path, self.shape, self.rows, self.shared = path, tuple(shape), 0, first is not None
-        # Several tasks write to one file side by side, each from its first row on, so none may empty it.
+        # Several tasks write to one file concurrently, each from its first row, so none may truncate it.
         if self.shared:
             path.touch()
         self.file = path.open("r+b" if self.shared else "wb")
         self.begin = self._write_header(shape[0] or 0)
         if first is not None:
             row_bytes = self.dtype.itemsize * math.prod(part or 0 for part in self.shape[1:])
-            # All of it is made at once; what is not written yet reads as zeros.
+            # Extend the file to its full size; unwritten rows read as zeros.
             self.file.truncate(self.begin + (shape[0] or 0) * row_bytes)
             self.file.seek(self.begin + first * row_bytes)
 
     def _write_header(self, rows: int) -> int:
-        """Write the header, and return where it ends: NumPy leaves room for more digits of the number of rows."""
+        """Write the header, and return its end. NumPy reserves space for more digits of the number of rows."""
         self.file.seek(0)
         descr = np.lib.format.dtype_to_descr(self.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": (rows, *self.shape[1:])}
@@ -113,13 +113,13 @@ class ArrayWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self.file:
-            # After a failure the file is left as it is, to be removed with its folder.
+            # After a failure the file is left unfinished, to be removed with its folder.
             if kind is None:
                 if self.shape[0] not in {None, self.rows} and not self.shared:
                     raise ValueError(f"{self.path} must get {self.shape[0]} rows, but got {self.rows}")
-                # How many rows there are is known only now.
+                # The number of rows is only known now.
                 if self.shape[0] is None and self._write_header(self.rows) != self.begin:
-                    raise ValueError(f"{self.path} has {self.rows} rows, more than its header has room for")
+                    raise ValueError(f"{self.path} has {self.rows} rows, too many digits for its header")
                 self.file.flush()
                 os.fsync(self.file.fileno())
 
@@ -156,7 +156,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
-    """Convert a CSV file of two columns of integers into a binary file of pairs; return them, (2, edges)."""
+    """Convert a CSV file of two integer columns into a binary file of pairs. Return them mapped, shape (2, edges)."""
     check_file(path, key)
     edges = 0
     with (
@@ -164,10 +164,10 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
         target.open("wb") as pairs,
         progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
     ):
-        # Some programs for tables begin their files with this mark. About three million edges are read per second.
+        # Some spreadsheet programs start files with this mark. About three million edges are read per second.
         if text.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
             text.seek(0)
-        # A block ends where a line does.
+        # A block ends at the end of a line.
         while block := text.read(PART_BYTES) + text.readline():
             progress.update(len(block))
             if not block.strip():
@@ -189,7 +189,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
 
 
 def checksum(path: Path, progress: ProgressBar | None = None) -> str:
-    """Return the CRC-32 of a file, in hexadecimal digits. A progress bar is updated with its bytes."""
+    """Return the CRC-32 of a file in hexadecimal digits, and update a progress bar with its bytes."""
     value = 0
     with open(path, "rb", opener=regular_file) as file:
         while block := file.read(1 << 22):

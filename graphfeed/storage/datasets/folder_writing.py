@@ -1,4 +1,4 @@
-"""A folder that appears when it is finished, and a lock that one process at a time holds."""
+"""A folder that appears when it is finished, and a lock against other processes."""
 
 import os
 import shutil
@@ -16,9 +16,9 @@ if sys.platform != "win32":
 
 LOCK = "lock"
 SCRATCH = "scratch"
-"""The folder of files that only an unfinished folder needs."""
+"""Subfolder for files that only an unfinished folder needs."""
 HELD: set[int] = set()
-"""The descriptors of the locks that this process holds."""
+"""Descriptors of the locks that this process holds."""
 
 
 @contextmanager
@@ -27,17 +27,17 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a folder to write to, which is renamed to `folder` when it is finished and on the disk.
 
-    Until then it is `.NAME.unfinished`, beside `folder`. An error removes it, and so does the next call after a crash.
-    Files must be synced by whoever writes them; their names are synced here. A folder that can't be replaced, or that
-    another process is writing, is a FileExistsError.
+    Until then it is `.NAME.unfinished`, next to `folder`. An error removes it, and so does the next call after a crash.
+    Writers must sync their files; the names are synced here. A folder that can't be replaced, or that another process
+    is writing, raises a FileExistsError.
 
     Args:
-        folder: The folder to make; links are followed. It must not exist or be empty.
-        replace: Whether a folder may be replaced that has something in it.
-        resume: The path of a journal, such as "scratch/journal.json". Where there is one, the folder stays after an
-            error, and the next call goes on with it. `SCRATCH` is removed at the end.
-        key: What the folder depends on: it is written to the journal, and a folder with another key is begun anew. A
-            ValueError, about values that don't fit, leaves nothing then.
+        folder: The folder to create; links are followed. It must not exist or be empty.
+        replace: Whether a folder that is not empty may be replaced.
+        resume: The path of a journal, such as "scratch/journal.json". If there is one, the folder is kept after an
+            error, and the next call continues with it. `SCRATCH` is removed at the end.
+        key: Identity of the folder's inputs. It is written to the journal, and a folder with another key is started
+            from scratch. After a ValueError, about invalid values, nothing is kept then.
     """
     folder = folder.resolve() if replace else check_new_folder(folder)
     unfinished, outdated = (folder.with_name(f".{folder.name}.{word}") for word in ("unfinished", "outdated"))
@@ -52,7 +52,7 @@ def new_folder(
                 write_text(journal, key)
             shutil.rmtree(outdated, ignore_errors=True)
             yield unfinished
-            # First the names inside are on the disk, then the folder gets its own.
+            # Sync the names inside first, then rename the folder.
             for path in (unfinished, *unfinished.rglob("*")):
                 if path.is_dir():
                     sync_folder(path)
@@ -63,18 +63,18 @@ def new_folder(
                 folder.rmdir()
             unfinished.rename(folder)
         except BaseException as error:
-            # With a key, what doesn't fit now won't fit in the next run.
+            # With a key, values that are invalid now are also invalid in the next run.
             fits = key is None or not isinstance(error, ValueError)
             if journal is not None and journal.is_file() and fits:
-                left = f"the next run with the same files goes on from what is done; it is kept in {unfinished}"
+                left = f"the next run with the same files continues after the finished steps, kept in {unfinished}"
                 error.add_note(left)
             else:
                 left = "nothing is left there"
                 shutil.rmtree(unfinished, ignore_errors=True)
-            if type(error) is OSError and error.filename is None:  # as where the disk is full
+            if type(error) is OSError and error.filename is None:  # for example, if the disk is full
                 raise OSError(error.errno, f"{error.strerror or error}; {left}", str(folder)) from error
             raise
-        # Only now, so that the next run can go on if the folder can't be renamed.
+        # Only now, so that the next run can continue if the folder can't be renamed.
         (folder / LOCK).unlink(missing_ok=True)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         sync_folder(folder.parent)
@@ -82,7 +82,7 @@ def new_folder(
 
 
 def check_new_folder(folder: Path) -> Path:
-    """Return the path of a folder to make, without links; one that is not empty is a FileExistsError."""
+    """Return the path of a folder to create, without links. One that is not empty raises a FileExistsError."""
     folder = folder.resolve()
     if not folder.exists():
         return folder
@@ -90,7 +90,7 @@ def check_new_folder(folder: Path) -> Path:
         raise FileExistsError(f"{folder} exists and is not an empty folder; remove it, or write to another one")
     reason = "it is the working folder" if folder == Path.cwd() else None
     if reason is None:
-        try:  # Whether a folder can be replaced is up to mounts and permissions.
+        try:  # Mounts and permissions decide whether a folder can be replaced.
             folder.rmdir()
             folder.mkdir()
         except OSError as error:
@@ -102,11 +102,11 @@ def check_new_folder(folder: Path) -> Path:
 
 @contextmanager
 def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
-    """Hold a lock against other processes, waiting for it if asked to; there is none on Windows."""
+    """Hold a lock against other processes, waiting up to `wait_seconds` for it. Does nothing on Windows."""
     if sys.platform == "win32":
         yield
         return
-    # The system releases the lock however the process ends, and the file stays.
+    # The system releases the lock even if the process crashes; the file remains.
     give_up = time.monotonic() + wait_seconds
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only files that are open for writing.
     HELD.add(descriptor)
@@ -124,12 +124,12 @@ def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
                         "if it hangs, and try again"
                     ) from None
                 time.sleep(0.1)
-        # Whoever held the lock may have removed the file, and the next process makes another one.
+        # The previous holder may have removed the file, and the next process creates another one.
         if not lock.exists() or not os.path.samestat(os.fstat(descriptor), lock.stat()):
             raise FileExistsError(f"another process has just written {lock.parent}; try again")
         yield
     finally:
-        # A fork in the block has closed its copy already.
+        # A forked child has already closed its copy.
         if descriptor in HELD:
             HELD.remove(descriptor)
             os.close(descriptor)
@@ -137,7 +137,7 @@ def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
 
 @after_fork_in_child
 def close_locks() -> None:
-    # A forked process's copies would keep the locks when the process that holds them ends.
+    # A forked process's copies would keep the locks after the process that holds them has ended.
     while HELD:
         os.close(HELD.pop())
 
@@ -146,5 +146,5 @@ def clear(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != LOCK:  # which this process holds
+        elif path.name != LOCK:  # this process holds it
             path.unlink()

@@ -1,4 +1,4 @@
-"""Tells what is in a data set or a graph file: types, edges, features, items, and whether it is whole."""
+"""Report the contents of a dataset or a graph file: types, edges, features, items, and whether it is intact."""
 
 import argparse
 import hashlib
@@ -22,12 +22,12 @@ from graphfeed.storage.datasets.processed_graph import PROCESSED
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, ends_of, first_ids, load_graph, to_type_dict, verify_graph
 
-PART = 1 << 20  # edges, or numbers of a feature, that are looked at at a time
+PART = 1 << 20  # number of edges, or of a feature's values, that are read at a time
 
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """What each is, its size and what else is known of it; the files that have changed; and rows that were left out."""
+    """Lines of name, size and details; the checksum; damaged files; and rows that were left out."""
 
     lines: list[tuple[str, str, str]]
     checksum: str | None = None
@@ -39,17 +39,17 @@ class DatasetReport:
         text = [f"{what:{widths[0]}}  {size:>{widths[1]}}  {more}".rstrip() for what, size, more in self.lines]
         text += [f"{entry['rows']} rows of {entry['file']} were left out: {entry['reason']}" for entry in self.skipped]
         if self.checksum is not None:
-            state = f"damaged: {', '.join(self.damaged)}" if self.damaged else "all files are as they were written"
+            state = f"damaged: {', '.join(self.damaged)}" if self.damaged else "all files are unchanged"
             text.append(f"checksum {self.checksum}; {state}")
         return "\n".join(text)
 
 
 def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
-    """Look through an `OnDiskDataset`'s folder in bounded memory: a pass over its files, edges and features.
+    """Inspect an `OnDiskDataset`'s folder in bounded memory: a pass over its files, edges and features.
 
     Raises:
         FileNotFoundError: The folder or a file does not exist.
-        ValueError: A file is wrong, or there is no graph.
+        ValueError: A file is invalid, or there is no graph.
     """
     dataset = open_in_files(folder)
     known = {str(name): str(own) for name, own in Section(dataset.yaml_data).get("checksums", dict, {}).items()}
@@ -59,9 +59,9 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
     dataset.load()
     skipped = Section(dataset.yaml_data).get("skipped", list, [])
     if not all(isinstance(entry, Mapping) and {"file", "rows", "reason"} <= set(entry) for entry in skipped):
-        raise ValueError(f"skipped must tell file, rows and reason of each entry, but is {brief(skipped)}")
+        raise ValueError(f"skipped must have file, rows and reason in each entry, but is {brief(skipped)}")
     if dataset.graph is None:
-        raise ValueError(f"the data set in {folder} has no graph")
+        raise ValueError(f"the dataset in {folder} has no graph")
     lines = [("data set", "", dataset.dataset_name)] if dataset.dataset_name else []
     lines += describe_graph(dataset.graph)
     for key in dataset.feature.keys():  # noqa: SIM118
@@ -76,21 +76,21 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
 
 
 def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
-    """Look through the file of a graph, in a pass over its edges.
+    """Inspect the file of a graph, in a pass over its edges.
 
     Args:
         verify: Whether to compare it with its checksum, which takes another pass.
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: It is no graph, or is damaged; or it is to be verified and has no checksum.
+        ValueError: It is not a graph, or is damaged; or `verify` is True and it has no checksum.
     """
-    known = verify_graph(Path(path)) if verify else None  # before anything is made of what may be damaged
+    known = verify_graph(Path(path)) if verify else None  # before loading data that may be damaged
     return DatasetReport(list(describe_graph(load_graph(path))), known)
 
 
 def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str]]:
-    """Yield a line for each type of nodes, and for each of edges with degrees, doubles and loops."""
+    """Yield a line for each node type, and for each edge type with its degrees, duplicates and loops."""
     num_nodes, first = to_type_dict(graph.num_nodes), first_ids(graph.num_nodes)
     indptr, joined = graph.csc_indptr.numpy(), np.zeros(graph.total_num_nodes, dtype=bool)
     numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
@@ -104,7 +104,7 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
             for edge_type, number in numbers.items():
                 chosen = slice(None) if graph.type_per_edge is None else graph.type_per_edge[edges].numpy() == number
                 into, out = columns[chosen], sources[chosen]
-                # All edges of a destination are in one part.
+                # All edges to a destination are in one part.
                 again = len(into) - len(np.unique(into * graph.total_num_nodes + out))
                 counts[edge_type] += len(into), again, int((into == out).sum())
                 most[edge_type] = max(most[edge_type], int(np.bincount(into - start, minlength=1).max()))
@@ -114,11 +114,11 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
         yield f"nodes {node_type}", f"{count:,}", f"{lonely:,} without edges"
     for edge_type, (total, doubles, loops) in counts.items():
         degrees = f"in-degree {total / max(num_nodes[ends_of(edge_type)[1]], 1):.2f}, at most {most[edge_type]:,}"
-        yield f"edges {edge_type}", f"{total:,}", f"{degrees}; {doubles:,} doubles, {loops:,} loops"
+        yield f"edges {edge_type}", f"{total:,}", f"{degrees}; {doubles:,} duplicates, {loops:,} loops"
 
 
 def describe_feature(feature: Feature) -> tuple[str, str]:
-    """Return the shape of a feature, and its dtype and bounds, read part by part."""
+    """Return the shape of a feature, and its dtype and bounds, in bounded memory."""
     rows, size = feature.count() or 0, tuple(feature.size())
     low, high, nan, step = float("inf"), float("-inf"), 0, max(PART // max(feature.size().numel(), 1), 1)
     for start in range(0, max(rows, 1), step):
@@ -140,4 +140,4 @@ def run(options: Any) -> None:
     report = inspect_graph_file(path, verify=options.verify) if path.is_file() else inspect_dataset(path)
     sys.stdout.write(f"{report}\n")
     if report.damaged:
-        raise ValueError(f"{len(report.damaged)} files of {path} are damaged; make the data set again")
+        raise ValueError(f"{len(report.damaged)} files of {path} are damaged; build the dataset again")

@@ -1,4 +1,4 @@
-"""Item sets: the seeds, labels and so on that mini-batches are made of, and the interface of tasks."""
+"""Item sets: seeds, labels and other members of mini-batches, and the interface of tasks."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -15,30 +15,30 @@ from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_repr import shapes_repr
 
 Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
-"""One position, or several."""
+"""One position, or several positions."""
 MOST_SHOWN = 20
-"""Of how many items the values are printed."""
+"""Maximum number of items whose values are printed."""
 SEEDS = ("seeds", "seed_nodes")
-"""The names under which a mask stands for nodes."""
+"""Names with which a mask stands for nodes."""
 NOT_INDEXED = (torch.uint16, torch.uint32, torch.uint64)
-"""Types of which torch takes no rows."""
+"""Dtypes that torch can't index."""
 
 
 def as_member(items: Any) -> Any:
-    """Return what an item set keeps of a member: a number, a range, a tensor, or an object that can be indexed."""
+    """Return a member as an item set stores it: a number, a range, a tensor, or an object that can be indexed."""
     if is_number(items) or isinstance(items, range):
         return items
     if isinstance(items, (list, tuple)) or hasattr(items, "__array__"):
         try:
             member = as_tensor("items", items)
         except TypeError:
-            # A list of objects that make no tensor, such as texts, stays a list.
+            # A list of objects that can't be converted to a tensor, such as strings, is kept.
             if not isinstance(items, (list, tuple)):
                 raise
             return list(items)
         if member.dim():
             return member.to(torch.int64) if member.dtype in NOT_INDEXED else member
-        # A 0-d tensor of an integer is a number of items whose ids have its dtype.
+        # A 0-d integer tensor is a number of items whose ids have its dtype.
         if member.dtype in ID_DTYPES:
             return member
     elif hasattr(items, "__len__") and hasattr(items, "__getitem__") and not isinstance(items, (str, bytes, Mapping)):
@@ -49,7 +49,7 @@ def as_member(items: Any) -> Any:
 
 
 def is_number(items: Any) -> bool:
-    # A 0-d tensor of an integer stands for a range, as an int does.
+    # A 0-d integer tensor stands for a range, like an int.
     if isinstance(items, torch.Tensor):
         return items.dim() == 0 and items.dtype in ID_DTYPES
     # A bool is an int to Python.
@@ -65,11 +65,11 @@ def is_mask(member: Any) -> bool:
 
 
 def as_names(names: Any) -> tuple[str | None, ...] | None:
-    """Return the names of members, or raise if they are none; None if no member has one."""
+    """Return the names of members, or None if no member has a name. Raises if they are invalid."""
     if names is None or isinstance(names, str):
         return None if names is None else (names,)
     if not isinstance(names, (tuple, list)) or not all(name is None or isinstance(name, str) for name in names):
-        raise TypeError(f"names must be a text, or a tuple with a text or None for each member, but is {brief(names)}")
+        raise TypeError(f"names must be a string, or a tuple of strings or None, one per member, but is {brief(names)}")
     given = [name for name in names if name is not None]
     if len(set(given)) < len(given):
         raise ValueError(f"names must differ, but are {brief(names)}")
@@ -77,10 +77,10 @@ def as_names(names: Any) -> tuple[str | None, ...] | None:
 
 
 def as_index(index: Any, length: int, owner: str) -> int | slice | torch.Tensor:
-    """Return one position, counted from the start, a slice, or a tensor of positions; raise where one is not there."""
+    """Return one position, counted from the start, a slice, or a tensor of positions; raise if one is out of range."""
     if isinstance(index, slice):
         return index
-    # A 0-d tensor of something else is no index.
+    # A 0-d tensor of another dtype is not an index.
     is_one = isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in ID_DTYPES
     if is_one or isinstance(index, (int, np.integer)):
         if not -length <= int(index) < length:
@@ -102,20 +102,20 @@ def as_index(index: Any, length: int, owner: str) -> int | slice | torch.Tensor:
 class ItemSet(Shareable):
     """Items by position, such as node ids, edges or labels.
 
-    A mask, a 1-D boolean tensor, stands for the nodes that it selects where it is the only member and has no name, or
-    is named "seeds". Under any other name it is a member as any other.
+    A mask, a 1-D boolean tensor, stands for the nodes that it selects if it is the only member and has no name, or if
+    it is named "seeds". Under any other name it is an ordinary member.
 
     Args:
         items: A tensor, an array, a list of numbers or a range; a tuple of these with equal lengths; or an int or 0-d
             tensor n, which stands for 0 .. n - 1. Arrays are not copied, and a mapped one stays in its file; lists are
-            copied, and so are unsigned integers of more than 8 bits, to int64. A list of other objects, such as texts
-            or lists of several lengths, stays a list, also in mini-batches. Any other object with a length is kept if
+            copied, and so are unsigned integers of more than 8 bits, to int64. A list of other objects, such as strings
+            or lists of different lengths, stays a list, also in mini-batches. Any other object with a length is kept if
             it can be indexed; mini-batches index it with a tensor of int64.
-        names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member
-            whose name is None is left out of the mini-batch.
+        names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member with
+            the name None is left out of the mini-batch.
 
     Raises:
-        ValueError: Members of different lengths, more or fewer names than members, or one name twice.
+        ValueError: Members of different lengths, more or fewer names than members, or a duplicate name.
 
     Example:
         >>> ItemSet((torch.arange(3), [7, 8, 9]), names=("seeds", "labels"))[1]
@@ -135,10 +135,10 @@ class ItemSet(Shareable):
                 f"Number of items ({len(members)}) and names ({len(self._names)}) don't match; "
                 "name each member of items once"
             )
-        # A single member without a name stands for seeds.
+        # A single unnamed member stands for seeds.
         own = self._names or (SEEDS[0] if len(members) == 1 else None,) * len(members)
         self._items: tuple[Any, ...] = tuple(
-            # A mask of nodes becomes the ids of those that it selects.
+            # A mask of nodes becomes the ids of the selected nodes.
             member.nonzero().squeeze(1) if name in SEEDS and is_mask(member) else member
             for member, name in zip(members, own, strict=True)
         )
@@ -154,24 +154,24 @@ class ItemSet(Shareable):
 
     @property
     def names(self) -> tuple[str | None, ...] | None:
-        """The names of the members, or None. A member without a name beside named ones has None for its name."""
+        """Names of the members, or None. An unnamed member next to named ones has the name None."""
         return self._names
 
     @property
     def num_items(self) -> int:
-        """The number of members of each item."""
+        """Number of members of each item."""
         return len(self._items)
 
     @property
     def members(self) -> tuple[Any, ...]:
-        """The members: tensors, lists, ranges, or a number n in the place of 0 .. n - 1."""
+        """The members: tensors, lists, ranges, or a number n instead of 0 .. n - 1."""
         return self._items
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: Index) -> Any:
-        """Return the rows at an int, slice, sequence of ints or tensor of ints; a tuple of rows for several members."""
+        """Return the rows at an int, slice, sequence of ints or tensor of ints, as a tuple for several members."""
         place = as_index(index, self._length, "ItemSet")
         rows = [self._rows(member, place) for member in self._items]
         return tuple(rows) if len(rows) > 1 else rows[0]
@@ -179,13 +179,13 @@ class ItemSet(Shareable):
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
         if isinstance(member, torch.Tensor) and member.dim():
             if isinstance(index, torch.Tensor) and index.dim() == 1:
-                return member.index_select(0, index)  # takes a third of the time of member[index]
+                return member.index_select(0, index)  # three times as fast as member[index]
             return member[index]
         if isinstance(member, list) and isinstance(index, torch.Tensor):
             return [member[row] for row in index.tolist()]
         if not is_number(member) and not isinstance(member, range):
             return member[index]
-        # A number or a range has no memory: its rows are computed.
+        # A number or a range takes no memory: its rows are computed.
         dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
         whole = member if isinstance(member, range) else range(self._length)
         if isinstance(index, slice):
@@ -203,7 +203,7 @@ class ItemSet(Shareable):
         return f"{type(self).__name__}(\n    items={items},\n    names={self._names},\n)"
 
     def __str__(self) -> str:
-        """Return the values of few items, as `repr` does, and of more the dtypes and shapes."""
+        """Return the values of few items, like `repr`, or the dtypes and shapes of more."""
         return repr(self) if len(self) <= MOST_SHOWN else shapes_repr(type(self).__name__, {"items": members_of(self)})
 
 
@@ -211,8 +211,7 @@ class HeteroItemSet(Shareable):
     """Item sets by node type or edge type. Positions run through the types in the order of the dict.
 
     Args:
-        itemsets: All must have the same names. An edge type may be a tuple of its three parts; mini-batches name it by
-            the string.
+        itemsets: All must have the same names. An edge type may be a tuple of its three parts, and becomes a string.
 
     Raises:
         ValueError: The dict is empty, or the names differ.
@@ -256,7 +255,7 @@ class HeteroItemSet(Shareable):
 
     @property
     def num_items(self) -> int:
-        """The number of members of each item."""
+        """Number of members of each item."""
         return next(iter(self._itemsets.values())).num_items
 
     def __len__(self) -> int:
@@ -266,7 +265,7 @@ class HeteroItemSet(Shareable):
         """Return the rows by type, each in the requested order; types without rows are left out."""
         place = as_index(index, len(self), "HeteroItemSet")
         if isinstance(place, int):
-            # To the right, so that types without items are skipped.
+            # From the right, so that types without items are skipped.
             number = int(torch.searchsorted(self._starts, place, right=True)) - 1
             name = list(self._itemsets)[number]
             return {name: self._itemsets[name][place - int(self._starts[number])]}
@@ -274,7 +273,7 @@ class HeteroItemSet(Shareable):
         numbers = torch.bucketize(places, self._starts[1:], right=True)
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):
-            # In the order in which they are asked for.
+            # In the requested order.
             own = places[numbers == number]
             if own.numel():
                 rows[name] = items[own - self._starts[number]]
@@ -293,7 +292,7 @@ class HeteroItemSet(Shareable):
 def members_of(items: ItemSet | HeteroItemSet | Any) -> Any:
     if isinstance(items, HeteroItemSet):
         return {name: members_of(own) for name, own in items.by_type.items()}
-    # Members without names are shown by their numbers.
+    # Unnamed members are shown by number.
     return None if items is None else dict(zip(items.names or range(items.num_items), items.members, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Reads and checks the `metadata.yaml` of a dataset: the schema of GraphBolt as dataclasses."""
+"""Read and check the `metadata.yaml` of a dataset: GraphBolt's schema as dataclasses."""
 
 import difflib
 import os
@@ -20,14 +20,14 @@ SETS = ("train_set", "validation_set", "test_set")
 GRAPH_TYPE = "FusedCSCSamplingGraph"
 """The only type of a preprocessed graph, in GraphBolt as well."""
 NEARLY = 0.75
-"""How alike a key must be to a known one to be taken for a typo, as `difflib` counts: `in_memroy` has 0.89."""
+"""Similarity to a known key from which a key counts as a typo, by `difflib`: `in_memroy` has 0.89."""
 REQUIRED = object()
-IN_WORDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
+IN_WORDS = {str: "a string", int: "an integer", bool: "true or false", dict: "a mapping", list: "a list"}
 
 
 @dataclass(frozen=True)
 class OnDiskNodes:
-    """The number of nodes of a type."""
+    """Number of nodes of a type."""
 
     num: int
     type: str | None = None
@@ -35,10 +35,10 @@ class OnDiskNodes:
 
 @dataclass(frozen=True)
 class OnDiskEdges:
-    """The file of the edge list of a type."""
+    """File of the edge list of a type."""
 
     key: str
-    """The key in the metadata, such as "graph.edges[0]"."""
+    """Key in the metadata, such as "graph.edges[0]"."""
     format: str
     path: str
     type: str | None = None
@@ -46,7 +46,7 @@ class OnDiskEdges:
 
 @dataclass(frozen=True)
 class OnDiskGraph:
-    """A graph of edge lists. Its types are in alphabetical order, which sets their numbers."""
+    """A graph of edge lists. Types are in alphabetical order, which determines their numbers."""
 
     nodes: tuple[OnDiskNodes, ...]
     edges: tuple[OnDiskEdges, ...]
@@ -54,13 +54,13 @@ class OnDiskGraph:
 
     @property
     def num_nodes(self) -> dict[str | None, int]:
-        """The number of nodes by type; without types the key is None."""
+        """Number of nodes by type; the key is None in a graph without types."""
         return {nodes.type: nodes.num for nodes in self.nodes}
 
 
 @dataclass(frozen=True)
 class OnDiskTVTSetData:
-    """The file of one member of the items."""
+    """File of one member of the items."""
 
     format: Literal["numpy", "torch"]
     path: str
@@ -70,7 +70,7 @@ class OnDiskTVTSetData:
 
 @dataclass(frozen=True)
 class OnDiskTVTSet:
-    """The items of one type."""
+    """Items of one type."""
 
     data: tuple[OnDiskTVTSetData, ...]
     type: str | None = None
@@ -78,18 +78,18 @@ class OnDiskTVTSet:
 
 @dataclass(frozen=True)
 class OnDiskTaskData:
-    """The items of a task and its metadata."""
+    """Items of a task and its metadata."""
 
     train_set: tuple[OnDiskTVTSet, ...] = ()
     validation_set: tuple[OnDiskTVTSet, ...] = ()
     test_set: tuple[OnDiskTVTSet, ...] = ()
     extra_fields: dict[str, Any] = field(default_factory=dict)
-    """The metadata of the task: its name, the number of classes and anything else in the file."""
+    """Metadata of the task: its name, the number of classes and anything else in the file."""
 
 
 @dataclass(frozen=True)
 class OnDiskMetaData:
-    """The contents of a `metadata.yaml`."""
+    """Contents of a `metadata.yaml`."""
 
     dataset_name: str | None
     graph: OnDiskGraph | None
@@ -98,7 +98,7 @@ class OnDiskMetaData:
 
 
 class Section:
-    """A mapping in the file with its key, so that every error names the key that is wrong."""
+    """A mapping in the file with its key, so that every error names the invalid key."""
 
     def __init__(self, value: Any, key: str = "", file: str = FILE_NAME) -> None:
         self.key, self.file = key, file
@@ -115,7 +115,7 @@ class Section:
 
     def get(self, key: str, wanted: type, default: Any = REQUIRED) -> Any:
         """Return a value of a type; null counts as missing."""
-        # Whatever was asked for is known, whether it is there or not: by this, typos are found.
+        # Every requested key is known, whether it exists or not. This is used to find typos.
         self.read.add(key)
         value = self.values.get(key)
         if value is None:
@@ -128,7 +128,7 @@ class Section:
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> Any:
-        """Return a text, which must be one of the allowed ones."""
+        """Return a string, which must be one of the allowed ones."""
         value = self.get(key, str)
         if value not in allowed:
             raise ValueError(
@@ -137,7 +137,7 @@ class Section:
         return value
 
     def sections(self, key: str) -> list["Section"]:
-        """Return the entries of a list; none if it is missing."""
+        """Return the entries of a list; an empty list if it is missing."""
         return [
             Section(value, f"{self.name(key)}[{index}]", self.file)
             for index, value in enumerate(self.get(key, list, []))
@@ -148,7 +148,7 @@ class Section:
         return {key: value for key, value in self.values.items() if key not in self.read}
 
     def extra_fields(self) -> dict[str, Any]:
-        """Return the values that were not read as metadata, and warn about keys that look like a misspelt known one."""
+        """Return the unread values as metadata, and warn about keys that look like a typo of a known key."""
         for key in self.rest():
             if close := self.close_to(key):
                 message = f"{self.file}: {self.name(key)} is kept as metadata; is it a typo of {close}?"
@@ -159,22 +159,22 @@ class Section:
         """Warn about the values that were not read."""
         for key in self.rest():
             typo = f"is it a typo of {close}?" if (close := self.close_to(key)) else "is it a typo?"
-            warnings.warn(f"{self.file}: {self.name(key)} is not known and ignored; {typo}", stacklevel=2)
+            warnings.warn(f"{self.file}: {self.name(key)} is unknown and ignored; {typo}", stacklevel=2)
 
     def close_to(self, key: str) -> str | None:
-        """Return the known key that another one nearly is, if there is such a key."""
-        # Typos rarely begin with another letter, and words do: `dtype` is not `type`.
+        """Return the known key that is most similar to another one, if any is similar enough."""
+        # Typos rarely start with another letter, but words do: `dtype` is not `type`.
         known = [name for name in self.read if name not in self.values and name[0] == str(key)[:1]]
         return next(iter(difflib.get_close_matches(str(key), known, 1, NEARLY)), None)
 
 
 def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
-    # By the whole path: a link may lead out of the folder.
+    # Checks the whole path, because a link may lead out of the folder.
     return dict(Section(load_yaml(stay_inside(folder, str(path.relative_to(folder)), "its own path"))).values)
 
 
 def stay_inside(folder: Path, path: str, key: str) -> Path:
-    """Return the absolute path of a file in the metadata; one that leads out of the folder is a ValueError."""
+    """Return the absolute path of a file in the metadata. Raises a ValueError if it is outside of the folder."""
     root = folder.resolve()
     target = (root / path).resolve()
     if not target.is_relative_to(root):
@@ -190,7 +190,7 @@ def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
     topology = Section(top.get("graph_topology", dict, {}), "graph_topology")
     if "type" in topology.values:
         topology.choice("type", (GRAPH_TYPE,))
-    # Keys of processed data sets, which other modules read.
+    # Keys of processed datasets, which other modules read.
     top.read.update(("include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
     top.read.update(("checksums", "ids", "skipped", "time_unit"))
     # YAML reads a name such as 2024 as a number.
@@ -235,7 +235,7 @@ def parse_graph(section: Section) -> OnDiskGraph:
 
 def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
     types = [*node_types, *(part.type for part in edges)]
-    # Only a graph of one entry each may be without types.
+    # Only a graph with one entry each may be without types.
     if None in types:
         if types != [None, None]:
             raise ValueError(
@@ -258,7 +258,7 @@ def check_attributes(graph: OnDiskGraph) -> None:
         check_doubles("graph.feature_data", [(part.domain, part.type, part.name) for part in own])
         for name in dict.fromkeys(part.name for part in own):
             types = [part.type for part in own if part.name == name]
-            # Types may be missing where a value stands for none, which the arrays decide.
+            # Types may be missing if there is a default value, which depends on the arrays.
             if not set(types) <= set(known):
                 raise ValueError(
                     f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} must have types of {known}, but "
@@ -269,7 +269,7 @@ def check_attributes(graph: OnDiskGraph) -> None:
 def check_doubles(key: str, names: list[Any]) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise ValueError(f"{FILE_NAME}: {key}[{index}] is there twice ({name}); remove one")
+            raise ValueError(f"{FILE_NAME}: {key}[{index}] occurs twice ({name}); remove one")
 
 
 def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureData:
@@ -289,9 +289,9 @@ def parse_task(section: Section) -> OnDiskTaskData:
     for part, items in zip(SETS, sets, strict=True):
         types, names = [item.type for item in items], {tuple(one.name for one in item.data) for item in items}
         key = f"{FILE_NAME}: {section.name(part)}"
-        # Several entries are told apart by their types.
+        # Several entries are distinguished by their types.
         if len(types) > 1 and (None in types or len(set(types)) < len(types)):
-            raise ValueError(f"{key} has several entries, so each needs a type of its own; they have {types}")
+            raise ValueError(f"{key} has several entries, so each needs its own type; they have {types}")
         if len(names) > 1:
             raise ValueError(f"{key} must have the same names in every entry, but has {sorted(map(str, names))}")
     return OnDiskTaskData(sets[0], sets[1], sets[2], section.extra_fields())
@@ -319,7 +319,7 @@ def parse_items(section: Section) -> OnDiskTVTSet:
 def check_folder(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if not folder.exists():
-        raise FileNotFoundError(f"Invalid dataset path: {path}; give the folder that holds {FILE_NAME}")
+        raise FileNotFoundError(f"Invalid dataset path: {path}; give the folder that has {FILE_NAME}")
     if not folder.is_dir():
         raise NotADirectoryError(f"The dataset must be a directory. But got {path}; give the folder of {FILE_NAME}")
     return folder.resolve()

@@ -1,4 +1,4 @@
-"""Carries a program's edits of `yaml_data` over to the metadata of the preprocessed files."""
+"""Apply a program's edits of `yaml_data` to the metadata of the preprocessed files."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,26 +11,26 @@ MISSING = object()
 
 
 def apply_edits(source: Mapping[str, Any], edited: Mapping[str, Any], processed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of the preprocessed files, with what a program changed in the metadata it was shown."""
+    """Return the metadata of the preprocessed files, with a program's changes of the metadata of the source."""
     result = dict(processed)
     for key in (*source, *(key for key in edited if key not in source)):
         value, before = edited.get(key, MISSING), source.get(key, MISSING)
-        # What was not edited stays as preprocessing wrote it.
+        # Values that were not edited stay as preprocessing wrote them.
         if value == before:
             continue
         if key == "graph":
             raise ValueError(
-                f"yaml_data['graph'] was edited, but the graph is made of what {FILE_NAME} says; edit that file instead"
+                f"yaml_data['graph'] was edited, but the graph is built from {FILE_NAME}; edit that file instead"
             )
         if key in {"feature_data", "tasks"}:
-            # An entry whose file is still the one of the source reads the preprocessed file; a path that the program
-            # chose is read as it is.
+            # An entry that still has the file of the source reads the preprocessed file; a path that the program chose
+            # is read unchanged.
             result[key] = with_files(value, pair_files(before, processed.get(key), key)) if value is not MISSING else []
         elif value is MISSING:
             result.pop(key, None)
         elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
             old = before if isinstance(before, Mapping) else {}
-            # Only what the program changed inside of it.
+            # Only the program's changes within it.
             result[key] = result[key] | {name: own for name, own in value.items() if old.get(name, MISSING) != own}
         else:
             result[key] = value
@@ -38,7 +38,7 @@ def apply_edits(source: Mapping[str, Any], edited: Mapping[str, Any], processed:
 
 
 def list_files(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries that name a file, in an order that doesn't depend on that of the keys."""
+    """Yield the entries that name a file, in an order that doesn't depend on the order of the keys."""
     if isinstance(value, Mapping):
         if isinstance(value.get("path"), str):
             yield value
@@ -48,19 +48,19 @@ def list_files(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def describe(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
-    # These decide which preprocessed file an entry reads: seeds get the dtype of the graph's ids.
+    # These determine the preprocessed file of an entry: seeds get the dtype of the graph's ids.
     return str(entry.get("format")), str(entry.get("path")), entry.get("name") == SEEDS
 
 
 def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bool], dict[str, Any]]:
-    """Return the format and path of the preprocessed files by what describes their sources."""
+    """Return the format and path of the preprocessed files by the descriptions of their sources."""
     before, after = list(list_files(source)), list(list_files(processed))
     names = [[(entry.get("domain"), entry.get("name")) for entry in entries] for entries in (before, after)]
-    # Both list the same files in the same order, unless the data set was preprocessed of something else.
+    # Both list the same files in the same order, unless the dataset was preprocessed from other sources.
     if names[0] != names[1]:
         raise ValueError(
             f"yaml_data[{key!r}] was edited, but {FILE_NAME} has changed since: it names {brief(names[1])}, and named "
-            f"{brief(names[0])}; open the data set again"
+            f"{brief(names[0])}; open the dataset again"
         )
     pairs = zip(before, after, strict=True)
     return {describe(old): {name: new[name] for name in ("format", "path")} for old, new in pairs}

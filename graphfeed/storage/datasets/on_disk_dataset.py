@@ -1,4 +1,4 @@
-"""A dataset in a folder of files, in the layout of GraphBolt: a graph, features and tasks."""
+"""A dataset in a folder of files, in GraphBolt's layout: a graph, features and tasks."""
 
 import copy
 import os
@@ -38,7 +38,7 @@ BY_GRAPHBOLT = "preprocessed"
 
 
 class OnDiskTask(Task):
-    """A task of a dataset in files: what is known of it, such as its number of classes, and the items of its sets."""
+    """A task of a dataset in files: its metadata, such as the number of classes, and the items of its sets."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class OnDiskTask(Task):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Anything known about the task, such as its name and the number of classes."""
+        """All information about the task, such as its name and the number of classes."""
         return self._metadata
 
     @property
@@ -83,7 +83,7 @@ class OnDiskTask(Task):
 
 
 class Tasks(list[OnDiskTask]):
-    """A list of tasks, which prints their shapes as each does by itself."""
+    """A list of tasks, printed with the shapes of each task."""
 
     def __str__(self) -> str:
         return f"[{', '.join(map(str, self))}]"
@@ -93,16 +93,16 @@ class OnDiskDataset:
     """A dataset in a folder with GraphBolt's `metadata.yaml`. Nothing is preprocessed or loaded before `load()`.
 
     The file `metadata.yaml` names the other files: edge lists (CSV, numpy or torch), the attributes that sampling uses,
-    features and item sets (numpy or torch). All files must lie in the folder, and no objects are unpickled. A folder
-    with only the files that GraphBolt has preprocessed is read as it is. If its graph has edge attributes, it needs the
-    original edge ids as well.
+    features and item sets (numpy or torch). All files must be in the folder, and no objects are unpickled. A folder
+    with only GraphBolt's preprocessed files is read directly. If its graph has edge attributes, it needs the original
+    edge ids as well.
 
     Args:
         include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype: As for `preprocess_ondisk_dataset`.
 
     Raises:
         FileNotFoundError: The folder does not exist, or has no `metadata.yaml`.
-        ValueError: A key of `metadata.yaml` is wrong.
+        ValueError: A key of `metadata.yaml` is invalid.
 
     Example:
         >>> OnDiskDataset("datasets/cora")  # doctest: +SKIP
@@ -121,7 +121,7 @@ class OnDiskDataset:
         self._options = include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype
         self._yaml_data = read_yaml(self._folder, find_metadata(self._folder))
         self._metadata = parse_metadata(self._yaml_data)
-        # What `yaml_data` is compared with: without what preprocessing doesn't take from the source.
+        # Compared with `yaml_data`; without the keys that preprocessing doesn't copy from the source.
         self._source = copy.deepcopy(self._yaml_data)
         if "graph" in self._source:
             self._source.pop("graph_topology", None)
@@ -132,20 +132,20 @@ class OnDiskDataset:
         self._no_graph: ValueError | None = None
 
     def load(self, tasks: str | list[str] | None = None) -> Self:
-        """Preprocess the files if needed, and load the graph, the features and the tasks. A second call loads again.
+        """Preprocess the files if needed, and load the graph, features and tasks. A second call loads them again.
 
         Args:
             tasks: The names of the tasks to load; all if None. Other tasks are skipped with a warning.
 
         Raises:
             FileNotFoundError: A file is missing.
-            ValueError: A file is wrong.
+            ValueError: A file is invalid.
         """
         chosen = [tasks] if isinstance(tasks, str) else tasks
         if chosen is not None and not isinstance(chosen, list):
             raise TypeError(f"The type of selected_task should be list, but got {type(chosen).__name__}; give names")
         source = read_yaml(self._folder, self._prepare())
-        parse_metadata(source)  # before anything is taken from it: an edited file may hold any values anywhere
+        parse_metadata(source)  # before it is used: an edited file may have any values
         processed = apply_edits(self._source, self._yaml_data, source)
         metadata = parse_metadata(processed)
         top = Section(processed)
@@ -153,7 +153,7 @@ class OnDiskDataset:
         topology = top.get("graph_topology", dict, None)
         if topology is not None:
             try:
-                # Our own has a layout; any other, such as GraphBolt's, names a saved graph.
+                # Graphfeed's own has a layout; any other, such as GraphBolt's, names a saved graph.
                 read = read_graph if "layout" in processed else load_saved_graph
                 self._graph = read(self._folder, topology)
             except ValueError as error:
@@ -183,8 +183,8 @@ class OnDiskDataset:
         source, by_graphbolt = self._folder / FILE_NAME, self._folder / BY_GRAPHBOLT / FILE_NAME
         data = read_yaml(self._folder, source) if source.is_file() else None
         if data is not None and "graph" not in data and Section(data).get("graph_topology", dict, {}).get("path"):
-            return source  # it names what is preprocessed already
-        # GraphBolt preprocessed it, and its source files are gone: what GraphBolt wrote is all that there is.
+            return source  # it names files that are already preprocessed
+        # GraphBolt preprocessed it, and its source files are gone: only GraphBolt's files remain.
         if by_graphbolt.is_file() and not (self._folder / PROCESSED / FILE_NAME).is_file():
             named = name_files(parse_metadata(data)) if data is not None else {"": FILE_NAME}
             if not all((self._folder / path).is_file() for path in named.values()):
@@ -193,17 +193,17 @@ class OnDiskDataset:
 
     @property
     def yaml_data(self) -> dict[str, Any]:
-        """The contents of `metadata.yaml`; after `load()`, those of the preprocessed one.
+        """Contents of `metadata.yaml`; after `load()`, of the preprocessed one.
 
-        `load()` takes what was edited here: names, the metadata of tasks, features that are dropped or added, `path`
-        and `in_memory` of an entry, which decides whether it stays on disk. With `graph_topology` set to
-        `{"in_memory": False}` the graph is mapped rather than read into memory. Only `graph` can't be edited here.
+        `load()` applies edits of it: names, the metadata of tasks, features that are removed or added, and `path` and
+        `in_memory` of an entry, which decides whether it stays on disk. With `graph_topology` set to `{"in_memory":
+        False}` the graph is mapped rather than read into memory. Only `graph` can't be edited here.
         """
         return self._yaml_data
 
     @property
     def dataset_name(self) -> str | None:
-        """The name of the dataset in `metadata.yaml`."""
+        """Name of the dataset in `metadata.yaml`."""
         return self._metadata.dataset_name
 
     @property
@@ -228,9 +228,9 @@ class OnDiskDataset:
         return self._graph
 
     def ids(self, type: str | None = None) -> OriginalIds:
-        """Return the ids that the nodes of a type had in the tables that `graphfeed.ingest` made the dataset of.
+        """Return the ids that the nodes of a type had in the tables from which `graphfeed.ingest` built the dataset.
 
-        Nodes that had no ids of their own have their numbers.
+        Nodes without such ids have their numbers.
 
         Args:
             type: The node type; None in a graph without types.
@@ -247,19 +247,19 @@ class OnDiskDataset:
         if type not in counts:
             types = "the graph has no types; leave it out" if None in counts else f"the types are {sorted(counts)}"
             raise KeyError(f"there is no node type {type!r}; {types}")
-        # Without other ids, a node's original id is its own.
+        # Without other ids, a node's original id is its id in the graph.
         return OriginalIds(range(counts[type]))
 
     @property
     def all_nodes_set(self) -> ItemSet | HeteroItemSet | Any:
-        """Every node as a seed, for inference. Without a graph this is None, with a warning."""
+        """All nodes as seeds, for inference. Without a graph this is None, with a warning."""
         graph = self.graph
         if graph is None:
             warnings.warn("all_nodes_set is None because the dataset has no graph", stacklevel=2)
             return None
         counts, dtype = graph.num_nodes, graph.indices.dtype
         if isinstance(counts, int):
-            # A number of items takes no memory, unlike all ids.
+            # Unlike an array of ids, a number of items takes no memory.
             return ItemSet(torch.tensor(counts, dtype=dtype, device="cpu"), names="seeds")
         sets = {
             node_type: ItemSet(torch.tensor(count, dtype=dtype, device="cpu"), names="seeds")
@@ -276,9 +276,9 @@ class OnDiskDataset:
 
 
 def open_in_files(path: str | os.PathLike[str]) -> OnDiskDataset:
-    """Return a data set that is not loaded yet, and whose graph, features and items will stay in their files."""
+    """Return a dataset that is not loaded yet, and whose graph, features and items will stay in their files."""
     dataset = OnDiskDataset(path)
-    # Features in torch's format can't stay there, but for those that are about to be converted.
+    # Features in torch's format can't stay in files, except those that are going to be converted.
     torch_files = "torch" if "graph" not in dataset.yaml_data else None
     for entry in dataset.yaml_data.get("feature_data") or ():
         entry["in_memory"] = entry["format"] == torch_files
@@ -307,7 +307,7 @@ def find_metadata(folder: Path) -> Path:
     for candidate in (folder, folder / PROCESSED, folder / BY_GRAPHBOLT):
         if (candidate / FILE_NAME).is_file():
             return candidate / FILE_NAME
-    raise FileNotFoundError(f"{FILE_NAME} does not exist in {folder}; give the folder that holds it")
+    raise FileNotFoundError(f"{FILE_NAME} does not exist in {folder}; give the folder that has it")
 
 
 @checked
@@ -322,7 +322,7 @@ class Dataset:
     validation_set: ItemSet | HeteroItemSet
     test_set: ItemSet | HeteroItemSet
     all_nodes_set: ItemSet | HeteroItemSet
-    """Every node as a seed, for inference."""
+    """All nodes as seeds, for inference."""
     metadata: Mapping[str, Any]
     """Properties of the task, such as the number of classes."""
 

@@ -1,4 +1,4 @@
-"""The ids that nodes had where they came from, by the ids that they have in the graph."""
+"""Original ids of nodes in the data source, by node id in the graph."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ from graphfeed.storage.datasets.metadata import stay_inside
 
 
 class OriginalIds:
-    """The original ids of the nodes of a type: texts or integers, at the position of each node."""
+    """Original ids of the nodes of a type: strings or integers, at the position of each node."""
 
     def __init__(self, values: NDArray[Any] | range, offsets: NDArray[Any] | None = None) -> None:
-        # Texts are given as bytes in UTF-8, one behind the other, with the offsets at which each begins and the last
-        # one ends. Nodes without other ids have a range.
+        # Strings are given as concatenated UTF-8 bytes, with the offset at which each begins and the end of the last
+        # one. A range is for nodes without other ids.
         if isinstance(values, np.ndarray) and (
             values.ndim != 1 or values.dtype != (np.int64 if offsets is None else np.uint8)
         ):
@@ -32,7 +32,7 @@ class OriginalIds:
         return len(self._values) if self._offsets is None else len(self._offsets) - 1
 
     def __getitem__(self, nodes: Any) -> Any:
-        """Return the original id of a node; of a tensor, a list or a slice of nodes, a list of their ids."""
+        """Return the original id of a node; for a tensor, a list or a slice of nodes, a list of their ids."""
         if isinstance(nodes, slice):
             return [self._get(node) for node in range(*nodes.indices(len(self)))]
         # Also NumPy's integers and 0-d tensors.
@@ -52,22 +52,22 @@ class OriginalIds:
         if self._offsets is None:
             return int(self._values[node])
         start, stop = int(self._offsets[node]), int(self._offsets[node + 1])
-        # The files may be damaged, and offsets are checked only where they are read.
+        # The files may be damaged, and offsets are only checked when they are read.
         if not 0 <= start <= stop <= len(self._values):
-            raise ValueError(f"the id of node {node} lies at {start} to {stop} of {len(self._values)} bytes")
+            raise ValueError(f"the id of node {node} is at {start} to {stop} of {len(self._values)} bytes")
         return bytes(self._values[start:stop]).decode("utf-8")
 
     def find(self, ids: Iterable[str | int]) -> torch.Tensor:
-        """Return the nodes that had these ids; a KeyError names one that no node had, or that several had."""
-        # Made at the first call: a dict of all ids takes memory. A range needs none.
+        """Return the nodes that had these ids. A KeyError names an id that no node had, or that several had."""
+        # Built at the first call, because a dict of all ids takes memory. A range needs none.
         if self._positions is None and not isinstance(self._values, range):
             self._positions = {}
             for node, one in enumerate(self):
                 if self._positions.setdefault(one, node) != node:
-                    # Names of nodes may occur more than once: -1 stands for several.
+                    # Ids may occur more than once: -1 stands for several nodes.
                     self._positions[one] = -1
         found = []
-        # Those of a column of Arrow are objects of their own, which are no keys of a dict of texts.
+        # Values of an Arrow column are Arrow scalars, which are not keys of the dict.
         for one in ids.to_pylist() if hasattr(ids, "to_pylist") else ids:
             if self._positions is not None:
                 position = self._positions.get(one)
@@ -79,7 +79,7 @@ class OriginalIds:
         return torch.tensor(found, dtype=torch.int64, device="cpu")
 
     def __repr__(self) -> str:
-        return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'texts'})"
+        return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'strings'})"
 
 
 def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Converts the source files of a dataset, once and atomically, to arrays that are read or mapped as they are."""
+"""Convert the source files of a dataset, once and atomically, to arrays that can be read or mapped directly."""
 
 import hashlib
 import logging
@@ -32,9 +32,9 @@ def digest_of(path: Path) -> str:
 
 
 def describe_file(folder: Path, path: str, digest: bool) -> dict[str, Any]:
-    """Return what identifies the current version of a file; for a digest, all of it is read."""
+    """Return an entry that identifies the current version of a file. A digest reads the whole file."""
     status = (folder / path).stat()
-    # By a path from the folder, which may be moved.
+    # The path is relative to the folder, which may be moved.
     entry = {"path": path, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     return entry | ({"digest": digest_of(folder / path)} if digest else {})
 
@@ -43,14 +43,14 @@ def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | Non
     """Return the path of the first file that differs from its description, or None."""
     for entry in entries:
         path = folder / entry["path"]
-        # A file that is gone has not changed: what was made of it stays usable.
+        # A missing file has not changed: the results made from it can still be used.
         if not path.exists():
             continue
         status = path.stat()
         if status.st_size == entry["size"]:
             if status.st_mtime_ns == entry["mtime_ns"]:
                 continue
-            # Only the time differs, as after copying: the digest decides where there is one.
+            # Only the time differs, as after copying: the digest decides if there is one.
             if "digest" in entry and digest_of(path) == entry["digest"]:
                 continue
         return str(entry["path"])
@@ -58,10 +58,10 @@ def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | Non
 
 
 LAYOUT = 1
-"""The version of the processed folder's layout; folders of other versions are preprocessed again."""
+"""Version of the processed folder's layout. Folders of other versions are preprocessed again."""
 LOCK = ".graphfeed-lock"
 WAIT_SECONDS = 4 * 3600.0
-"""How long to wait for another process that preprocesses the same dataset."""
+"""Time to wait for another process that preprocesses the same dataset."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -79,21 +79,21 @@ def preprocess_ondisk_dataset(
 
     The result consists of `.npy` arrays and a `metadata.yaml` that lists them. Edges and edge attributes are sorted by
     destination; node types and edge types are numbered in alphabetical order. Features and items in suitable `.npy`
-    files are used where they lie. The folder appears only when everything is on the disk; other processes that need it
-    wait for the first one. The dataset's folder may be moved afterwards.
+    files are used in place. The folder appears only when everything is on the disk; other processes that need it wait
+    for the first one. The dataset's folder may be moved afterwards.
 
-    Edge lists are mapped, read part by part and sorted in at most a quarter of the machine's memory, so they may be
-    larger than memory. 20 million int64 edges (320 MB) with weights and original edge ids took 8 s and at most 830 MB,
-    2.6 times the list: 350 MB of memory, and mapped files, which the system may drop.
+    Edge lists are mapped, read in parts and sorted in at most a quarter of the machine's memory, so they may be larger
+    than memory. 20 million int64 edges (320 MB) with weights and original edge ids took 8 s and at most 830 MB, 2.6
+    times the list: 350 MB of memory, and mapped files, which the system may drop.
 
     Args:
         include_original_edge_id: Whether the ids of sampled edges are their positions in the edge list of their type.
-            If there are edge features they always are, because the features are found by these ids.
-        force_preprocess: True preprocesses in any case, and False only if there is no result. None also does so if the
+            With edge features they always are, because the features are found by these ids.
+        force_preprocess: True always preprocesses, and False only if there is no result. None also does so if the
             options, or the size or time of a source file, have changed.
-        auto_cast_to_optimal_dtype: Whether ids, including seeds, and column starts are int32 where that suffices, and
-            edge types as small as possible. A graph that is sampled on the CPU keeps copies of column starts in int32
-            and of edge types in int16 (see `fused_csc_sampling_graph`).
+        auto_cast_to_optimal_dtype: Whether ids, including seeds, and column starts are int32 if that suffices, and edge
+            types as small as possible. A graph that is sampled on the CPU keeps copies of column starts in int32 and of
+            edge types in int16 (see `fused_csc_sampling_graph`).
         digest: Whether to keep digests of the source files. With a digest, a file does not count as changed if only its
             modification time has.
 
@@ -103,7 +103,7 @@ def preprocess_ondisk_dataset(
     Raises:
         FileNotFoundError: The folder or a file does not exist.
         TimeoutError: Another process has been preprocessing the dataset for four hours.
-        ValueError: A key or a file is wrong; the error names the key.
+        ValueError: A key or a file is invalid; the error names the key.
     """
     folder = check_folder(dataset_dir)
     options = {
@@ -112,7 +112,7 @@ def preprocess_ondisk_dataset(
         "auto_cast_to_optimal_dtype": auto_cast_to_optimal_dtype,
     }
     made = folder / PROCESSED / FILE_NAME
-    reason = "it is asked for" if force_preprocess else why_preprocess(folder, options, force_preprocess)
+    reason = "force_preprocess is True" if force_preprocess else why_preprocess(folder, options, force_preprocess)
     if reason is not None:
         with only_process(folder / LOCK, WAIT_SECONDS):
             # Another process may have finished in the meantime.
@@ -132,8 +132,8 @@ def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None)
         return f"there is no {PROCESSED}/{FILE_NAME}"
     known = read_yaml(folder, made)
     if known.get("layout") != LAYOUT:
-        return "another version made it"
-    # If no change is to be looked for, or the source is gone, what was made of it is used.
+        return "another version wrote it"
+    # If changes are ignored, or the source is gone, the existing result is used.
     if force is False or not (folder / FILE_NAME).is_file():
         return None
     for name, value in options.items():
@@ -147,7 +147,7 @@ def check_replaceable(folder: Path) -> None:
     source, final = folder / FILE_NAME, folder / PROCESSED
     if not source.is_file():
         raise FileNotFoundError(f"{source} does not exist; it names the files of the dataset")
-    # Whatever else lies there is not ours to replace.
+    # Any other folder of this name must not be replaced.
     if final.exists() and not (final / FILE_NAME).is_file():
         raise FileExistsError(f"{final} has no {FILE_NAME}, so it is not a processed folder; move it away")
 
@@ -166,17 +166,17 @@ def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
 
 
 def write_processed(folder: Path, target: Path, options: Mapping[str, Any], digest: bool) -> None:
-    # Described first, so that any modification from here on counts as a change.
+    # Described first, so that any later modification counts as a change.
     described = [describe_file(folder, FILE_NAME, digest=True)]
     metadata = parse_metadata(read_yaml(folder, folder / FILE_NAME))
     graph = metadata.graph
     if graph is None:
         raise ValueError(f"Invalid config: {FILE_NAME} does not contain graph field; give graph.nodes and graph.edges")
-    # All paths are checked before anything is written.
+    # Check all paths before anything is written.
     named = {path: stay_inside(folder, path, key) for key, path in name_files(metadata).items()}
     described += [describe_file(folder, path, digest) for path, file in named.items() if file.is_file()]
     auto_cast = options["auto_cast_to_optimal_dtype"]
-    # Features of edges have the rows of the edge lists, which are found by these ids.
+    # Edge features have the rows of the edge lists, which are found by these ids.
     with_edge_ids = options["include_original_edge_id"] or any(part.domain == "edge" for part in metadata.feature_data)
     topology, num_edges = write_graph(folder, target, graph, with_edge_ids, auto_cast)
     files = Files(target, PROCESSED)

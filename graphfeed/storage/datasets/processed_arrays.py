@@ -1,4 +1,4 @@
-"""The features and item sets of a dataset: converts source files to arrays, and reads those."""
+"""Features and item sets of a dataset: convert source files to arrays, and read them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,11 +18,11 @@ from graphfeed.storage.graph.type_names import ends_of, has_ends
 
 SEEDS = "seeds"
 LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
-"""What GraphBolt called seeds before there was `seeds`."""
+"""GraphBolt's names for seeds before `seeds` was introduced."""
 
 
 class Files:
-    """Writes numbered files into a folder that gets its final name later."""
+    """Writes numbered files into a folder that is renamed later."""
 
     def __init__(self, target: Path, final: str) -> None:
         # `final` is the name that the folder will have in the dataset.
@@ -37,14 +37,14 @@ class Files:
 
 
 def usable_in_place(array: NDArray[Any], format: str, dtype: np.dtype[Any]) -> bool:
-    # Read, and mapped, as it is.
+    # Whether it can be read and mapped without conversion.
     return format == "numpy" and array.flags.c_contiguous and array.dtype == dtype and dtype.isnative
 
 
 def write_features(
     folder: Path, files: Files, specs: tuple[OnDiskFeatureData, ...], counts: Mapping[str, Mapping[str | None, int]]
 ) -> list[dict[str, Any]]:
-    """Check features, convert those that can't be read as they are, and return their metadata."""
+    """Check features, convert those that can't be read directly, and return their metadata."""
     entries = []
     for index, spec in enumerate(specs):
         key = f"feature_data[{index}]"
@@ -64,7 +64,7 @@ def write_features(
             )
         native = array.dtype.newbyteorder("=")
         path = str(spec.path)
-        # A vector becomes a column: features have rows.
+        # A vector becomes a column, because features have rows.
         if array.ndim == 1 or not usable_in_place(array, spec.format, native):
             path = files.write(array[:, None] if array.ndim == 1 else array, "feature", native)
         entry = {"domain": spec.domain, "type": spec.type, "name": spec.name, "format": "numpy", "path": path}
@@ -75,7 +75,7 @@ def write_features(
 def write_tasks(
     folder: Path, files: Files, tasks: tuple[OnDiskTaskData, ...], graph: OnDiskGraph, auto_cast: bool
 ) -> list[dict[str, Any]]:
-    """Check item sets, convert those that can't be read as they are, and return their metadata."""
+    """Check item sets, convert those that can't be read directly, and return their metadata."""
     ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
     entries = []
     for index, task in enumerate(tasks):
@@ -113,9 +113,9 @@ def write_items(
 
 
 def check_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnDiskGraph) -> None:
-    """Raise unless seeds are nodes of the graph: of their node type, or of the two ends of their edge type."""
+    """Raise unless seeds are nodes of the graph: of their node type, or of the endpoint types of their edge type."""
     if array.dtype.kind not in "iu":
-        raise ValueError(f"{FILE_NAME}: {key} holds seeds, which must be integers, but are {array.dtype}")
+        raise ValueError(f"{FILE_NAME}: {key} has seeds, which must be integers, but are {array.dtype}")
     counts = graph.num_nodes
     if seed_type in counts:
         columns = [(seed_type, array)]
@@ -135,7 +135,7 @@ def check_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnD
 
 
 def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSet | HeteroItemSet | None:
-    """Read or map an item set; by type if it has types, None if there are no items."""
+    """Read or map an item set: by type if it has types, None if there are no items."""
     if not sets:
         return None
     by_type = {}

@@ -1,4 +1,4 @@
-"""The graph of a dataset: converts edge lists to arrays in files, and reads those."""
+"""The graph of a dataset: convert edge lists to arrays in files, and read them."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +33,10 @@ from graphfeed.storage.memory.memory_limits import check_nodes_fit
 from graphfeed.storage.memory.new_file import has_stamp, new_stamp, stamp_file
 
 PROCESSED = "graphfeed"
-"""The folder of a processed data set."""
+"""Folder of a processed dataset."""
 GRAPH_FOLDER = "graph"
 COLUMN_FILES = ("csc_indptr.npy", "indices.npy", "type_per_edge.npy")
-"""The files of a graph that are checked; the last one is there if the graph has types."""
+"""Files of a graph that are checked. The last one exists if the graph has types."""
 
 
 def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
@@ -45,7 +45,7 @@ def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
 
 
 def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
-    # Types are numbered from 0, so as many fit as the largest number and one.
+    # Types are numbered from 0, so the count may exceed the largest number by one.
     dtypes = [dtype for dtype in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(dtype).max + 1]
     return np.dtype(dtypes[0] if dtypes else np.int64)
 
@@ -53,7 +53,7 @@ def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
 def open_edges(
     folder: Path, scratch: Path, graph: OnDiskGraph, attributes: Mapping[str, Mapping[str | None, NDArray[Any]]]
 ) -> list[EdgeList]:
-    """Map the edge lists, with their attributes. Lists in CSV are converted to a file in `scratch` first."""
+    """Map the edge lists with their attributes. CSV lists are converted to files in `scratch` first."""
     first, lists = first_ids(graph.num_nodes), []
     for number, edges in enumerate(graph.edges):
         path = stay_inside(folder, edges.path, f"{edges.key}.path")
@@ -63,7 +63,7 @@ def open_edges(
             ends = open_array(path, edges.format, edges.key)
         types = ends_of(edges.type)
         firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
-        # Numbered, because names of attributes may not be names of files.
+        # Numbered, because attribute names may not be valid file names.
         lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts))
         for index, (name, by_type) in enumerate(attributes.items()):
             values = values_of("edge", name, by_type, edges.type, len(lists[-1]))
@@ -72,7 +72,7 @@ def open_edges(
 
 
 def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, dict[str | None, NDArray[Any]]]:
-    """Map the attributes of nodes or edges by name and type; all types of a name must be alike."""
+    """Map the attributes of nodes or edges by name and type. All types of a name need one dtype and row shape."""
     found: dict[str, dict[str | None, NDArray[Any]]] = {}
     for index, spec in enumerate(graph.feature_data):
         if spec.domain == domain:
@@ -83,7 +83,7 @@ def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, 
             if (values.dtype, values.shape[1:]) != (known.dtype, known.shape[1:]):
                 raise ValueError(
                     f"{FILE_NAME}: graph.feature_data[{index}] is {values.dtype} of shape {values.shape}, but another "
-                    f"type's {spec.name!r} is {known.dtype} of shape {known.shape}; save them alike"
+                    f"type's {spec.name!r} is {known.dtype} of shape {known.shape}; save both the same way"
                 )
     return found
 
@@ -95,13 +95,13 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
 def values_of(
     domain: str, name: str, by_type: Mapping[str | None, NDArray[Any]], of_type: str | None, count: int
 ) -> NDArray[Any]:
-    """Return an attribute of a type, one row for each node or edge, or what stands for it if it is missing."""
+    """Return an attribute of a type, one row for each node or edge, or its default if it is missing."""
     if of_type in by_type:
         check_rows(f"graph.feature_data {name!r}" + (f" of {of_type!r}" if of_type else ""), by_type[of_type], count)
         return by_type[of_type]
     known = next(iter(by_type.values()))
     value = value_where_missing(domain, torch.from_numpy(np.array(known[:1])))
-    # Attributes of all types lie one behind the other in one array, so they are of one dtype.
+    # The attributes of all types are stored in one array, so they have one dtype.
     if value is None or value.numpy().dtype != known.dtype:
         raise ValueError(
             f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} has no entry for the type {of_type!r}; only "
@@ -124,7 +124,7 @@ def write_graph(
     given = open_attributes(folder, graph, "edge")
     lists = open_edges(folder, target, graph, given)
     attributes = {}
-    # All types have the same attributes, as was checked.
+    # All types have the same attributes, as checked before.
     for name, (column, values) in zip(given, lists[0].attributes.items(), strict=True):
         attributes[name] = EdgeArray(graph_folder / f"{column}.npy", column, values.dtype, values.shape[1:])
     if with_edge_ids:
@@ -135,7 +135,7 @@ def write_graph(
     progress = partial(progress_bar, unit="edge")
     sorting = Sorting(memory_for_sorting())
     topology = write_edges(graph_folder, lists, graph.num_nodes, attributes, auto_cast, sorting, progress)
-    # What CSV files were converted to.
+    # Remove the converted CSV files.
     for leftover in target.glob("pairs_*"):
         leftover.unlink()
     topology["node_attributes"] = write_node_attributes(folder, graph_folder, graph)
@@ -153,9 +153,9 @@ def write_edges(
 ) -> dict[str, Any]:
     """Sort the edges of a graph into the arrays of a folder, and return the metadata of the graph.
 
-    Ranges of columns are tasks. Those that are done are noted in a folder below the graph's, which is removed at the
-    end: a call after another one that was interrupted does the others. The edges of each type may be in several pieces.
-    With `auto_cast`, ids take the smallest dtype that fits.
+    Ranges of columns are tasks. Finished tasks are recorded in a subfolder, which is removed at the end: a call after
+    an interrupted one runs only the others. The edges of each type may be in several pieces. With `auto_cast`, ids have
+    the smallest dtype that fits.
     """
     check_nodes_fit("the number of nodes", sum(num_nodes.values()))
     total, first = sum(map(len, edges)), first_ids(num_nodes)
@@ -169,9 +169,9 @@ def write_edges(
     with progress("sorting edges", total) as bar:
         tasks = sort_tasks(edges, indptr_file, [*arrays, *attributes.values()], sorting)
         run_tasks(graph_folder, tasks, sorting.executor, bar.update)
-    # It has the results of tasks, for a run that goes on; all of them are done.
+    # It has the results of tasks for resumed runs; all tasks are done.
     shutil.rmtree(graph_folder / SCRATCH)
-    # What was just sorted is right: it need not be checked when it is read, as long as the files have this stamp.
+    # Sorted arrays are valid: they need no check when they are read, as long as the files have this stamp.
     stamp = new_stamp()
     for path in (indptr_file, indices_file, types_file)[: 3 if typed else 2]:
         stamp_file(path, stamp)
@@ -201,8 +201,7 @@ def write_node_attributes(folder: Path, graph_folder: Path, graph: OnDiskGraph) 
 def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
     """Read a graph that `write_graph` wrote, or map it if its metadata has `in_memory: false`.
 
-    Files are mapped copy-on-write: writes don't reach them. They are not checked if they are as they were written (see
-    `load_graph`).
+    Files are mapped copy-on-write: writes don't reach them. Unmodified files are not checked (see `load_graph`).
     """
     section = Section(topology, "graph_topology")
     graph_folder = stay_inside(folder, section.get("path", str), "graph_topology.path")
@@ -210,7 +209,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     numbers = {name: read_numbers(section, name) for name in ("node_type_to_id", "edge_type_to_id")}
     offsets = section.get("node_type_offset", list, None)
     if offsets is not None and not all(type(offset) is int and 0 <= offset < 1 << 62 for offset in offsets):
-        raise ValueError(f"{FILE_NAME}: graph_topology.node_type_offset must be whole numbers, but is {brief(offsets)}")
+        raise ValueError(f"{FILE_NAME}: graph_topology.node_type_offset must be integers, but is {brief(offsets)}")
 
     def read(name: Any, key: str) -> torch.Tensor:
         path = stay_inside(folder, str(graph_folder / str(name)), f"graph_topology.{key}")
@@ -232,7 +231,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
         read_all("edge_attributes"),
     )
     stamp = section.get("written", int, None)
-    # Not to be read all over again where the graph is mapped.
+    # Avoids reading all of it if the graph is mapped.
     if all(has_stamp(graph_folder / name, stamp) for name in columns):
         graph.take_as_saved()
     else:
@@ -242,11 +241,9 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
 
 def read_numbers(section: Section, key: str) -> dict[str, int] | None:
     numbers = section.get(key, dict, None)
-    # By its type, since a bool is an int to Python.
+    # Compare the type, since a bool is an int to Python.
     if numbers is not None and not all(
         isinstance(name, str) and type(number) is int for name, number in numbers.items()
     ):
-        raise ValueError(
-            f"{section.file}: {section.name(key)} must map types to whole numbers, but is {brief(numbers)}"
-        )
+        raise ValueError(f"{section.file}: {section.name(key)} must map types to integers, but is {brief(numbers)}")
     return None if numbers is None else dict(numbers)

@@ -1,4 +1,4 @@
-"""WordNet 3.0, copyright 2006 by Princeton University; the licence is in the file beside this one."""
+"""WordNet 3.0, copyright 2006 by Princeton University; the licence is in a file next to this one."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,12 +17,12 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def wordnet() -> Dataset:
-    """Return WordNet 3.0. The task is to predict to which of 45 subject fields a meaning (synset) belongs.
+    """Return WordNet 3.0. The task is to predict which of 45 subject fields a meaning (synset) belongs to.
 
     The 117,659 synsets are joined by 18 relations, such as `synset:hypernym:synset`. The 147,306 words are joined to
     their synsets by `word:names:synset`. Together these are 442,343 edges. Each relation also exists in reverse, such
     as `synset:rev_names:word`. The feature ("node", "synset", "feat") has 2,048 columns of uint8 (240 MB). A column is
-    1 if a word of the definition was hashed to it. Words have no feature. The split is random, 60/20/20.
+    1 if a word of the definition was hashed to it. Words have no features. The split is random, 60/20/20.
 
     Example:
         >>> dataset = wordnet()
@@ -57,7 +57,7 @@ def wordnet() -> Dataset:
 
 
 def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Return the sources and destinations by edge type; each relation is followed by its reverse."""
+    """Return the sources and destinations by edge type. Each relation is followed by its reverse."""
     edges = {}
     for name, values in arrays.items():
         if not name.endswith("__src"):

@@ -162,7 +162,7 @@ def test_a_run_that_lost_a_worker_goes_on_with_the_same_files_only(
     expected = content(write_partition(tmp_path / "here", graph, parts, 3, store))
     with Engine(kill_at=2) as executor, pytest.raises(BrokenProcessPool) as caught:
         write_partition(tmp_path / "parts", graph, parts, 3, store, executor=executor)
-    assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
+    assert "the next run with the same files continues" in "".join(caught.value.__notes__)
     unfinished = tmp_path / ".parts.unfinished"
     assert [(unfinished / f"part_{part}/indices.npy").exists() for part in range(3)] == [True, True, False]
     done: list[int] = []

@@ -142,7 +142,7 @@ def test_a_run_that_lost_its_executor_goes_on_within_the_sorting(
     build_dataset(spec, tmp_path / "whole")
     with Failing() as executor, pytest.raises(BrokenExecutor) as caught:
         build_dataset(spec, tmp_path / "parts", executor=executor)
-    assert "the next run with the same files goes on" in "".join(caught.value.__notes__)
+    assert "the next run with the same files continues" in "".join(caught.value.__notes__)
     done = listing(tmp_path / ".parts.unfinished/graphfeed/graph/scratch")
     sorted_ranges: list[int] = []
     sort_range = edge_sorting.sort_range

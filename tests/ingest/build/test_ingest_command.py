@@ -70,7 +70,7 @@ def test_an_interruption_is_one_line_and_leaves_nothing_half_written(
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    for method, left in (("read_nodes", ""), ("sort", "; the next run with the same files goes on from what is done")):
+    for method, left in (("read_nodes", ""), ("sort", "; the next run with the same files continues after the finish")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Builder, method, interrupt)
             assert main(arguments) == 130

@@ -1,4 +1,4 @@
-"""Arrays and edges of a data set's files: read without unpickling, written part by part, sorted in any memory."""
+"""Arrays and edges in a dataset's files: read without unpickling, written in blocks, sorted in any memory."""
 
 import math
 import tracemalloc
@@ -42,7 +42,7 @@ from tests.refusals import check_refused
 
 
 class Opened:
-    """Something that only unpickling makes."""
+    """An object that only unpickling creates."""
 
 
 def test_arrays_are_mapped_and_torch_is_read_in_both_of_its_formats(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_sorting_takes_eight_bytes_a_node_beside_the_edges(tmp_path: Path) -> No
     tracemalloc.start()
     try:
         write_edges(tmp_path, [edges], {None: nodes}, {}, True, Sorting(1 << 20), lambda *_: quiet())
-        assert tracemalloc.get_traced_memory()[1] < 14 * nodes  # 8 of them, and what is converted and written at a time
+        assert tracemalloc.get_traced_memory()[1] < 14 * nodes  # 8 of them, and a part to convert and write
     finally:
         tracemalloc.stop()
     assert np.load(tmp_path / "indices.npy").tolist() == [0]

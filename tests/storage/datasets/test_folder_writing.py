@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all, by one process, task by task, and go on where they ended."""
+"""Folders that are written atomically, by one process, task by task, and can be resumed."""
 
 import errno
 import os
@@ -86,7 +86,7 @@ def test_a_folder_with_another_key_is_begun_anew(tmp_path: Path) -> None:
 def test_with_a_journal_what_is_done_stays_and_the_next_run_goes_on(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="wrong") as caught:
         write(tmp_path / "out", ValueError("wrong"), resume=JOURNAL)
-    assert "the next run with the same files goes on" in caught.value.__notes__[0]
+    assert "the next run with the same files continues" in caught.value.__notes__[0]
     assert listing(tmp_path) == [".out.unfinished"]
     with new_folder(tmp_path / "out", resume=JOURNAL) as folder:
         assert (folder / "a").read_text() == "x"
@@ -176,7 +176,7 @@ def test_a_full_disk_is_said_with_the_folder(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=f"{error.args[-1]}; nothing is left there: '{tmp_path / 'out'}'"):
             write(tmp_path / "out", error)
         assert listing(tmp_path) == []
-        with pytest.raises(OSError, match=f"{error.args[-1]}; the next run .* goes on .*: '{tmp_path / 'out'}'"):
+        with pytest.raises(OSError, match=f"{error.args[-1]}; the next run .* continues .*: '{tmp_path / 'out'}'"):
             write(tmp_path / "out", error, resume=JOURNAL)
         shutil.rmtree(tmp_path / ".out.unfinished")
 
@@ -210,7 +210,7 @@ def test_a_forked_process_does_not_keep_the_lock_of_one_that_ended(tmp_path: Pat
     with only_process(lock):
         child = os.fork()
         if child == 0:
-            os.read(reading, 1)  # lives on, as a worker whose program was killed
+            os.read(reading, 1)  # lives on, like a worker whose program was killed
             os._exit(0)
         wait_until(lambda: str(lock) not in [os.readlink(path) for path in Path(f"/proc/{child}/fd").iterdir()])
     with only_process(lock):
@@ -245,7 +245,7 @@ def end_process_once(folder: Path) -> str:
 
 
 def run_twice(name: str, folder: Path) -> list[int]:
-    """Do a task while it is done already, as where an engine thinks that its worker is lost."""
+    """Run a task while it is finished already, as if an engine believes that its worker is lost."""
     result: list[int] = run_task(folder.parent.parent.parent, folder.parent, name, partial(write_text, name))
     assert write_text(name, folder) == result
     return result

@@ -1,4 +1,4 @@
-"""The identity of data: the same wherever the same rows lie, and another one for other rows."""
+"""Identity of data: the same wherever the same rows are stored, and another one for other rows."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `graphfeed inspect` tells of data sets and of saved graphs."""
+"""Reports of `graphfeed inspect` about datasets and saved graphs."""
 
 from pathlib import Path
 
@@ -35,8 +35,8 @@ def test_types_degrees_doubles_loops_features_and_tasks_are_told(
         ("data set", "", "little"),
         ("nodes a", "5", "1 without edges"),
         ("nodes b", "2", "1 without edges"),
-        ("edges a:q:b", "1", "in-degree 0.50, at most 1; 0 doubles, 0 loops"),
-        ("edges a:r:a", "6", "in-degree 1.20, at most 3; 2 doubles, 2 loops"),
+        ("edges a:q:b", "1", "in-degree 0.50, at most 1; 0 duplicates, 0 loops"),
+        ("edges a:r:a", "6", "in-degree 1.20, at most 3; 2 duplicates, 2 loops"),
         ("feature edge a:r:a x", "6 x 1", "float32, from 1 to 6, 0 NaN"),
         ("train_set of node_classification", "5", "2 classes"),
     ]
@@ -45,7 +45,7 @@ def test_types_degrees_doubles_loops_features_and_tasks_are_told(
     assert printed.startswith("data set                                 little\n")
     reason = "s: which is out of range: there are 5 nodes, numbered from 0"
     assert f"\n1 rows of frame 0 were left out: {reason}\n" in printed
-    assert printed.endswith(f"\nchecksum {report.checksum}; all files are as they were written\n")
+    assert printed.endswith(f"\nchecksum {report.checksum}; all files are unchanged\n")
 
 
 def test_a_file_that_has_changed_or_is_missing_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_saved_graph_is_inspected_and_verified(tmp_path: Path, capsys: pytest.
     assert "a:r:b" in printed
     assert str(inspect_graph_file(path)) in printed
     assert main(["inspect", "--verify", str(path)]) == 0
-    assert "all files are as they were written" in capsys.readouterr().out
+    assert "all files are unchanged" in capsys.readouterr().out
     data = bytearray(path.read_bytes())
     data[data.index(b'"a:r:b"') + 1] = ord("c")  # the header is still one of a graph
     path.write_bytes(data)

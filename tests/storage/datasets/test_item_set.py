@@ -1,7 +1,7 @@
-"""Item sets: as GraphBolt's, but what is wrong is named by a ValueError or IndexError and never by an assertion.
+"""Item sets like GraphBolt's, but errors are a ValueError or IndexError that names the wrong value, never an assertion.
 
-A range is checked, a slice of a typed set has no type without rows, and an empty slice is empty. Sets are made of what
-people have; a mask stands for the nodes that it selects.
+A range is checked, a slice of a typed set has no types without rows, and an empty slice is empty. Sets can be created
+from any usual data; a mask stands for the nodes that it selects.
 """
 
 import pickle
@@ -141,7 +141,7 @@ def test_what_cannot_be_a_set_is_refused_when_it_is_made() -> None:
     typed: Any = HeteroItemSet
     unlike = {"a": ItemSet(1, names="seeds"), "b": ItemSet(1)}
     equal_length = r"members have \[3, 5\] rows; make them equally long; a mask counts the nodes that it selects"
-    names = "names must be a text, or a tuple"
+    names = "names must be a string, or a tuple"
     check_refused([
         (lambda: make(()), ValueError, r"items is an empty tuple; give a tensor"),
         (lambda: make((IDS, LABELS[:4])), ValueError, r"Size mismatch between items: the members have \[5, 4\] rows"),

@@ -1,4 +1,4 @@
-"""The description of a data set: what is read of it and edited, what is named as wrong, what would take too long."""
+"""The metadata of a dataset: what is read and edited, errors, and bounds of the time to read it."""
 
 import time
 from collections.abc import Callable
@@ -47,11 +47,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("graph", [], r"graph must be a mapping, but is \[\]"),
     ("graph.nodes", [], r"graph\.nodes is missing or empty"),
     ("graph.nodes.0", 4, r"graph\.nodes\[0\] must be a mapping of keys to values, but is 4"),
-    ("graph.nodes.0.num", "4", r"graph\.nodes\[0\]\.num must be a whole number, but is '4'"),
-    ("graph.nodes.0.num", True, r"graph\.nodes\[0\]\.num must be a whole number"),
+    ("graph.nodes.0.num", "4", r"graph\.nodes\[0\]\.num must be an integer, but is '4'"),
+    ("graph.nodes.0.num", True, r"graph\.nodes\[0\]\.num must be an integer"),
     ("graph.nodes.0.num", -1, r"graph\.nodes\[0\]\.num must be 0 or more, but is -1"),
     ("graph.nodes.0.num", None, r"graph\.nodes\[0\]\.num is missing"),
-    ("graph.nodes.0.type", 3, r"graph\.nodes\[0\]\.type must be a text, but is 3; put it in quotes"),
+    ("graph.nodes.0.type", 3, r"graph\.nodes\[0\]\.type must be a string, but is 3; put it in quotes"),
     ("graph.nodes.0.type", "user", r"must all have a type, or be one entry each without"),
     ("graph.edges.0.format", "cvs", r"graph\.edges\[0\]\.format must be one of csv, numpy, torch, but is 'cvs'"),
     ("graph.feature_data.0.domain", "graph", r"graph\.feature_data\[0\]\.domain must be one of node, edge"),
@@ -59,20 +59,20 @@ WRONG: list[tuple[str, Any, str]] = [
     ("feature_data.1.domain", "edges", r"feature_data\[1\]\.domain must be one of node, edge, graph"),
     ("feature_data.0.format", "csv", r"feature_data\[0\]\.format must be one of numpy, torch"),
     ("feature_data.0.in_memory", "no", r"feature_data\[0\]\.in_memory must be true or false, but is 'no'"),
-    ("feature_data.0.name", None, r"feature_data\[0\]\.name is missing; give a text"),
+    ("feature_data.0.name", None, r"feature_data\[0\]\.name is missing; give a string"),
     ("tasks.0.train_set.0.data", [], r"tasks\[0\]\.train_set\[0\]\.data is missing or empty"),
     ("tasks.0.train_set.0.data.1.path", None, r"tasks\[0\]\.train_set\[0\]\.data\[1\]\.path is missing"),
 ]
 WRONG_TYPES: list[tuple[str, Any, str]] = [
     ("graph.edges.0.type", "user:likes", r"graph\.edges\[0\]\.type must be 'source:relation:destination'"),
     ("graph.edges.0.type", "user:likes:shop", r"with types of graph\.nodes, \['user', 'item'\]"),
-    ("graph.edges.1.type", "user:likes:item", r"graph\.edges\[1\] is there twice"),
-    ("graph.nodes.1.type", "user", r"graph\.nodes\[1\] is there twice"),
+    ("graph.edges.1.type", "user:likes:item", r"graph\.edges\[1\] occurs twice"),
+    ("graph.nodes.1.type", "user", r"graph\.nodes\[1\] occurs twice"),
     ("graph.nodes.1.type", None, r"must all have a type"),
     ("graph.feature_data.0.type", "user:like:item", r"'weight' of domain edge must have types of \['item:liked_by"),
-    ("tasks.0.train_set.0.type", None, r"tasks\[0\]\.train_set has several entries, so each needs a type"),
+    ("tasks.0.train_set.0.type", None, r"tasks\[0\]\.train_set has several entries, so each needs its own type"),
     ("tasks.0.train_set.0.data.0.name", "labels", r"tasks\[0\]\.train_set must have the same names in every entry"),
-    ("feature_data.0.type", "item:liked_by:user", r"feature_data\[1\] is there twice"),
+    ("feature_data.0.type", "item:liked_by:user", r"feature_data\[1\] occurs twice"),
 ]
 
 
@@ -123,7 +123,7 @@ def test_a_value_of_another_kind_is_shown_in_short(tmp_path: Path) -> None:
 
 
 def edited(folder: Path, edit: Callable[[dict[str, Any]], object]) -> gf.OnDiskDataset:
-    """Load what was edited."""
+    """Load the edited metadata."""
     dataset = gf.OnDiskDataset(folder)
     edit(dataset.yaml_data)
     return dataset.load()
@@ -149,7 +149,7 @@ def test_edits_that_load_cannot_take_are_named(tmp_path: Path) -> None:
 def test_a_key_that_is_not_known_gives_a_warning(tmp_path: Path) -> None:
     for key in ("notes", "graph.node", "tasks.0.train_set.0.data.0.in_memry"):
         data = on_disk.change(on_disk.untyped(tmp_path), key, 1)
-        with pytest.warns(UserWarning, match=rf"metadata\.yaml: .*{key.split('.')[-1]} is not known and ignored"):
+        with pytest.warns(UserWarning, match=rf"metadata\.yaml: .*{key.split('.')[-1]} is unknown and ignored"):
             parse_metadata(data)
 
 
@@ -210,7 +210,7 @@ LEVELS = range(1, 40)
 
 
 def bomb(first: str, use: str) -> str:
-    """Return a document in which each line stands for the line before it nine times."""
+    """Return a document in which each line stands for nine copies of the previous line."""
     lines = [f"a0: &a0 {first}"]
     lines += [f"a{level}: &a{level} {use.format(', '.join([f'*a{level - 1}'] * 9))}" for level in LEVELS]
     return "\n".join([*lines, f"graph: *a{LEVELS[-1]}", ""])
@@ -247,7 +247,7 @@ def test_an_attack_is_refused_in_a_moment(tmp_path: Path) -> None:
 
 
 def test_values_beyond_the_most_are_never_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of 1 MiB holds 350,000 values, and the tree of all of them takes PyYAML ten seconds."""
+    """A file of 1 MiB has 350,000 values, whose tree takes PyYAML ten seconds."""
     monkeypatch.setattr(bounded_yaml, "MOST_VALUES", 1000)
     path = tmp_path / "metadata.yaml"
     for text, line in (("[" + "[]," * 345_000 + "]", 1), ("- 1\n" * 250_000, 1000)):

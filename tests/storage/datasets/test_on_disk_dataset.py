@@ -1,4 +1,4 @@
-"""Data sets on disk: what is loaded of them, of which formats and makers, and what is refused."""
+"""Datasets on disk: what is loaded, in which formats and from which programs, and what is rejected."""
 
 import pickle
 from fractions import Fraction
@@ -53,7 +53,7 @@ def test_without_types(tmp_path: Path) -> None:
 
 
 def check_untyped(dataset: gf.OnDiskDataset) -> None:
-    """Compare with what was written."""
+    """Compare with the written data."""
     assert dataset.graph is not None
     assert dataset.feature.read("node", None, "feat", torch.tensor([3])).tolist() == [[6, 7]]
     assert dataset.feature.metadata("node", None, "feat") == {"num_categories": 5}
@@ -102,7 +102,7 @@ def test_a_relative_path_and_several_loads(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_sampled_edges_have_their_own_weights_and_features(folder: Path) -> None:
-    """One row alone has weight, so it is the one edge that is drawn for its destination, whatever its place."""
+    """Only one row has weight, so it is the edge that is drawn for its destination, wherever it is stored."""
     for row in (0, 3, 5):
         np.save(folder / "opt" / "weight.npy", np.eye(6)[row])
         dataset = gf.OnDiskDataset(folder, force_preprocess=True).load()
@@ -121,7 +121,7 @@ def test_sampled_edges_have_their_own_weights_and_features(folder: Path) -> None
         assert source.tolist() == [on_disk.SOURCES[row]]
 
 
-@pytest.mark.slow  # compiles kernels for ids of 32 bits, which such data sets have
+@pytest.mark.slow  # compiles kernels for ids of 32 bits, which such datasets have
 def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Path) -> None:
     dataset = gf.OnDiskDataset(typed).load()
     graph = dataset.graph
@@ -219,7 +219,7 @@ def test_the_processed_folder_is_enough(tmp_path: Path, folder: Path) -> None:
 
 
 def by_graphbolt(folder: Path) -> dict[str, Any]:
-    """Write what GraphBolt leaves: a graph that is a pickle, arrays, and a metadata.yaml of them."""
+    """Write the files that GraphBolt leaves: a pickled graph, arrays, and their metadata.yaml."""
     made = "preprocessed"
     feature = on_disk.save(folder, f"{made}/feat.npy", np.eye(3))
     seeds = on_disk.save(folder, f"{made}/seeds.npy", np.arange(3, dtype=np.int32))

@@ -1,4 +1,4 @@
-"""The ids that nodes had where they came from."""
+"""Original ids of nodes in the data source."""
 
 from pathlib import Path
 from typing import Any
@@ -81,5 +81,5 @@ def test_ids_and_nodes_that_are_not_there_are_named(tmp_path: Path) -> None:
         (lambda: OriginalIds(np.array([7, 3, 7, 7])).find([3, 7]), KeyError, "several nodes had the id 7"),
         (lambda: OriginalIds(np.zeros(3)), ValueError, "must be integers or bytes, but are float64"),
         (lambda: OriginalIds(three, np.zeros(3)), ValueError, "the offsets of ids must be int64, but are float64"),
-        (lambda: OriginalIds(three, np.array([2, 9]))[0], ValueError, r"the id of node 0 lies at 2 to 9 of 3 bytes"),
+        (lambda: OriginalIds(three, np.array([2, 9]))[0], ValueError, r"the id of node 0 is at 2 to 9 of 3 bytes"),
     ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""A data set is preprocessed once, as long as neither files nor options change, and is whole or not there."""
+"""A dataset is preprocessed once, as long as neither files nor options change, and atomically."""
 
 import fcntl
 import itertools
@@ -134,7 +134,7 @@ def test_a_failure_leaves_what_was_there(folder: Path) -> None:
 
 
 def killed(folder: Path, call: int) -> str:
-    """Preprocess in a process that is killed when it syncs for the `call`-th time; return how often it did."""
+    """Preprocess in a process that is killed at its `call`-th sync. Return the number of syncs."""
     calls, sync = itertools.count(1), os.fsync
 
     def count(descriptor: int) -> None:
@@ -157,7 +157,7 @@ def test_killed_at_any_time_it_is_whole_or_not_there(folder: Path) -> None:
         shutil.rmtree(folder / "graphfeed")
         assert killed(folder, call) == "ended with -9"
         finished = (folder / "graphfeed").exists()
-        assert finished == (call == last)  # the last call brings the new name to the disk
+        assert finished == (call == last)  # the last call syncs the new name
         assert finished or ".graphfeed.unfinished" in on_disk.listing(folder)
         OnDiskDataset(folder).load()
         assert [name for name in on_disk.listing(folder) if name.startswith(".")] == [preprocess.LOCK]

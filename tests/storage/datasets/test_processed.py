@@ -1,4 +1,4 @@
-"""What is preprocessed: the graph, in the dtypes that hold its ids, features where they lie, and items of each type."""
+"""Preprocessed data: the graph in dtypes that fit its ids, features in place, and items of each type."""
 
 import json
 import os
@@ -122,7 +122,7 @@ def test_without_edges(tmp_path: Path) -> None:
 
 
 def refusals_of_arrays(folder: Path) -> list[Refusal]:
-    """Return data sets one of whose files or types does not fit the rest."""
+    """Return datasets with a file or type that does not fit the rest."""
 
     def changed(made: Callable[[Path], dict[str, Any]], name: str, values: Any) -> object:
         data = made(folder)
@@ -157,7 +157,7 @@ def refusals_of_arrays(folder: Path) -> list[Refusal]:
          data + r" must hold ids in 0 \.\. 3, but goes from 0 to 4"),
         (lambda: untyped("set/train.npy", [-1, 2]), ValueError, data + r" must hold ids in 0 \.\. 3, .* from -1 to 2"),
         (lambda: untyped("set/train.npy", [0.5, 2]), ValueError,
-         "holds seeds, which must be integers, but are float64"),
+         "has seeds, which must be integers, but are float64"),
         (lambda: untyped("set/labels.npy", [0]), ValueError,
          r"tasks\[0\]\.train_set\[0\] must have arrays of equal length"),
         (lambda: untyped("set/labels.npy", 0), ValueError, one_number),
@@ -170,7 +170,7 @@ def refusals_of_arrays(folder: Path) -> list[Refusal]:
 
 
 def refusals_of_graphs(folder: Path) -> list[Refusal]:
-    """Return data sets whose edges or attributes do not fit the graph."""
+    """Return datasets whose edges or attributes do not fit the graph."""
 
     def edges(values: Any) -> object:
         data = on_disk.untyped(folder)
