@@ -231,7 +231,7 @@ OF_EDGES: list[Refusal] = [
     (lambda: Negatives.cast(3), TypeError, "neg_sampling must be"),
     (lambda: Negatives("some"), ValueError, "mode must be"),
     (lambda: Negatives("binary", 0), ValueError, "amount must be more than 0"),
-    (lambda: Negatives("triplet", 1.5), ValueError, "whole number"),
+    (lambda: Negatives("triplet", 1.5), ValueError, "must be an integer"),
     (lambda: link_seeds(IDS), ValueError, "must be edges, shape"),
     (lambda: links(data(), {KIND: None}), ValueError, "is a dict by edge type, but data has no types"),
     (lambda: links(typed(), {}), ValueError, "edge_label_index has no edge type"),
