@@ -1,7 +1,7 @@
-"""Graphs in parts, how they are made, stored and sampled; and servers that make mini-batches for other machines.
+"""Partitioned graphs: writing, opening and sampling them; and servers that produce mini-batches for other machines.
 
-Every id that a user sees is global, so mini-batches do not depend on how a graph is partitioned. The stages are those
-of `graphfeed.datapipes`, as for any other graph. A graph that one machine holds belongs to `graphfeed.storage`.
+Users see global ids only, so mini-batches do not depend on how a graph is partitioned. The stages are those of
+`graphfeed.datapipes`, as for any other graph. Graphs that one machine stores belong to `graphfeed.storage`.
 """
 
 import importlib
@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> typing.Any:
-        # They derive from classes of PyG's, so their modules are imported on first use.
+        # They derive from classes of PyG, so their modules are imported on first use.
         modules = {"LocalFeatureStore": "local_feature_store", "LocalGraphStore": "local_graph_store"}
         if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

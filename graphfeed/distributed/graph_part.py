@@ -1,4 +1,4 @@
-"""One part of a graph: the in-edges of the nodes that it owns."""
+"""One part of a partitioned graph: the in-edges of the nodes that it owns."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,33 +25,33 @@ from graphfeed.storage.graph import (
 )
 
 Assignment: TypeAlias = PartBook | ByType
-"""A book, or the part of each node; by node type if the graph has types."""
+"""A partition book, or the part of each node; by node type if the graph has types."""
 MOST_PARTS = 1 << 31
-"""Numbers of parts are int32 at most."""
+"""Upper bound of the number of parts: part numbers are at most int32."""
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class GraphPart:
-    """A part of a graph: all in-edges of the nodes that it owns, in the order that they have in the whole graph."""
+    """A part of a graph: all in-edges of the nodes that it owns, in their order in the whole graph."""
 
     columns: FusedCSCSamplingGraph
-    """The whole graph's nodes and their attributes, with the edges of the part alone. A node of another part has no
-    edges here, so global ids need no translation, for 8 bytes per node of the whole graph. Unless edges have ids of
-    their own, `ORIGINAL_EDGE_ID`, those sampled here have positions in the part; `edge_ids` has the global ones."""
+    """The nodes of the whole graph with their attributes, and only the edges of this part. Nodes of other parts have no
+    edges here, so global ids need no translation; this costs 8 bytes per node of the whole graph. Unless edges have an
+    `ORIGINAL_EDGE_ID`, sampled edge ids are positions in this part; `edge_ids` maps them to global ids."""
     book: PartBook
-    """Which part owns each node. The nodes of all types are in one space of ids, type after type."""
+    """The owner of each node. Nodes of all types share one id space, type after type."""
     number: int
-    """Which part this is."""
+    """Index of this part."""
     num_edges: int | dict[str, int]
-    """The number of edges of the whole graph; by edge type if it has types."""
+    """Number of edges of the whole graph; by edge type if it has types."""
     identity: str = ""
-    """The same text in all parts of a partition, and most likely no other one has it; "" if nobody knows."""
+    """Fingerprint of the partition, equal in all of its parts; "" if it is unknown."""
     first_edges: torch.Tensor | None = None
-    """The whole graph's column starts, if an edge's id is its position there; None if ids are an edge attribute."""
+    """`csc_indptr` of the whole graph if an edge's id is its position there; None if ids are an edge attribute."""
 
     def check_ids(self, *, whole: bool) -> None:
-        """Raise unless edges have ids; with `whole`, compare the column starts of the part's nodes too."""
+        """Raise unless edges have ids; with `whole`, also compare the in-degrees of the part's nodes."""
         starts, indptr = self.first_edges, self.columns.csc_indptr
         if starts is None:
             self.columns.edge_attribute(ORIGINAL_EDGE_ID)
@@ -65,12 +65,12 @@ class GraphPart:
         nodes = self.book.ids_of(self.number)
         if whole and not torch.equal(starts.diff()[nodes], indptr.diff()[nodes]):
             raise ValueError(
-                f"first_edges has other numbers of in-edges than csc_indptr for nodes of part {self.number}"
+                f"first_edges and csc_indptr disagree on the number of in-edges of nodes of part {self.number}"
             )
 
     @property
     def edge_id_dtype(self) -> torch.dtype:
-        """The dtype of the ids of edges."""
+        """The dtype of edge ids."""
         ids = self.columns.edge_attributes.get(ORIGINAL_EDGE_ID)
         return torch.int64 if ids is None else ids.dtype
 
@@ -83,10 +83,10 @@ class GraphPart:
         return ops.indptr_edge_ids(self.columns.csc_indptr.long(), offset=self.first_edges[:-1].long())
 
     def read_edges(self, nodes: torch.Tensor, picks: ops.Picks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return how many edges were picked of each node, their sources, and their ids in the whole graph, as int32."""
+        """Return the number of picks per node (int32), the sources of the picks, and their ids in the whole graph."""
         columns, ids = self.columns, self.columns.edge_attributes.get(ORIGINAL_EDGE_ID)
         if ids is None:
-            # Where ids are positions, two numbers per node are read, not all ids.
+            # If ids are positions, two numbers per node are read instead of all ids.
             return ops.read_columns(*self._starts, columns.indices, nodes, *picks)
         counts = torch.from_numpy(np.diff(picks.offsets.numpy()).astype(np.int32))
         return counts, take_small(columns.indices, picks.positions), take_small(ids, picks.positions)
@@ -97,7 +97,7 @@ class GraphPart:
         return kernel_columns(self.columns)[0], self.first_edges.long().contiguous()
 
     def book_of(self, node_type: str | None) -> PartBook:
-        """Return the book of one node type, whose ids begin at 0: that of the features of these nodes; None: of all.
+        """Return the book of one node type, with ids starting at 0, as its features need it; None: of all nodes.
 
         Raises:
             KeyError: The graph doesn't have the node type.
@@ -112,13 +112,13 @@ class GraphPart:
 
 @checked
 def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -> GraphPart:
-    """Return one part of a graph in memory.
+    """Cut one part out of a graph in memory.
 
     Args:
         assignment: The part of each node, of an integer dtype, by node type if there are types; or a `PartBook`.
 
     Raises:
-        ValueError: The assignment is not one part per node, or there is no such part.
+        ValueError: The assignment does not have one part per node, or `part` does not exist.
 
     Example:
         >>> from graphfeed import from_coo
@@ -128,7 +128,7 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     """
     book = make_book(graph, assignment)
     if not 0 <= part < book.num_parts:
-        raise ValueError(f"part must lie in 0 .. {book.num_parts - 1}, but is {part}")
+        raise ValueError(f"part must be in 0 .. {book.num_parts - 1}, but is {part}")
     nodes = book.ids_of(part)
     counts = torch.zeros(graph.total_num_nodes + 1, dtype=torch.int64, device="cpu")
     counts[nodes + 1] = graph.csc_indptr.diff()[nodes].long()
@@ -145,20 +145,20 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
 
 
 def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    # Memory that is good for reading at random.
+    # Allocated for fast random reads.
     out = buffers.empty_long_lived((positions.numel(), *values.shape[1:]), values.dtype, buffers.CPU)
     return torch.index_select(values, 0, positions, out=out)
 
 
 @checked
 def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
-    """Return the rows that a part owns, in the order of their ids.
+    """Return the rows that a part owns, in order of their ids.
 
     Args:
         values: One row per id in the book.
 
     Raises:
-        ValueError: The number of rows is not that of the book's ids.
+        ValueError: The number of rows differs from the book's number of ids.
 
     Example:
         >>> cut_rows(torch.tensor([[5], [6], [7]]), PartBook.from_bounds([0, 1, 3]), part=1).tolist()

@@ -1,4 +1,4 @@
-"""The partition book: the owner of each global id, and its offset among the ids of that part."""
+"""The partition book: the owner of each global id, and its offset among the ids of its part."""
 
 import zlib
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from graphfeed.ops.structure import TYPE_DTYPES
 
 
 class PartBook:
-    """Maps each global id to the part that owns it. The offsets of ids within their part ascend with the ids.
+    """Maps each global id to the part that owns it. Within a part, offsets ascend with the ids.
 
-    For parts of consecutive ids, `PartBook.from_bounds` makes one that takes no memory.
+    For parts of consecutive ids, `PartBook.from_bounds` returns a book that stores only their bounds.
     """
 
     @checked
@@ -26,12 +26,12 @@ class PartBook:
 
     @cached_property
     def checksum(self) -> torch.Tensor:
-        """A checksum of the part of each id, by which ranks compare their books: one value, int64."""
+        """A checksum of the owners, which ranks compare: one value, int64."""
         return checksum_of(self.owners)
 
     @cached_property
     def offsets(self) -> torch.Tensor:
-        """The offset of each id, made when they are first asked for."""
+        """The offset of each id in its part, computed on first use."""
         offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32, device="cpu")
         for part in range(self.num_parts):
             ids = self.ids_of(part)
@@ -47,16 +47,16 @@ class PartBook:
         return take_rows(self.offsets, ids)
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the part of each id, and its offset there; the ids are not checked."""
+        """Return the part of each id, and its offset in that part; the ids are not checked."""
         return self.owners_of(ids), self.offsets_of(ids)
 
     @checked
     def ids_of(self, part: int) -> torch.Tensor:
-        """Return the ids of a part, ascending, int64."""
+        """Return the ids of a part, int64, ascending."""
         return torch.from_numpy(np.flatnonzero(self.owners.numpy() == part))
 
     def within(self, start: int, stop: int) -> "PartBook":
-        """Return the book of some consecutive ids, numbered from 0: those of one node type, for example."""
+        """Return the book of a range of ids, renumbered from 0: the ids of one node type, for example."""
         return PartBook(self.owners[start:stop], self.num_parts)
 
     @staticmethod
@@ -65,7 +65,7 @@ class PartBook:
         """Return the book of parts of consecutive ids.
 
         Args:
-            bounds: Part `i` owns the ids from `bounds[i]` to before `bounds[i + 1]`.
+            bounds: Part `i` owns the ids from `bounds[i]` up to, but not including, `bounds[i + 1]`.
 
         Raises:
             ValueError: The bounds don't ascend from 0.
@@ -76,20 +76,20 @@ class PartBook:
         """
         numbers = [int(bound) for bound in bounds]
         if len(numbers) < 2 or numbers[0] != 0 or numbers != sorted(numbers):
-            raise ValueError(f"bounds must ascend from 0, one more of them than there are parts, but are {numbers}")
+            raise ValueError(f"bounds must ascend from 0 and have one value more than parts, but are {numbers}")
         return RangeBook(numbers)
 
     @staticmethod
     @checked
     def from_assignment(assignment: torch.Tensor, num_parts: int | None = None) -> "PartBook":
-        """Return the book of any parts, which takes 1 byte per id, and up to 8 more once offsets are asked for.
+        """Return the book of an arbitrary assignment. It takes 1 to 4 bytes per id, and 4 or 8 more for offsets.
 
         Args:
             assignment: The part of each id, of an integer dtype.
             num_parts: By default, one more than the largest part in the assignment.
 
         Raises:
-            ValueError: A part below 0, or not below `num_parts`.
+            ValueError: A part is negative or not below `num_parts`.
 
         Example:
             >>> book = PartBook.from_assignment(torch.tensor([1, 0, 1]))
@@ -97,12 +97,12 @@ class PartBook:
             ([0, 2], [1])
         """
         check_vector("assignment", assignment, TYPE_DTYPES)
-        values = assignment.cpu().numpy()  # its loops over small integers are a hundred times as fast as torch's
+        values = assignment.cpu().numpy()  # for small integers, its min and max are 100 times as fast as torch's
         low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
         count = high + 1 if num_parts is None else num_parts
         check_count("num_parts", count, 1)
         if low < 0 or high >= count:
-            raise ValueError(f"assignment must hold parts in 0 .. {count - 1}, but holds {low if low < 0 else high}")
+            raise ValueError(f"assignment must have parts in 0 .. {count - 1}, but has {low if low < 0 else high}")
         return PartBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
 
 
@@ -111,12 +111,12 @@ def checksum_of(owners: torch.Tensor) -> torch.Tensor:
 
 
 def smallest_dtype(count: int) -> torch.dtype:
-    """Return the dtype for numbers below a count."""
+    """Return the smallest dtype for numbers below a count."""
     return torch.uint8 if count <= 1 << 8 else torch.int16 if count <= 1 << 15 else torch.int32
 
 
 class RangeBook(PartBook):
-    """A book of parts of consecutive ids, which keeps their bounds alone."""
+    """A book of parts of consecutive ids that stores only their bounds."""
 
     def __init__(self, bounds: list[int]) -> None:
         self.bounds = torch.tensor(bounds, device="cpu")
@@ -126,10 +126,10 @@ class RangeBook(PartBook):
     @cached_property
     def checksum(self) -> torch.Tensor:
         parts = torch.arange(self.num_parts, device="cpu").to(smallest_dtype(self.num_parts))
-        return checksum_of(parts.repeat_interleave(self.bounds.diff()))  # that of the same parts in a book of any parts
+        return checksum_of(parts.repeat_interleave(self.bounds.diff()))  # equal to that of the same parts in a PartBook
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
-        # The last bound is left out, so that all ends of empty parts before it are counted.
+        # The part of an id is the number of inner bounds that are not above it, those of empty parts included.
         return torch.bucketize(ids, self.bounds[1:-1], right=True, out_int32=True)
 
     def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A feature in parts: each rank reads the rows of its part from memory, and the others from their owners."""
+"""A partitioned feature: each rank reads the rows of its part locally, and other rows from their owners."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -23,32 +23,32 @@ from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 
 BYTES_AHEAD = 1 << 23
-"""How many bytes of rows a question asks for that is asked ahead: enough that questions take little of the time."""
+"""Bytes of rows per prefetch request: large enough that the overhead per request is small."""
 READERS = 2
-"""How many of these questions are asked at the same time, so that one is answered as the answer to another is read."""
+"""Number of concurrent prefetch requests: while one response is read, the owner can prepare another."""
 
 
 class PartitionedFeature(RemoteFeature, ReadsAhead):
-    """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
+    """Reads rows by global id, local or remote. Duplicate ids are requested once, with one request per rank at most.
 
-    With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those of this
-    rank's part take none of its room, if they are in memory.
+    Wrapped in `cpu_cached_feature`, it caches rows of other machines that are often requested. If the rows of this
+    rank's part are in memory, they take no space in the cache.
 
-    If the rows are constant, as those that `open_part` opens and those of files are, a loader asks for the rows that
-    the next mini-batches need together, each row once, while earlier ones are used, and what later ones need too stays
-    here, within its `memory_limit`. Owners that have updated their rows refuse that, when the next epoch begins at the
-    latest. `DataLoader(window=32)` does it for other rows too, for up to 32 mini-batches: no update of a row that was
-    read so is seen later.
+    If the rows are constant, such as those of files and those that `open_part` opens, a loader prefetches the distinct
+    rows of the next mini-batches together, while earlier ones are in use. Rows that later mini-batches need too are
+    kept, within its `memory_limit`. Owners that have updated their rows reject such requests, at the latest when the
+    next epoch begins. `DataLoader(window=32)` also prefetches rows that are not constant, for up to 32 mini-batches;
+    updates of rows already read are then not seen.
 
     Args:
-        rows: The rows of the part that this rank holds, in the order of their ids: a tensor, or any feature.
-        book: Which part owns each id. With P parts and R ranks, rank `i` holds part `i // (R / P)`.
-        peers: The ranks; by default, those of the default process group, shared with other graphs and features.
-        name: What all ranks call the feature. Ranks must make features of the same name in the same order.
-        identity: That of the partition (`GraphPart.identity`), which all ranks must have.
+        rows: The rows of this rank's part, in order of their ids: a tensor, or any feature.
+        book: The owner of each id. With P parts and R ranks, rank `i` stores part `i // (R / P)`.
+        peers: The ranks. Default: those of the default process group, shared with other graphs and features.
+        name: Name of the feature on all ranks. Ranks must create features of the same name in the same order.
+        identity: Fingerprint of the partition (`GraphPart.identity`), which all ranks must share.
 
     Raises:
-        ValueError: The rows are not as many as the part's ids, or the ranks no multiple of the parts.
+        ValueError: The rows don't match the part's ids in number, or the ranks are not a multiple of the parts.
 
     Example:
         >>> rows = torch.tensor([[1.0], [2.0]])  # a single rank owns all of them
@@ -73,29 +73,29 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.part = check_ranks(self.book, self.peers)
         own = book.ids_of(self.part).numel()
         if self.rows.count() != own:
-            raise ValueError(f"rows must be the {own} of part {self.part}, but are {self.rows.count()}")
+            raise ValueError(f"rows must have the {own} rows of part {self.part}, but has {self.rows.count()}")
         self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
         shape = dtype_and_shape(row_type(self.rows), torch.Size([book.num_ids, *self.rows.size()]))
         said = {"rows": shape, "assignment": int(book.checksum), "identity": identity}
         self.peers.agreement.state_part(self._name, said)
-        # Whether an epoch has begun to keep rows of other ranks, which were constant then.
+        # Whether an epoch has cached rows of other ranks on the condition that they are constant.
         self._kept_as_constant = False
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
+        """Return the rows at `ids`, shape (len(ids), ...); None reads all rows, from all ranks.
 
         Raises:
-            IndexError: An id below 0 or beyond the rows.
+            IndexError: An id is negative or not below the number of rows.
             RankLostError: Another rank ended or froze.
         """
         return self._begin(torch.arange(self.book.num_ids, device="cpu") if ids is None else ids)()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield once, after the requests were sent to the owners; what is yielded waits for their answers."""
+        """Send the requests to the owners, then yield once: a read that waits for their responses."""
         yield DeferredRead(self._begin(ids))
 
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
-        """Return the positions of the ids whose rows are remote, and what reads the local ones from memory."""
+        """Return the positions of the ids with remote rows, and a function that reads the local rows from memory."""
         self.peers.agreement.check_part(self._name)
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         if not in_memory:
@@ -110,7 +110,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return torch.from_numpy(np.flatnonzero(is_remote)), write_local
 
     def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Ask other ranks for the rows that this one can't read; return what reads the rest and waits."""
+        """Request remote rows; return a function that reads local ones, waits, and returns all rows."""
         ids = as_ids("ids", ids)
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
@@ -118,19 +118,19 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.peers.agreement.check_part(self._name)
         if self.book.num_parts == 1:
             return partial(self.rows.read, ids)
-        # Rows cross the network once, however often a mini-batch asks for them.
+        # Rows cross the network once, even if a mini-batch contains their ids several times.
         unique, _, inverse = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
         wait = self._ask(unique)
         return wait if unique.numel() == ids.numel() else lambda: take_rows(wait(), inverse)
 
     def _ask(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """Ask for rows, each once; return what reads those in memory and waits."""
+        """Request the rows of distinct ids; return a function that reads those in memory and waits for the others."""
         remote, write_local = self.split_local(ids)
         asked = take_rows(ids, remote)
         answers = ask_owners(self.peers, self._name, self.book, asked, {}, {"ids": asked})
 
         def wait() -> torch.Tensor:
-            # Rows in memory are read while the answers are on their way.
+            # Rows in memory are read while the responses are in flight.
             out = buffers.empty((ids.numel(), *self.size()), row_type(self.rows))
             write_local(out)
             write_answers(answers, out, remote)
@@ -139,26 +139,26 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return wait
 
     def slow_source(self) -> ReadsAhead | None:
-        """Return this feature, unless there is a single part."""
+        """Return this feature, or None if there is a single part."""
         return None if self.dtype is None or self.book.num_parts == 1 else self
 
     def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
-        """Let threads ask the owners for many rows, as `ReadsAhead.begin_reading` says."""
+        """Prefetch rows from their owners in threads; see `ReadsAhead.begin_reading`."""
         rows = max(1, BYTES_AHEAD // max(1, self.row_bytes))
         parts = zip(torch.split(ids, rows), torch.split(positions, rows), strict=True)
         return [in_one_step(self._readers.submit, partial(self._read_into, out, *part)) for part in parts]
 
     def join(self, futures: Sequence[Future[Any]]) -> None:
-        """Wait until parts are read; each question has a time limit of its own, and raises as `read` does."""
+        """Wait until all rows are read. Each request has its own time limit, and raises the same errors as `read`."""
         for future in futures:
             result_of(future)
 
     def check_unchanged(self) -> None:
-        """Read a row of each other owner of constant rows, who refuses that if it has updated them."""
+        """Read one constant row of each other owner, which raises if the owner has updated its rows."""
         self._kept_as_constant = self._kept_as_constant or self.is_constant()
         if self._kept_as_constant:
             self.peers.agreement.check_part(self._name)
-            # An epoch may ask for no row at all, as it keeps those of the one before.
+            # An epoch may request no rows, because it reuses those of the previous one.
             list(self._ask_ahead(self._first_of_others))
 
     @cached_property
@@ -169,7 +169,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         )
 
     def is_constant(self) -> bool:
-        """Tell whether this rank's rows stay what they are; all ranks should open theirs in the same way."""
+        """Return whether this rank's rows never change; all ranks should open theirs in the same way."""
         return self.rows.is_constant()
 
     @cached_property
@@ -199,10 +199,10 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return self.rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise: each rank that holds a part updates its rows, by `rows.update`, with offsets among these."""
+        """Raise: each owner updates its own rows by `rows.update`, with offsets within its part."""
         raise NotImplementedError(
-            "a feature in parts is updated by the owners of its rows: call feature.rows.update(value, offsets) on the "
-            "rank that owns them, with offsets from feature.book.offsets_of(ids)"
+            "only the owners of its rows update a partitioned feature: call feature.rows.update(value, offsets) on "
+            "the rank that owns them, with offsets from feature.book.offsets_of(ids)"
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -210,14 +210,14 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         return self.rows.metadata()
 
     def may_read_in_threads(self) -> bool:
-        """Return True: threads ask other ranks as well as the main one does; other processes can't."""
+        """Return True: any thread of this process may send requests, but other processes can't."""
         return True
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         if options.get("constant") and not self.is_constant():
             raise RuntimeError(
-                f"the rows of part {self.part} are or were updated, but another rank, whose rows are constant, keeps "
-                "those that it read; give DataLoader(window=0) on all ranks"
+                f"the rows of part {self.part} are or were updated, but another rank treats its rows as constant and "
+                "keeps those that it read; pass DataLoader(window=0) on all ranks"
             )
         return {"rows": self.rows.read(self.book.offsets_of(questions["ids"]))}
 
@@ -236,9 +236,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 def write_answers(answers: Iterable[tuple[torch.Tensor, Tensors]], out: torch.Tensor, positions: torch.Tensor) -> None:
     for asked, tensors in answers:
         rows = tensors["rows"]
-        # The row of each question goes to the question's own position.
+        # The row of each id is written to that id's position.
         copy_rows(rows, torch.arange(len(rows), device="cpu"), out, take_rows(positions, asked), distinct=True)
 
 
 def name_of(domain: str, type_name: str | None, name: str) -> str:
-    return json.dumps([domain, type_name, name])  # whichever order of features each rank has
+    return json.dumps([domain, type_name, name])  # independent of the order of a rank's features

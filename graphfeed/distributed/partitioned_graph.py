@@ -1,4 +1,4 @@
-"""A graph in parts: each seed is sampled by the rank that owns it."""
+"""A partitioned graph: the neighbors of each node are sampled by the rank that owns it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -39,25 +39,25 @@ from graphfeed.storage.graph import (
 )
 
 TOGETHER_BYTES = 1 << 26
-"""What the samples of mini-batches may take that are sampled at once: more would not make requests much fewer."""
+"""Memory for the samples of mini-batches sampled together; with more, requests would hardly become fewer."""
 
 
 class PartitionedGraph(SamplingGraph):
-    """A graph of which each machine holds a part. Every sampler works with it as with the whole graph.
+    """A graph of which each rank stores one part. All samplers work with it as with the whole graph.
 
-    The mini-batches are those of the whole graph on one machine, bit by bit, for any number of parts and any assignment
-    of nodes to parts. It may be sampled in any number of threads, but not in worker processes.
+    Mini-batches are bit-identical to those of the whole graph on one machine, for any number of parts and any
+    assignment of nodes to parts. Any number of threads may sample from it, but not worker processes.
 
-    A hop costs one exchange between the ranks, for all edge types together. The ranks of a machine hold the same part:
-    they open the same files, whose pages the system keeps once for all, and each asks one rank of every other machine.
-    A single part is the whole graph, and sampling from it is as fast.
+    A hop costs one exchange between the ranks, for all edge types together. Ranks of one machine store the same part:
+    they open the same files, so the system caches their pages once, and each rank sends requests to only one rank of
+    every other machine. A single part is the whole graph, and is sampled without exchanges.
 
     Args:
-        part: This rank's part; with P parts and R ranks, rank `i` holds part `i // (R / P)`.
-        peers: The ranks; by default, those of the default process group, shared with other graphs and features.
+        part: This rank's part. With P parts and R ranks, rank `i` stores part `i // (R / P)`.
+        peers: The ranks. Default: those of the default process group, shared with other graphs and features.
 
     Raises:
-        ValueError: The number of ranks is no multiple of that of the parts, or the part is another rank's.
+        ValueError: The number of ranks is not a multiple of the number of parts, or another rank stores this part.
 
     Example:
         >>> from graphfeed import from_coo
@@ -74,7 +74,7 @@ class PartitionedGraph(SamplingGraph):
         self.peers = shared_peers() if peers is None else peers
         self._valid = WeakSet[SamplingRequest]()
         check_ranks(part.book, self.peers, part.number)
-        # Other ranks ask for what this one owns, which takes no wait for anybody.
+        # Serve the in-edges that this rank owns. Registering doesn't wait for other ranks.
         self._name = self.peers.serve("graph", self._sample)
         self.peers.agreement.state_part(
             self._name,
@@ -83,31 +83,31 @@ class PartitionedGraph(SamplingGraph):
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
-        """The number of nodes of the whole graph; by node type if it has types."""
+        """Number of nodes of the whole graph; by node type if it has types."""
         return self.part.columns.num_nodes
 
     @property
     def edge_types(self) -> list[str]:
-        """The edge types in the order of fan-outs; empty if the graph has no types."""
+        """Edge types in the order of fan-outs; empty if the graph has no types."""
         return self.part.columns.edge_types
 
     @property
     def num_edges(self) -> int | dict[str, int]:
-        """The number of edges of the whole graph; by edge type if it has types."""
+        """Number of edges of the whole graph; by edge type if it has types."""
         return self.part.num_edges
 
     def node_attribute(self, name: str) -> torch.Tensor:
-        """Return an attribute of all nodes, such as times, which every rank has."""
+        """Return an attribute of all nodes, such as timestamps, which every rank stores."""
         return self.part.columns.node_attribute(name)
 
     def validate(self, request: SamplingRequest) -> None:
-        """Raise if the graph can't serve a request, as the whole graph would."""
+        """Raise the errors of the whole graph if a request is not valid for it."""
         if request not in self._valid:
             self.part.columns.validate(request)
             self._valid.add(request)
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute what a request needs of the columns of this rank's part; other ranks prepare theirs."""
+        """Compute derived arrays of this rank's part that a request needs; other ranks prepare theirs."""
         self.part.columns.prepare(request)
 
     def sample_neighbors(
@@ -119,7 +119,7 @@ class PartitionedGraph(SamplingGraph):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample one hop as the whole graph does, around global ids.
+        """Sample one hop of neighbors around global ids, with the same result as on the whole graph.
 
         Raises:
             RankLostError: Another rank ended or froze.
@@ -137,66 +137,66 @@ class PartitionedGraph(SamplingGraph):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
-        """Sample by variates of the neighbours (LABOR), as `FusedCSCSamplingGraph.sample_layer_neighbors` says."""
+        """Sample neighbors with LABOR; see `FusedCSCSamplingGraph.sample_layer_neighbors`."""
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
         return self.pick(seeds, Hop(request, parse_seeds(random_seed, seed2_contribution)))[0]
 
     def sample_drawn(
         self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
     ) -> list[SampledSubgraph]:
-        """Sample all hops, as `SamplingGraph.sample_drawn` says."""
+        """Sample all hops; see `SamplingGraph.sample_drawn`."""
         whole = self._whole()
         sample_drawn = super().sample_drawn if whole is None else whole.sample_drawn
         return sample_drawn(seeds, request, draws, times)
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
-        """Return whether all hops of a mini-batch are one call: if there is a single part."""
+        """Return whether one call samples all hops of a mini-batch, which needs a single part."""
         return self.part.book.num_parts == 1 and self.part.columns.samples_at_once(request, on_cpu=on_cpu)
 
     def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
-        """Return how to sample several mini-batches at once, unless there is a single part."""
+        """Return how to sample several mini-batches together; None if there is a single part."""
         return Together(TOGETHER_BYTES, by_thread=True) if self.part.book.num_parts > 1 else None
 
     def sample_hops_together(
         self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
-        """Sample all hops of several mini-batches, as `SamplingGraph.sample_hops_together` says.
+        """Sample all hops of several mini-batches; see `SamplingGraph.sample_hops_together`.
 
-        An owner is asked once per hop for all of them, and answers by one call. Two ranks that exchange make 2.6 to 2.9
-        times as many mini-batches of 64 seeds per second of CPU time as one by one, and 1.1 times as many of 1,024
-        (ogbn-products shaped graph, fan-outs 15, 10 and 5).
+        One request per owner and hop serves all of them. Two ranks that exchange produce 2.6 to 2.9 times as many
+        mini-batches of 64 seeds per second of CPU time as one by one, and 1.1 times as many of 1,024 seeds (a graph
+        shaped like ogbn-products, fan-outs 15, 10 and 5).
         """
         if (whole := self._whole()) is not None:
             return whole.sample_hops_together(seeds, request, keys, each)
         return self.sample_hop_by_hop(seeds, request, [draws_of(request, own) for own in keys], each=each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
-        """Sample one hop, as `SamplingGraph.pick` says: each owner is asked for its nodes."""
+        """Sample one hop with one request per owner; see `SamplingGraph.pick`."""
         if (whole := self._whole()) is not None:
             return whole.pick(nodes, hop)
         (found,) = self.pick_each([nodes], [hop])
         return found
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Walk at random, as `SamplingGraph.random_walks` says: in one call if there is a single part."""
+        """Sample random walks, in one call if there is a single part; see `SamplingGraph.random_walks`."""
         whole = self._whole()
         random_walks = super().random_walks if whole is None else whole.random_walks
         return random_walks(starts, length, key=key)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
-        """Return the whole graph if there is a single part."""
+        """Return the whole graph if there is a single part, else None. The first call waits for all ranks."""
         self.peers.agreement.check_part(self._name)
         return self.part.columns if self.part.book.num_parts == 1 else None
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
-        """Do `pick` for a hop of several mini-batches, by one question to each owner."""
+        """Call `pick` for one hop of several mini-batches, with one request per owner."""
         columns, request, further = self.part.columns, hops[0].request, dict[str, torch.Tensor]()
-        # LABOR draws all nodes that an owner is asked for by two keys.
+        # LABOR has two draw keys per request, so mini-batches can't share one.
         if len(nodes) > 1 and request.strategy == "labor":
             return super().pick_each(nodes, hops, each)
         self.validate(request)
         if request.temporal is not None:
-            # With each node goes its time, and perhaps its window.
+            # Each node is sent with its timestamp, and with its window if there is one.
             asked = [stack_queries(columns, own, hop.times, hop.request) for own, hop in zip(nodes, hops, strict=True)]
             further["times"] = torch.cat([times for times, _ in asked])
             windows = [own for _, own in asked if own is not None]
@@ -210,20 +210,20 @@ class PartitionedGraph(SamplingGraph):
         if len(nodes) > 1:
             draws = tuple(int(hop.draws[0][0]) for hop in hops), 0
             further["minibatches"] = torch.from_numpy(np.repeat(np.arange(len(nodes), dtype=np.uint16), sizes))
-        # Each owner is asked once for all mini-batches, whose hops are cut out of what it sends.
+        # One request per owner serves all mini-batches, whose hops are then cut out of the merged responses.
         offsets, edges = self._ask_owners(torch.cat(ids), as_options(hops[0]._replace(draws=draws)), request, further)
         found: list[Picked] = []
         for (seeds, _), (low, high) in zip(opened, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
             first, last = int(offsets[low]), int(offsets[high])
             own = {name: values[first:last] for name, values in edges.items()}
             starts = offsets[low : high + 1] - first
-            # What was sent is in the order of picks.
+            # The responses are in the order of the picks.
             if isinstance(seeds, dict):
                 arrays = EdgeArrays(own["sources"], own["types"], own["edge_ids"])
                 hop, _ = group_hop(columns, seeds, ops.Picks(starts, torch.arange(last - first, device="cpu")), arrays)
             else:
                 csc = CSCFormatBase.unchecked(starts.to(columns.csc_indptr.dtype), own["sources"])
-                # Ids outlive what was sent for all mini-batches.
+                # Clone the ids, which outlive the responses of all mini-batches.
                 edge_ids = own["edge_ids"].clone() if len(nodes) > 1 else own["edge_ids"]
                 hop = SampledSubgraph(csc, seeds, None, edge_ids)
             times = group_times(columns, hop, own["times"], own.get("types")) if "times" in own else None
@@ -233,9 +233,9 @@ class PartitionedGraph(SamplingGraph):
     def _ask_owners(
         self, ids: torch.Tensor, options: Mapping[str, Any], request: SamplingRequest, further: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
-        """Return where the picks of each node begin, and what their owners send of them."""
+        """Return the offset of each node's first pick, and the values of the picks from their owners."""
         check_ids("seeds", ids, self.part.columns.total_num_nodes)
-        # `further` goes to the owners with each node.
+        # `further` has one value per node, sent to the node's owner.
         questions = {"ids": ids, **further}
         answers = list(ask_owners(self.peers, self._name, self.part.book, ids, options, questions))
         dtypes = {"sources": self.part.columns.indices.dtype, "edge_ids": self.part.edge_id_dtype}
@@ -243,7 +243,7 @@ class PartitionedGraph(SamplingGraph):
         return merge_columns(answers, dtypes)
 
     def _sample(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
-        """Sample in-edges of some nodes of this rank's part."""
+        """Sample in-edges of nodes of this rank's part, for another rank or this one."""
         columns = self.part.columns
         ids = questions["ids"].to(columns.indices.dtype)
         hop, moments = from_options(options), None
@@ -273,7 +273,7 @@ class PartitionedGraph(SamplingGraph):
 
 
 def further_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> list[tuple[str, torch.Tensor]]:
-    """Return the arrays of a graph's edges that are sent beside their sources and their ids, by name."""
+    """Return the edge arrays that are sent in addition to sources and ids, by name."""
     edges = []
     if columns.type_per_edge is not None:
         edges.append(("types", columns.type_per_edge))
@@ -283,10 +283,10 @@ def further_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> 
 
 
 def as_options(hop: Hop) -> dict[str, Any]:
-    """Return the options of sampling a hop, in types that JSON has."""
+    """Return the options of a hop in JSON types."""
     request, query = {**vars(hop.request), "fanouts": [hop.fanout.tolist()]}, hop.request.temporal
     if query is not None:
-        # The times and the windows themselves come with the seeds.
+        # The timestamps and windows themselves are sent with the seeds.
         window = None if query.pre_time_window is None else 0
         request["temporal"] = {**vars(query), "pre_time_window": window, "inclusive": False}
     return {"draws": hop.draws, "request": request}
@@ -302,10 +302,10 @@ def from_options(options: Mapping[str, Any]) -> Hop:
 def sort_within_columns(
     indptr: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return the positions of edges, ascending inside of each column, as a hop with types has them."""
+    """Sort edge positions within each column, which is their order in hops of graphs with types."""
     if positions.numel() == 0:
         return positions
-    # One sort of whole numbers: those of a column lie between those of the columns before and behind it.
+    # One sort of integers: after the shift, the columns occupy ascending, disjoint ranges.
     first = take_rows(indptr, ids).long()
     longest = int((take_rows(indptr, ids + 1).long() - first).max())
     shift = torch.arange(ids.numel(), device="cpu") * longest - first
@@ -314,8 +314,8 @@ def sort_within_columns(
 
 
 def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> int:
-    """Return the part that this rank holds, and raise if it has another one."""
+    """Return the part that this rank stores; raise if `part` is a different one."""
     held = peers.rank // ranks_of_a_part(book, peers)
     if part is not None and part != held:
-        raise ValueError(f"rank {peers.rank} must hold part {held}, but got part {part}")
+        raise ValueError(f"rank {peers.rank} must have part {held}, but got part {part}")
     return held

@@ -1,4 +1,4 @@
-"""The release of graphfeed, which ranks, servers and their readers compare when they meet."""
+"""The release of graphfeed, which ranks, servers and clients compare when they connect."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Which rank owns which nodes, edges and rows; and that parts of another partition are noticed."""
+"""The owners of nodes, edges and rows; and errors for parts of another partition."""
 
 import shutil
 from itertools import chain
@@ -89,7 +89,7 @@ def test_what_is_no_part_or_assignment_is_refused() -> None:
     check_refused(
         [
             (lambda: cut(plain, RANDOM[1:]), ValueError, "2000 values, one per node, but has 1999"),
-            (lambda: cut(plain, RANDOM, 3), ValueError, r"part must lie in 0 \.\. 2, but is 3"),
+            (lambda: cut(plain, RANDOM, 3), ValueError, r"part must be in 0 \.\. 2, but is 3"),
             (lambda: cut(plain, {"user": RANDOM}), TypeError, "must be a tensor for this graph, but is a dict"),
             (
                 lambda: cut(by_type, {"user": RANDOM[:500]}),
@@ -97,8 +97,8 @@ def test_what_is_no_part_or_assignment_is_refused() -> None:
                 r"types \['user', 'item'\], but has \['user'\]",
             ),
             (lambda: cut_rows(torch.zeros(2, 1), book, 0), ValueError, "3 rows, one per id of the book, but has 2"),
-            (lambda: book_of(0, 2, num_parts=2), ValueError, r"parts in 0 \.\. 1, but holds 2"),
-            (lambda: book_of(0, -1), ValueError, "holds -1"),
+            (lambda: book_of(0, 2, num_parts=2), ValueError, r"parts in 0 \.\. 1, but has 2"),
+            (lambda: book_of(0, -1), ValueError, "has -1"),
             (lambda: book_of(0.5), TypeError, "assignment"),
             *[
                 (lambda bounds=bounds: PartBook.from_bounds(bounds), ValueError, "bounds must ascend from 0")
@@ -164,5 +164,5 @@ def test_a_part_of_another_graph_is_refused(tmp_path: Path, layout: str) -> None
     assert len(set(identities)) == 3
     shutil.rmtree(root / "part_1")
     shutil.copytree(other / "part_1", root / "part_1")
-    with pytest.raises(ValueError, match="copy part 1 and the files beside it from the same partition"):
+    with pytest.raises(ValueError, match="copy part 1 and the files next to it from the same partition"):
         open_part(root, 1)

@@ -59,7 +59,7 @@ def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
 
 def test_ranks_with_other_books_or_rows_get_an_error_and_no_rows_of_other_ids() -> None:
     books = [PartBook.from_assignment(torch.tensor(parts)) for parts in ([0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1])]
-    same, own_rows = r"; let all ranks open parts of one partition", [VALUES, VALUES.int()]
+    same, own_rows = r"; all ranks must open parts of one partition", [VALUES, VALUES.int()]
 
     def work(rank: int, peers: Peers) -> None:
         for book, rows, said in (
@@ -77,10 +77,10 @@ ROWS = torch.arange(400.0).view(100, 4)
 
 
 class Elsewhere(gf.TorchBasedFeature):
-    """Rows that don't lie in memory, as far as anybody knows."""
+    """Rows that are not known to be in memory."""
 
     def may_read_in_threads(self) -> bool:
-        """Tell that they don't."""
+        """Return False."""
         return False
 
 
@@ -104,7 +104,7 @@ def test_rows_on_disk_are_read_by_their_owners_and_what_these_update_is_seen_by_
 
 
 def read_often(rank: int, peers: Peers, cache_bytes: int) -> dict[str, int]:
-    """Make ten reads of much the same ids; return what this rank sent and looked up."""
+    """Make ten reads of mostly the same ids; return the traffic and lookups of this rank."""
     of_peers = feature_in_parts(ROWS, "random", 0, peers)
     feature: Any = gf.cpu_cached_feature(of_peers, cache_bytes) if cache_bytes else of_peers
     of_peers.read(torch.arange(0))  # compares the parts
@@ -125,7 +125,7 @@ def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_a
     plain, cached = (in_threads(3, partial(read_often, cache_bytes=size)) for size in (0, 1 << 14))
     sent, sent_with_cache = (sum(found["bytes"] for found in ranks) / 3 for ranks in (plain, cached))
     row_bytes, remote = 4 * 4, 2 / 3
-    # Each message has a head of its own, here larger than the rows.
+    # Each message has a header, here larger than the rows.
     assert sent - sent_with_cache > 9 * row_bytes * remote * 60 * 0.8
     assert sent_with_cache > row_bytes * remote * (60 + 10)
     for found in cached:
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
     feature, two = PartitionedFeature(VALUES, BOOK), PartBook.from_bounds([0, 6, 6])
     check_refused(
         [
-            (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must be the 6 of part 0, but are 5"),
+            (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must have the 6 rows of part 0, but has 5"),
             (lambda: PartitionedFeature(VALUES, two), ValueError, "there are 2 parts, but 1 ranks"),
             (lambda: feature.read(torch.tensor([6])), IndexError, "6"),
             (lambda: feature.update(VALUES), NotImplementedError, r"feature\.rows\.update"),
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
 
 
 def fetched(kind: str, rank: int, peers: Peers | None) -> gf.Datapipe:
-    """Return a pipeline over a graph and features in parts; of a single rank without peers."""
+    """Return a pipeline over a partitioned graph and features; of a single rank without peers."""
     whole = joint.GRAPHS[kind]()
     graph, store = joint.parts_of(whole, rank, 1 if peers is None else peers.world_size, peers)
     pipe = gf.ItemSampler(joint.items(whole), 6, shuffle=True).sample_neighbor(graph, [3, 4])
@@ -244,7 +244,7 @@ def test_constant_rows_are_asked_for_ahead_and_refused_once_their_owner_updates_
             if rank in updated_by:
                 feature.rows.update(feature.rows.read(torch.tensor([0])) + 1, torch.tensor([0]))
             steps.wait()
-            said = rf"rows of part {1 - rank} are or were updated, but another rank, .* give DataLoader\(window=0\)"
+            said = rf"rows of part {1 - rank} are or were updated, but another rank .* pass DataLoader\(window=0\)"
             with pytest.raises(RuntimeError, match=said) if 1 - rank in updated_by else nullcontext():
                 list(loader)
             steps.wait()

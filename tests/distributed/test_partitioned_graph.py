@@ -16,7 +16,7 @@ from tests.refusals import check_refused
 
 COMPARE = "tests.distributed.equal_pipelines:compare"
 PARTS_AND_RANKS = [(1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
-"""How many parts there are, and how many ranks hold each."""
+"""The number of parts, and the number of ranks that store each."""
 SOME = ["features", "typed", "LABOR, int64", "weighted, int64"]
 
 
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused() -> None:
     outside, first = torch.tensor([whole.total_num_nodes]), torch.tensor([0])
     check_refused(
         [
-            (lambda: PartitionedGraph(part), ValueError, "2 parts, but 1 ranks; start one process for each part"),
+            (lambda: PartitionedGraph(part), ValueError, "2 parts, but 1 ranks; start one process per part"),
             (lambda: graph.sample_neighbors(outside, two), ValueError, "seeds"),
             (lambda: graph.sample_neighbors(first, two, probs_name="none"), KeyError, "none does not exist"),
         ]
@@ -152,7 +152,7 @@ def test_a_window_takes_an_exchange_per_hop_a_mini_batch_one_for_features_and_fe
 
 @pytest.mark.slow
 def test_ids_of_edges_may_be_of_any_size() -> None:
-    """One rank's ids fit into int32, in which they are sent; the other's don't."""
+    """The ids of one rank fit into int32, in which they are sent; those of the other don't."""
     ends = torch.arange(8)
     whole = gf.from_coo((ends.flip(0), ends), num_nodes=8)
     whole.add_edge_attribute("_ORIGINAL_EDGE_ID", ends + (ends % 2 << 40))

@@ -1,6 +1,6 @@
-"""Mini-batches that ranks make together: one large one, each rank for the nodes of its own part.
+"""Joint mini-batches: all ranks produce one large mini-batch, each for the nodes of its own part.
 
-Stages with `cooperative=True` sample and fetch so. Ranks that make mini-batches of their own need none of this.
+Stages with `cooperative=True` sample and fetch in this way. Ranks with separate mini-batches don't need this package.
 """
 
 from graphfeed.distributed.cooperative.cooperative_conv import CooperativeConv, CooperativeConvFunction

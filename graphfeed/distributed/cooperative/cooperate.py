@@ -14,12 +14,12 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
     if options.servers or (options.num_workers and not options.in_threads):
         where = "sampling servers" if options.servers else "worker processes"
-        raise ValueError(f"cooperative=True needs threads, because {where} are no ranks; use worker='thread'")
+        raise ValueError(f"cooperative=True needs threads, because {where} are not ranks; use worker='thread'")
     return join_ranks(pipe, check_ranks(first))
 
 
 def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
-    """Return a pipeline whose stages with `cooperative=True` work together with those of other ranks."""
+    """Replace stages with `cooperative=True` by stages that work together with those of other ranks."""
 
     def replace(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Cooperates) or not stage.cooperative:
@@ -29,8 +29,8 @@ def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
         assert isinstance(stage, FeatureFetcher)
         if not find(stage.datapipe, JointSampler):
             raise ValueError(
-                f"{type(stage).__name__} has cooperative=True, but no sampler before it has; give it to both, or leave "
-                "it out"
+                f"{type(stage).__name__} has cooperative=True, but no sampler before it has; pass it to both, or to "
+                "neither"
             )
         return JointFetcher(stage.datapipe, WrappedFetcher(stage))
 
@@ -38,7 +38,7 @@ def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
 
 
 def check_ranks(stage: Datapipe) -> int:
-    """Return the number of ranks, or raise unless they share one order of mini-batches, and have as many each."""
+    """Return the number of ranks; raise unless they share one order of mini-batches, the same number for each."""
     sources = [source for source in traverse(stage) if isinstance(source, DistributedItemSampler)]
     if not sources:
         raise ValueError(
@@ -50,10 +50,10 @@ def check_ranks(stage: Datapipe) -> int:
         raise ValueError(
             f"cooperative=True needs the process group's ranks, but rank and world_size are {rank} and {world_size}"
         )
-    # A rank with one mini-batch more would wait, at its first step, for ranks that come to none.
+    # The first step of an additional mini-batch would wait for ranks that have none.
     if total % world_size and not sources[0].drop_uneven_inputs:
         raise ValueError(
-            f"cooperative=True needs as many mini-batches on each rank, but {total} are shared by {world_size}; give "
-            "the DistributedItemSampler drop_uneven_inputs=True"
+            f"cooperative=True needs equally many mini-batches on each rank, but {total} are shared by {world_size}; "
+            "give the DistributedItemSampler drop_uneven_inputs=True"
         )
     return world_size

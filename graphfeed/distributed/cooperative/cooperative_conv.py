@@ -1,4 +1,4 @@
-"""Exchange the rows of nodes between the ranks of a joint mini-batch, in a model."""
+"""Exchange of node embeddings between the ranks of a joint mini-batch, inside a model."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -11,16 +11,16 @@ from graphfeed.distributed.cooperative.exchange import Route, RowExchange
 from graphfeed.storage.graph import ByType, from_type_dict, to_type_dict
 
 Joint: TypeAlias = Any
-"""A hop or a mini-batch, joint or not."""
+"""A hop or a mini-batch; without an `exchange`, rows are returned unchanged."""
 
 
 class CooperativeConv(torch.nn.Module):
     """Sends embeddings of nodes from the ranks that own them to the ranks that need them, and gradients back.
 
-    With `cooperative=True` on the sampler, a rank computes the rows of its own nodes alone. Before each layer but the
-    first, it needs those of its hop's sources, and for its loss, those of its own seeds. All ranks must call it
-    together, in the default process group. A mini-batch that is not joint gets its rows back as they are. The first
-    layer needs this only if the fetcher had no `cooperative=True`; its rows are then those of `hop.exchange.owned`.
+    With `cooperative=True` on the sampler, a rank computes only the rows of its own nodes. Each layer but the first
+    needs those of its hop's sources, and the loss those of the rank's own seeds. All ranks must call the module
+    together, in the default process group. If a mini-batch is not joint, rows are returned unchanged. The first layer
+    needs it only if the fetcher had no `cooperative=True`; its input is then the rows of `hop.exchange.owned`.
 
     Example::
 
@@ -36,16 +36,16 @@ class CooperativeConv(torch.nn.Module):
 
         Args:
             subgraph: The hop, or the mini-batch.
-            x: The rows of the columns of the hop before it, or of the innermost hop; by node type if the graph has
-                types, then with the same types on all ranks.
+            x: The rows of the columns of the previous hop, or of the innermost hop; by node type if the graph has
+                types, with the same types on all ranks.
         """
         return CooperativeConvFunction.apply(subgraph, x)
 
 
 class Exchanged(torch.autograd.Function):
-    """Rows of all node types, from the ranks that own them to those that need them."""
+    """Sends rows of all node types from the ranks that own them to those that need them."""
 
-    # One function for all types: its gradient takes the way back on all ranks, whichever types each rank used.
+    # One function for all types, so that backward() takes part in the exchange on all ranks, whichever types they used.
     @staticmethod
     def forward(ctx: Any, routes: Sequence[Route], *rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.routes, ctx.counts = routes, [len(own) for own in rows]
@@ -62,14 +62,14 @@ class Exchanged(torch.autograd.Function):
         for route, count, gradient in zip(ctx.routes, ctx.counts, gradients, strict=True):
             given = gradient[route.positions.to(gradient.device)]
             back = trade(given, route.received_counts, route.sent_counts)
-            # A row that several ranks need gets the sum of their gradients.
+            # The gradient of a row that several ranks need is the sum of theirs.
             own = back.new_zeros(count, *back.shape[1:])
             sums.append(own.index_add_(0, route.sent.to(back.device), back))
         return None, *sums
 
 
 class CooperativeConvFunction:
-    """`CooperativeConv` as a function."""
+    """`CooperativeConv` in the form of a function."""
 
     @staticmethod
     def apply(subgraph: Joint, tensor: ByType) -> ByType:
@@ -77,7 +77,7 @@ class CooperativeConvFunction:
         exchange: RowExchange | None = getattr(subgraph, "exchange", None)
         if exchange is None:
             return tensor
-        # All ranks exchange one type after the other, in the same order.
+        # All ranks exchange the types in the same order.
         given = sorted(to_type_dict(tensor).items())
         routes = [exchange.routes[node_type] for node_type, _ in given]
         arrived = Exchanged.apply(routes, *(rows for _, rows in given))  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ class CooperativeConvFunction:
 
 
 def trade(rows: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:
-    # `sent` and `received` are the numbers of rows to each rank and from each, in the order of ranks.
+    # `sent` and `received` are the numbers of rows to and from each rank.
     arrived = rows.new_empty(sum(received), *rows.shape[1:])
     distributed.all_to_all_single(arrived, rows.contiguous(), list(received), list(sent))
     return arrived

@@ -1,4 +1,4 @@
-"""All-to-all between ranks, of tensors and of the rows of nodes, matched by the number of the step."""
+"""All-to-all exchanges between ranks, of tensors and of rows of nodes, matched by the number of the step."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,29 +17,29 @@ from graphfeed.ops.rows import take_rows
 from graphfeed.storage.graph import ByType, from_type_dict, to_type_dict
 
 Tag: TypeAlias = tuple[int, int, int]
-"""Names a step: the run of the loader, the mini-batch, and the step of that mini-batch."""
+"""Identity of a step: the run of the loader, the mini-batch, and the step within the mini-batch."""
 
 CHECK_SECONDS = 0.2
-"""How often a thread that waits looks whether a rank was lost."""
+"""Interval at which waiting threads check whether a rank was lost."""
 
-SAME = "all ranks must make their loaders in the same order, and iterate them as often and as far"
+SAME = "all ranks must create their loaders in the same order, and iterate over them equally often and far"
 
 
 class Exchange:
-    """An all-to-all of tensors per step: each rank sends every other one its part, and receives theirs."""
+    """An all-to-all of tensors per step: each rank sends one piece to every other rank, and receives theirs."""
 
-    # Several threads may be at several steps at the same time. All ranks give the exchange the same name.
+    # Thread-safe. Names have running numbers, so all ranks must create their graphs and loaders in the same order.
     def __init__(self, peers: Peers, name: str) -> None:
         self.peers = peers
         self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
-        self._runs = [0] * peers.world_size  # the first one that each rank has not left, as far as this one knows
+        self._runs = [0] * peers.world_size  # the first run that each rank has not left, as known here
         self._changes = Changes()
         self._name = peers.serve(name, self._receive)
 
     def trade(self, tag: Tag, split: Sequence[Sequence[torch.Tensor]], draws: str = "") -> list[list[torch.Tensor]]:
-        """Send each rank its part of each tensor, and return what each rank sent, this one included.
+        """Send each rank its piece of each tensor, and return the pieces of all ranks, including this one.
 
-        Both are lists over tensors of lists over ranks. This waits for all ranks.
+        Argument and result are lists over tensors of lists over ranks. Waits for all ranks.
         """
         own, ranks = self.peers.rank, range(self.peers.world_size)
         self._check([], tag)
@@ -47,7 +47,7 @@ class Exchange:
             rank: {str(number): part[rank] for number, part in enumerate(split)} for rank in ranks
         }
         answers = self.peers.gather(self._name, {"tag": tag, "rank": own, "draws": draws}, parts)
-        next(answers)  # this rank's own, by which its part is known here
+        next(answers)  # the response of this rank, which stores its own piece
         begin = time.monotonic()
 
         def take() -> dict[int, tuple[str, Tensors]] | None:
@@ -57,13 +57,13 @@ class Exchange:
             return None if missing else self._given.pop(tag)
 
         given_by = self._changes.wait_for(take, every=CHECK_SECONDS) or {}
-        list(answers)  # what is sent later, such as that this rank leaves, must not arrive before
+        list(answers)  # later messages, for example that this rank leaves, must not overtake these
         for rank, (said, _) in given_by.items():
-            # What the draws depend on: ranks that differ would make a mini-batch that looks well and is wrong.
+            # Draws depend on it: with different seeds, mini-batches would look plausible but be wrong.
             if said != draws:
                 raise ValueError(
-                    f"rank {own} makes joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give the "
-                    "DataLoader of all ranks the same seed, and load the same state"
+                    f"rank {own} produces joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give "
+                    "the DataLoader of all ranks the same seed, and load the same state"
                 )
         return [[given_by[rank][1][str(number)] for rank in ranks] for number in range(len(split))]
 
@@ -75,14 +75,14 @@ class Exchange:
         owners_of: Callable[[str | None, torch.Tensor], torch.Tensor],
         draws: str = "",
     ) -> "RowExchange":
-        """Send the owners of some nodes their ids, and return which rows this rank then sends and receives.
+        """Send node ids to their owners, and return which rows this rank then sends and receives.
 
-        `needed` may have duplicates. `owners_of` returns the rank that owns each id of a node type.
+        `needed` may contain duplicates. `owners_of` returns the rank that owns each id of a node type.
         """
         split, orders, counts = [], [], []
         for node_type, ids in check_needed(needed, num_nodes).items():
             owners = owners_of(node_type, ids).long()
-            # Stable, so that what comes from a rank is in the order in which this one needs it.
+            # Stable, so that the rows from each rank arrive in the order of `needed`.
             orders.append(owners.argsort(stable=True))
             counts.append(torch.bincount(owners, minlength=self.peers.world_size).tolist())
             split.append(torch.split(take_rows(ids, orders[-1]), counts[-1]))
@@ -92,21 +92,21 @@ class Exchange:
         sizes = to_type_dict(num_nodes).items()
         for (node_type, size), pieces, order, received in zip(sizes, asked, orders, counts, strict=True):
             wanted = torch.cat(pieces)
-            # Several ranks may need a node, which its owner samples once; `sent` has its place for each of them.
+            # Several ranks may need a node, which its owner samples once; `sent` has its position for each of them.
             owned[node_type], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
             routes[node_type] = Route(sent.long(), list(map(len, pieces)), order, received)
         return RowExchange(from_type_dict(owned), routes, self, tag)
 
     def leave(self, run: int) -> None:
-        """Tell all ranks that this one comes to no further step of a run, so that none waits for it."""
+        """Announce that this rank takes part in no further step of a run, so that no rank waits for it."""
         said = {"tag": (run + 1, 0, 0), "rank": self.peers.rank}
-        # Ranks that have closed their peers need not be told.
+        # Ranks that have closed their peers need no notice.
         with suppress(ConnectionError, RuntimeError):
             self.peers.gather(self._name, said)
-        self._receive(said, {})  # which wakes the threads of this one
+        self._receive(said, {})  # wakes the waiting threads of this rank
 
     def _check(self, missing: Sequence[int], tag: Tag, waited: float = 0.0) -> None:
-        """Raise if there is nothing more to wait for."""
+        """Raise if waiting is pointless."""
         self.peers.check()
         left = [rank for rank in (self.peers.rank, *missing) if self._runs[rank] > tag[0]]
         if left:
@@ -116,15 +116,15 @@ class Exchange:
             raise RuntimeError(f"ranks {ended} have ended before joint mini-batch {tag[1]}; {SAME}")
         limit = self.peers.start_timeout + self.peers.timeout
         if waited > limit:
-            raise TimeoutError(f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
+            raise TimeoutError(f"ranks {missing} did not begin joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
 
     def _receive(self, options: Mapping[str, Any], part: Tensors) -> Tensors:
-        """Keep a rank's part of a step, or, without `draws`, that it has left the runs before the step's."""
+        """Store a rank's piece of a step; without `draws`, record that it has left all runs before the step's."""
         rank, (run, index, step) = options["rank"], options["tag"]
         with self._changes.lock:
-            # A rank that begins another run has left those before it, too.
+            # A rank that begins a run has left those before it, too.
             self._runs[rank] = max(self._runs[rank], run)
-            # No rank comes to the steps of runs that all have left.
+            # Steps of runs that all ranks have left are no longer needed.
             oldest = min(self._runs)
             self._given = {tag: parts for tag, parts in self._given.items() if tag[0] >= oldest}
             if "draws" in options and run >= oldest:
@@ -135,16 +135,16 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Route:
-    """Which rows of one node type each rank sends and receives."""
+    """The rows of one node type that this rank sends and receives."""
 
     sent: torch.Tensor
-    """The positions of the rows to send among those that this rank owns: those for rank 0 first."""
+    """Positions of the rows to send among those that this rank owns, grouped by receiver."""
     sent_counts: list[int]
-    """How many of them each rank gets."""
+    """Number of rows for each rank."""
     positions: torch.Tensor
-    """Where each row that arrives goes: those from rank 0 first."""
+    """Position of each received row in the result, grouped by sender."""
     received_counts: list[int]
-    """How many of them each rank sends."""
+    """Number of rows from each rank."""
 
     def merge(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         arrived = torch.cat(list(parts))
@@ -155,20 +155,20 @@ class Route:
 
 @dataclass(frozen=True)
 class RowExchange:
-    """A planned all-to-all of rows: the nodes of this rank that any rank needs, and which ranks need each of them."""
+    """A planned all-to-all of rows: the nodes of this rank that any rank needs, and the ranks that need them."""
 
     owned: ByType
-    """The ids of the nodes whose rows this rank makes, each of them once; by node type if the graph has types."""
+    """Distinct ids of the nodes whose rows this rank computes; by node type if the graph has types."""
     routes: Mapping[str | None, Route]
     """By node type, which is None in a graph without types."""
     exchange: Exchange
     tag: Tag
-    """The step at which ids were traded."""
+    """The step in which the ids were exchanged."""
 
     def trade(self, rows: Sequence[tuple[str | None, torch.Tensor]], step: int) -> list[torch.Tensor]:
         """Send each rank the rows that it needs, and return those that this rank needs.
 
-        `step` differs from the numbers of all other steps of the mini-batch.
+        `step` must differ from the numbers of all other steps of the mini-batch.
         """
         routes = [self.routes[node_type] for node_type, _ in rows]
         split = [
@@ -185,12 +185,12 @@ class RowExchange:
 
 
 def check_needed(needed: ByType, num_nodes: int | dict[str, int]) -> dict[str | None, torch.Tensor]:
-    """Return the ids of each node type, on the CPU, or raise on the rank that needs them if they are not nodes."""
+    """Return the ids of each node type on the CPU; raise on the rank that requests them if they are not valid."""
     if isinstance(needed, dict) != isinstance(num_nodes, dict):
         raise TypeError(
-            f"seeds must be {'a dict by node type' if isinstance(num_nodes, dict) else 'a tensor of node ids'}, for "
+            f"seeds must be {'a dict by node type' if isinstance(num_nodes, dict) else 'a tensor of node ids'}, as "
             f"the graph has {f'types {list(num_nodes)}' if isinstance(num_nodes, dict) else 'one type'}, but are a "
-            f"{type(needed).__name__}; {'give a HeteroItemSet' if isinstance(num_nodes, dict) else 'give an ItemSet'}"
+            f"{type(needed).__name__}; {'use a HeteroItemSet' if isinstance(num_nodes, dict) else 'use an ItemSet'}"
         )
     sizes: dict[str | None, int] = to_type_dict(num_nodes)
     given: dict[str | None, torch.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Fetch the features of a joint mini-batch: each rank reads the rows that it owns, once for all ranks."""
+"""Feature fetching for joint mini-batches: each rank reads the rows that it owns, once for all ranks."""
 
 import copy
 
@@ -10,11 +10,11 @@ from graphfeed.distributed.cooperative.exchange import RowExchange
 from graphfeed.storage.memory import Cache, tensors_in
 
 FIRST_STEP = 1000
-"""The steps of fetching follow those of sampling, one per hop."""
+"""Number of the first fetching step, above those of sampling, which has one per hop."""
 
 
 class WrappedFetcher:
-    """The fetcher that the user wrote, in an object that is no stage, so that it is not taken for a source."""
+    """The user's fetcher, wrapped in an object that is not a stage, so that it is not mistaken for a source."""
 
     def __init__(self, fetcher: FeatureFetcher) -> None:
         self.fetcher = fetcher.changed(cooperative=False)
@@ -27,10 +27,10 @@ class WrappedFetcher:
 
 
 class JointFetcher(Transform):
-    """Fetches the features of a joint mini-batch, in place of a fetcher with `cooperative=True`.
+    """Fetches the features of a joint mini-batch, instead of a fetcher with `cooperative=True`.
 
     Each rank reads the rows of the nodes that it owns, and sends them to the ranks that need them. `node_features` has
-    the rows of `input_nodes`, on their device. The edges of a hop are its own on each rank, and so are their features.
+    the rows of `input_nodes`, on their device. Edges are not shared between ranks, so neither are their features.
     """
 
     wrapped: WrappedFetcher
@@ -39,16 +39,16 @@ class JointFetcher(Transform):
         # The outermost hop comes first.
         exchange: RowExchange | None = getattr(next(iter(minibatch.sampled_subgraphs or ()), None), "exchange", None)
         if exchange is None:
-            raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")
-        # The user's fetcher sees the nodes that this rank owns in place of those that it needs.
+            raise ValueError("the outermost hop lacks the owners of its nodes; a stage before the fetcher replaced it")
+        # The user's fetcher gets the nodes that this rank owns instead of those that it needs.
         given = copy.copy(minibatch)
         given.input_nodes = exchange.owned
         result = self.wrapped.fetcher(given)
         result.input_nodes = minibatch.input_nodes
         if result.node_features is not None:
-            # A name is a pair with the type, if the graph has types.
+            # If the graph has types, a name is a pair with the type.
             typed = isinstance(exchange.owned, dict)
-            # Ranks send from memory.
+            # Ranks send from CPU memory.
             rows = [(name[0] if typed else None, own.cpu()) for name, own in result.node_features.items()]
             arrived = exchange.trade(rows, FIRST_STEP + self.wrapped.fetcher.position)
             device = next((part.device for part in tensors_in(minibatch.input_nodes)), torch.device("cpu"))
@@ -57,9 +57,9 @@ class JointFetcher(Transform):
         return result
 
     def may_run_in_threads(self) -> bool:
-        """Tell whether worker threads read every feature as well as the main thread does."""
+        """Return whether all features may be read in worker threads."""
         return self.wrapped.fetcher.may_run_in_threads()
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate of the fetcher, for a mini-batch of the rank's own."""
+        """Return the estimate of the fetcher for a mini-batch that is not joint."""
         return self.wrapped.fetcher.estimate_size(before)

@@ -1,4 +1,4 @@
-"""Sample a mini-batch of all ranks together: each samples around the nodes that it owns."""
+"""Joint sampling: the ranks sample one mini-batch, each around the nodes that it owns."""
 
 import copy
 import weakref
@@ -19,11 +19,11 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, Hop, Picked
 
 NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
-"""Numbers the groups over some peers, in the order in which each rank makes them."""
+"""Running numbers of the groups over some peers, in the order in which each rank creates them."""
 WHOLE = count()
-"""The same for graphs that every rank of the process group holds."""
+"""Running numbers of groups over graphs that every rank stores as a whole."""
 SPREAD = -0x61C8864680B583EB
-"""Spreads ids over ranks that hold the whole graph: 2**64 divided by the golden ratio, as a signed number."""
+"""Spreads ids over ranks that store the whole graph: 2**64 divided by the golden ratio, as a signed integer."""
 
 
 @dataclass(repr=False)
@@ -31,7 +31,7 @@ class JointSubgraph(SampledSubgraph):
     """A rank's share of a joint hop: its columns are the nodes that the rank owns."""
 
     exchange: RowExchange | None = None
-    """How the rows of the sources come from their owners."""
+    """Exchange of the sources' rows with their owners."""
 
 
 @dataclass(repr=False, eq=False)
@@ -39,11 +39,11 @@ class JointMiniBatch(MiniBatch):
     """A rank's share of a joint mini-batch."""
 
     exchange: RowExchange | None = field(default=None, kw_only=True)
-    """How the results for the rank's own seeds come from their owners."""
+    """Exchange of the results for the rank's own seeds with their owners."""
 
 
 class RankGroup:
-    """What the ranks that sample together share: the graph, the sampler and the exchange of their steps."""
+    """State shared by the joint mini-batches of a stage: the graph, the sampler, and the exchange of their steps."""
 
     def __init__(self, sampler: FanoutSampler, world_size: int) -> None:
         self.sampler = sampler.changed(cooperative=False)
@@ -57,12 +57,12 @@ class RankGroup:
 
     @cached_property
     def exchange(self) -> Exchange:
-        # Made as the first run begins, before any thread needs it, because a plan starts nothing.
+        # Created when the first run begins, before threads need it, because planning must have no side effects.
         peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
         return Exchange(peers, self._name)
 
     def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
-        # Any rank that holds a node may sample it, but all must name the same one.
+        # Any rank that stores a node may sample it, but all must select the same one.
         holders, parts = self.world_size, torch.zeros(1, dtype=torch.int64, device="cpu")
         if isinstance(self.graph, PartitionedGraph):
             book = self.graph.part.book_of(node_type)
@@ -80,7 +80,7 @@ class RankGroup:
 
 
 class JointStep(SamplingGraph):
-    """The graph as all ranks sample it for one mini-batch: what one of them needs, the owner samples."""
+    """The graph as sampled by all ranks for one mini-batch: each rank samples around the nodes that it owns."""
 
     def __init__(self, group: RankGroup, run: int, key: Key) -> None:
         self.graph = group.graph
@@ -106,46 +106,46 @@ class JointStep(SamplingGraph):
 
     def plan(self, needed: ByType) -> RowExchange:
         group, tag = self._group, (*self._minibatch, len(self.exchanges))
-        # The owners learn from it what this rank needs. Steps have the same numbers on all ranks, as all plan each hop.
+        # It sends the owners the ids needed here. All ranks plan each hop, so steps have the same numbers on all ranks.
         self.exchanges.append(group.exchange.plan(tag, needed, self.num_nodes, group.owners_of, self._draws))
         return self.exchanges[-1]
 
 
 class JointSampler(Transform):
-    """Samples a rank's share of a joint mini-batch, in place of a sampler with `cooperative=True`.
+    """Samples a rank's share of a joint mini-batch, instead of a sampler with `cooperative=True`.
 
-    The columns of each hop are those nodes of the joint hop that this rank owns; each node is sampled by one rank. The
-    mini-batches of all ranks together are the one that a single machine makes of all their seeds.
+    The columns of each hop are the nodes of the joint hop that this rank owns; each node is sampled by one rank. The
+    shares of all ranks together equal the mini-batch that a single machine samples from all of their seeds.
     """
 
     group: RankGroup
     run: int = field(default=0, repr=False)
-    """How often the loader was iterated before; mini-batches of two epochs differ in it."""
+    """Number of earlier iterations over the loader; it distinguishes mini-batches of different epochs."""
 
     needs_key = True
     reads_graph = True
 
     def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
-        """Return the same stage for another run."""
-        _ = self.group.exchange  # the ranks must know each other where they compare what they run
+        """Return a copy of the stage for another run."""
+        _ = self.group.exchange  # ranks must be connected before they compare their runs
         return self.changed(run=next(self.group.runs))
 
     def leave_run(self) -> None:
-        """Tell the other ranks that this one comes to no further mini-batch of the run."""
+        """Announce to the other ranks that this one takes part in no further mini-batch of the run."""
         self.group.exchange.leave(self.run)
 
     def __call__(self, minibatch: MiniBatch) -> JointMiniBatch:
         key = minibatch.key
         if key is None:
             raise ValueError("a joint mini-batch needs a key, but has none; begin with a DistributedItemSampler")
-        # The mini-batches of all ranks together have the number that they have on a machine that makes them as one.
+        # All ranks use the index that the joint mini-batch has on a single machine.
         joint = replace(key, index=key.index // self.group.world_size)
         step = JointStep(self.group, self.run, joint)
         given = copy.copy(minibatch)
         given.key = joint
         sampled = self.group.sampler.changed(graph=step)(given)
         assert sampled.input_nodes is not None
-        # One more exchange than hops: that of the outermost nodes, by which features are fetched.
+        # One more exchange than hops: that of the outermost nodes, for fetching features.
         step.plan(sampled.input_nodes).count_rows()
         result = JointMiniBatch(exchange=step.exchanges[0])
         vars(result).update(vars(sampled), key=key)
@@ -156,5 +156,5 @@ class JointSampler(Transform):
         return result
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate of the sampler, for a mini-batch of the rank's own."""
+        """Return the estimate of the sampler for a mini-batch that is not joint."""
         return self.group.sampler.estimate_size(before)

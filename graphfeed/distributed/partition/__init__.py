@@ -1,6 +1,6 @@
-"""Partitions on disk: their layout, how parts are written and opened, reports, and the command.
+"""Partitions on disk: their layout, writing and opening parts, reports, and the command.
 
-Methods that assign nodes to parts are in `graphfeed.storage.graph`, as `assign_nodes` and what it calls.
+Methods that assign nodes to parts are in `graphfeed.storage.graph` (`assign_nodes`).
 """
 
 from graphfeed.distributed.partition.reader import StoredPart, open_part

@@ -1,4 +1,4 @@
-"""Partitions a graph in files, with its features, and reports the cut, the balance and the halo."""
+"""Partitions a stored graph with its features, and reports the cut, the balance and the halo."""
 
 import argparse
 from contextlib import nullcontext
@@ -22,10 +22,10 @@ from graphfeed.storage.memory import map_npy
 
 
 def open_stored(source: Path) -> Any:
-    """Return what has the `graph` in a file or in a data set, and as `feature` its features, or None."""
+    """Open a graph file or a data set; return an object with the attributes `graph` and `feature` (or None)."""
     if not source.is_dir():
         return SimpleNamespace(graph=load_graph(source), feature=None)
-    # Edges and rows are read piece by piece, so that they may be larger than memory.
+    # Edges and rows are read in chunks, so they may be larger than memory.
     dataset = open_in_files(source)
     dataset.load(tasks=[])
     if dataset.graph is None:
@@ -36,7 +36,7 @@ def open_stored(source: Path) -> Any:
 def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
     sets: dict[str, ItemSet] = {}
     for entry in given:
-        # The name of a file may have a "=" itself.
+        # The name of a file may contain a "=" itself.
         seed_type, _, path = ("", "", entry) if Path(entry).is_file() else entry.rpartition("=")
         sets[seed_type] = ItemSet(map_npy(path), names="seeds")
     if len(sets) < len(given) or ("" in sets and len(sets) > 1):
@@ -56,7 +56,7 @@ def nodes_by_type(item_set: ItemSet | HeteroItemSet) -> ByType:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("source", type=Path, help="a file that graph.save() wrote, or the folder of an OnDiskDataset")
-    parser.add_argument("root", type=Path, help="the folder to write to; it must not exist or be empty")
+    parser.add_argument("root", type=Path, help="the folder to write; it must be empty or not exist")
     parser.add_argument("--parts", type=int, required=True, help="the number of parts")
     parser.add_argument(
         "--method", choices=METHODS, default="ldg", help="how nodes are assigned (default: %(default)s)"
@@ -65,23 +65,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--balance",
         nargs="+",
         metavar="[TYPE=]FILE",
-        help="give parts as many items to train on each: .npy files of nodes or of edges, N x 2; only for ldg",
+        help="balance the training items of parts: .npy files of nodes, or of edges (N x 2); only for ldg",
     )
-    parser.add_argument("--seed", type=int, default=0, help="the seed of hash and metis (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="the random seed of hash and metis (default: %(default)s)")
     parser.add_argument(
         "--layout",
         choices=("graphfeed", "pyg"),
         default="graphfeed",
-        help="files that are mapped, or those of torch_geometric.distributed (default: %(default)s)",
+        help="memory-mapped files, or those of torch_geometric.distributed (default: %(default)s)",
     )
     parser.add_argument(
-        "--workers", type=int, default=1, help="how many processes write the parts (default: %(default)s)"
+        "--workers", type=int, default=1, help="number of processes that write the parts (default: %(default)s)"
     )
 
 
 def run(options: Any) -> None:
-    """Partition a graph, and print what the partition costs."""
-    # What can't work is refused before the graph is read, which may take long.
+    """Partition a graph, and print a report."""
+    # Check the arguments before reading the graph, which may take long.
     check_new_folder(options.root)
     check_num_parts(options.parts)
     check_count("--workers", options.workers, 1)
@@ -96,7 +96,7 @@ def run(options: Any) -> None:
     if options.method == "ldg":
         most = ldg_memory(graph.total_num_nodes, options.parts)
         most += 0 if items is None else torch.int32.itemsize * graph.total_num_nodes
-        print(f"assigning the nodes takes at most {most / (1 << 20):,.0f} MiB beside the graph", flush=True)
+        print(f"assigning the nodes takes at most {most / (1 << 20):,.0f} MiB in addition to the graph", flush=True)
     balance = None if items is None else nodes_by_type(items)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed, balance)
     print(report_partition(graph, assignment, options.parts), flush=True)

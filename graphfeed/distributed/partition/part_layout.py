@@ -1,9 +1,9 @@
-"""The files of a partition: which arrays there are, and the metadata that describes them, `partition.json`.
+"""The files of a partition: its arrays, and `partition.json`, the metadata that describes them.
 
-The arrays that all parts need lie beside it: the part of each node, the attributes of all nodes, since any may be a
-neighbour, and as "first_edges" the whole graph's column starts, unless edges have ids of their own, which are an
-attribute then. Folder `part_i` holds what part `i` owns: the in-edges of its nodes, and the rows of its features. The
-identity in `partition.json` is in a file of each part, too, so that a part of another partition is noticed.
+Arrays that all parts need are next to `partition.json`: the part of each node, the attributes of all nodes (any of them
+may be a neighbor), and as "first_edges" the whole graph's `csc_indptr`, unless edge ids are an attribute. Folder
+`part_i` has the in-edges of the nodes of part `i`, and the rows of its features. Each part also has a file with the
+identity in `partition.json`, so that mixing parts of different partitions raises an error.
 """
 
 import json
@@ -24,9 +24,9 @@ from graphfeed.storage.graph import to_type_dict
 
 FILE_NAME = "partition.json"
 IDENTITY = "identity.txt"
-"""The file of a part that has the identity of its partition."""
+"""File of a part that contains the identity of its partition."""
 MOST_PARTS = 1 << 16
-"""Each part has a folder, and takes a pass over the nodes."""
+"""Upper bound of the number of parts: each has a folder, and takes a pass over the nodes."""
 FORMAT = "graphfeed partition"
 VERSION = 1
 ATTRIBUTES = ("node_attributes", "edge_attributes")
@@ -35,14 +35,14 @@ KEY_LENGTHS = {
     **dict.fromkeys((*ATTRIBUTES, "edge_parts"), 1),
     "feature": 3,
 }
-"""What an array may be, its role: a field of the graph or another; and the length of its key there."""
+"""The roles of arrays, fields of the graph or others, and the length of their keys."""
 Key: TypeAlias = tuple[str | None, ...]
 """The name of an attribute, the type of edge parts, or the key of a feature; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """An array of a partition, and its role."""
+    """Description of an array of a partition."""
 
     path: str
     """Relative to the folder of the partition."""
@@ -50,7 +50,7 @@ class ArrayEntry:
     """One of `KEY_LENGTHS`."""
     key: Key
     dtype: str
-    """As torch names it. NumPy has no bfloat16, which lies in the file as int16."""
+    """Name of the dtype in torch. NumPy has no bfloat16, which is stored as int16."""
     shape: tuple[int, ...]
 
 
@@ -66,9 +66,9 @@ class PartitionMetadata(NamedTuple):
     parts: list[list[ArrayEntry]]
     """The arrays of each part."""
     written: int
-    """The stamp of the files of the columns."""
+    """Stamp of the files of the columns."""
     identity: str
-    """What all parts of this partition have in common, and no other one."""
+    """Random string shared by all parts of this partition."""
 
     @property
     def total_num_nodes(self) -> int:
@@ -83,8 +83,8 @@ def check_num_parts(num_parts: int) -> None:
     check_count("num_parts", num_parts, 1)
     if num_parts > MOST_PARTS:
         raise ValueError(
-            f"num_parts must be at most {MOST_PARTS:,}, for each part has a folder of its own, and is a process's, "
-            f"but is {num_parts:,}; assign_nodes alone takes more, for clusters within a graph"
+            f"num_parts must be at most {MOST_PARTS:,}, because each part has its own folder and process, but is "
+            f"{num_parts:,}; for more, such as clusters within a graph, use assign_nodes without writing"
         )
 
 
@@ -124,7 +124,7 @@ def read_metadata(root: Path) -> PartitionMetadata:
 
 def numbers_of(name: str, value: Any) -> dict[str, int]:
     if not isinstance(value, dict) or not all(type(number) is int and number >= 0 for number in value.values()):
-        raise ValueError(f"{name} is {value!r}, and should be numbers by type")
+        raise ValueError(f"{name} is {value!r}, but must be a dict of counts by type")
     return value
 
 
@@ -133,20 +133,20 @@ def count_of(name: str, value: Any) -> int | dict[str, int]:
 
 
 def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
-    """Return the description of an array, or raise if it is none."""
+    """Parse and check the description of an array."""
     parsed = ArrayEntry(entry["path"], entry["role"], tuple(entry["key"]), entry["dtype"], tuple(entry["shape"]))
     is_key = all(part is None or type(part) is str for part in parsed.key)
     is_dtype = isinstance(getattr(torch, str(parsed.dtype), None), torch.dtype)
     is_shape = len(parsed.shape) > 0 and all(type(size) is int and size >= 0 for size in parsed.shape)
     if type(parsed.path) is not str or not is_key or not is_dtype or not is_shape or parsed.role not in KEY_LENGTHS:
-        raise ValueError(f"{dict(entry)} describes no array")
+        raise ValueError(f"{dict(entry)} does not describe an array")
     if len(parsed.key) != KEY_LENGTHS[parsed.role]:
-        raise ValueError(f"{dict(entry)} has a key of {len(parsed.key)} parts")
+        raise ValueError(f"{dict(entry)} has a key with {len(parsed.key)} elements")
     return parsed
 
 
 def write_identity(folder: Path, num_parts: int) -> str:
-    # A random one, so that most likely no other partition has it.
+    # Random, so that other partitions almost certainly have a different one.
     identity = secrets.token_hex(8)
     for part in range(num_parts):
         write_text(folder / part_folder(part) / IDENTITY, f"{identity}\n")
@@ -154,13 +154,13 @@ def write_identity(folder: Path, num_parts: int) -> str:
 
 
 def check_identity(root: Path, part: int, identity: str) -> str:
-    """Return the identity of a partition, which one of its parts must have."""
+    """Raise unless a part has the identity of its partition; return the identity."""
     path = root / part_folder(part) / IDENTITY
     here = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     if here != identity:
         raise ValueError(
-            f"{path.parent} is a part of the partition {here!r}, but the files beside it are of {identity!r}; copy "
-            f"part {part} and the files beside it from the same partition"
+            f"{path.parent} is a part of the partition {here!r}, but the files next to it are of {identity!r}; copy "
+            f"part {part} and the files next to it from the same partition"
         )
     return identity
 
@@ -174,21 +174,21 @@ def file_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def to_numpy(values: torch.Tensor) -> NDArray[Any]:
-    # `.npy` files have no bfloat16.
+    # `.npy` files don't support bfloat16.
     array: NDArray[Any] = (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()
     return array
 
 
 def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
-    """Map an array; writes to it stay in this process. Nothing is unpickled."""
+    """Memory-map an array; writes to it stay in this process. Nothing is unpickled."""
     path = (root / entry.path).resolve()
     if not path.is_relative_to(root.resolve()):
-        raise ValueError(f"{root / FILE_NAME}: path {entry.path!r} leads to {path}, out of the folder; write it again")
+        raise ValueError(f"{root / FILE_NAME}: path {entry.path!r} leads out of the folder, to {path}; write it again")
     dtype: torch.dtype = getattr(torch, entry.dtype)
     array = load_array(path, str(root / FILE_NAME), mapped=True)
     if (array.dtype, array.shape) != (file_dtype(dtype), entry.shape):
         raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}, but {FILE_NAME} says {entry.dtype} of shape "
+            f"{path} has {array.dtype} of shape {array.shape}, but {FILE_NAME} specifies {entry.dtype} of shape "
             f"{entry.shape}; write the partition again"
         )
     if not array.flags.c_contiguous:

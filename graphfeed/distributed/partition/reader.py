@@ -1,4 +1,4 @@
-"""Opens the parts that `write_partition` wrote: nothing is read but the metadata, all arrays are mapped."""
+"""Opens parts that `write_partition` wrote: reads their metadata, and memory-maps all arrays."""
 
 import os
 from collections.abc import Mapping
@@ -36,18 +36,18 @@ class StoredPart:
     graph: GraphPart
     """The in-edges of the part's nodes."""
     features: BasicFeatureStore
-    """The rows that the part owns, in the order of their ids; features of the graph as a whole are complete."""
+    """The rows that the part owns, in order of their ids. Features of the graph itself are complete."""
     books: Mapping[FeatureKey, PartBook]
-    """For each feature of nodes or edges: which part owns each row, and its offset there."""
+    """For each feature of nodes or edges, the owner of each row and its offset there."""
 
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
-        """Return the features as read by global ids from all ranks; rank `i` of R has opened part `i // (R / P)` of P.
+        """Return features that read by global id from all ranks; rank `i` of R must have opened part `i // (R / P)`.
 
         Args:
-            peers: The ranks; by default, those of the default process group.
+            peers: The ranks. Default: those of the default process group.
 
         Raises:
-            ValueError: The number of ranks is no multiple of that of the parts.
+            ValueError: The number of ranks is not a multiple of the number of parts.
         """
         features: dict[tuple[str, str | None, str], Feature] = {}
         rows: Feature
@@ -60,7 +60,7 @@ class StoredPart:
 
 
 class StoredRows(TorchBasedFeature):
-    """The rows of a partition, which are constant until this process updates its copy of them."""
+    """Rows of a partition, which are constant until this process updates its copy of them."""
 
     def is_constant(self) -> bool:
         return not self._is_updated
@@ -68,17 +68,17 @@ class StoredRows(TorchBasedFeature):
 
 @checked
 def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -> StoredPart:
-    """Map a part of a graph. Pages are read on demand; writes to the arrays stay in this process.
+    """Memory-map a part of a graph. Pages are read on demand; writes to the arrays stay in this process.
 
-    Of the arrays, only the part of each node is read. Dtypes, shapes and the ends of the columns are checked.
+    Of the arrays, only the part of each node is read. Dtypes, shapes, and the bounds of `csc_indptr` are checked.
 
     Args:
-        root: The folder that `write_partition` wrote; or `Partitioner`, here or in `torch_geometric.distributed`, whose
-            layout is read into memory and always checked.
-        check: Whether to check all ids too, with a pass over the arrays; do so if the files come from elsewhere.
+        root: A folder written by `write_partition`, or by `Partitioner`, here or in `torch_geometric.distributed`; the
+            latter layout is read into memory and always checked.
+        check: Whether to check all ids too, with a pass over the arrays; use it for files from other sources.
 
     Raises:
-        ValueError: There is no such part, or the files are incomplete, changed, or of another version.
+        ValueError: The part doesn't exist, or the files are incomplete, changed, or of another version.
 
     Example:
         >>> import tempfile
@@ -97,7 +97,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         return StoredPart(columns_of_part, BasicFeatureStore(rows), books_of_rows)
     metadata = read_metadata(root)
     if not 0 <= part < len(metadata.parts):
-        raise ValueError(f"part must lie in 0 .. {len(metadata.parts) - 1}, but is {part}")
+        raise ValueError(f"part must be in 0 .. {len(metadata.parts) - 1}, but is {part}")
     identity = check_identity(root, part, metadata.identity)
     try:
         arrays: dict[str, dict[Key, torch.Tensor]] = {role: {} for role in KEY_LENGTHS}
@@ -110,7 +110,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
             columns.take_as_saved()
         book = PartBook.from_assignment(arrays["node_parts"][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
-            raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")
+            raise ValueError(f"node_parts has {book.num_ids} nodes, not {metadata.total_num_nodes}")
         first_edges = arrays["first_edges"].get(())
         own = GraphPart(columns, book, part, metadata.num_edges, identity, first_edges)
         own.check_ids(whole=check)
@@ -121,7 +121,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
 
 
 def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> FusedCSCSamplingGraph:
-    """Return the columns of a part from its arrays, by role and key."""
+    """Return the graph of a part's columns, from its arrays by role and key."""
     without_key = {role: rows[()] for role, rows in arrays.items() if () in rows}
     indices, sizes = without_key["indices"], metadata.num_nodes if isinstance(metadata.num_nodes, dict) else None
     columns = FusedCSCSamplingGraph(
@@ -134,14 +134,14 @@ def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, to
         **{role: {str(name): rows for (name,), rows in arrays[role].items()} for role in ATTRIBUTES},
     )
     if columns.total_num_nodes != metadata.total_num_nodes:
-        raise ValueError(f"csc_indptr is of {columns.total_num_nodes} nodes, not {metadata.total_num_nodes}")
+        raise ValueError(f"csc_indptr has {columns.total_num_nodes} nodes, not {metadata.total_num_nodes}")
     check_shapes(columns)
     return columns
 
 
 def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> StoredPart:
-    """Return a part with the rows of its features, and the owners of all rows."""
-    # Features of a type share a book, which keeps the offsets of its ids.
+    """Return a part together with the rows of its features and their books."""
+    # Features of the same type share a book, which caches the offsets of its ids.
     of_type = {("node", name): graph.book_of(name) for name in to_type_dict(graph.columns.num_nodes)}
     for (name,), owners in arrays["edge_parts"].items():
         of_type["edge", name] = PartBook.from_assignment(owners, graph.book.num_parts)

@@ -15,37 +15,37 @@ from graphfeed.storage.graph import ByType, GraphArrays, stacked_assignment
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """The size of each part, its cut and its halo. `str` of it is a table."""
+    """The size of each part, its cut and its halo. `str()` returns a table."""
 
     nodes: tuple[int, ...]
-    """The nodes of each part."""
+    """Number of nodes of each part."""
     edges: tuple[int, ...]
-    """The in-edges of these nodes."""
+    """Number of in-edges of these nodes."""
     cut_edges: tuple[int, ...]
-    """Those of the in-edges whose source is in another part."""
+    """Number of these in-edges whose source is in another part."""
     halo_nodes: tuple[int, ...]
-    """The nodes of other parts from which such an edge comes."""
+    """Number of distinct nodes of other parts that are sources of such edges."""
     nodes_by_type: dict[str, tuple[int, ...]]
-    """The nodes of each part by node type; empty if the graph has no types."""
+    """Number of nodes of each part by node type; empty if the graph has no types."""
 
     @property
     def num_parts(self) -> int:
-        """The number of parts."""
+        """Number of parts."""
         return len(self.nodes)
 
     @property
     def cut(self) -> float:
-        """The share of all edges that is cut."""
+        """The fraction of all edges that is cut."""
         return sum(self.cut_edges) / max(sum(self.edges), 1)
 
     @property
     def halo(self) -> float:
-        """The halo nodes of all parts, per node of the graph."""
+        """Number of halo nodes of all parts, divided by the number of nodes of the graph."""
         return sum(self.halo_nodes) / max(sum(self.nodes), 1)
 
     @property
     def balance(self) -> dict[str, float]:
-        """The largest part over the mean: of nodes, of each node type, and of in-edges. 1 is even."""
+        """Size of the largest part divided by the mean: of nodes, of each node type, and of in-edges. 1 is even."""
         return {
             "nodes": unevenness(self.nodes),
             **{node_type: unevenness(counts) for node_type, counts in self.nodes_by_type.items()},
@@ -67,7 +67,7 @@ class PartitionReport:
 def table(
     titles: Sequence[str], columns: Sequence[Sequence[int]], as_text: Callable[..., tuple[str, ...]]
 ) -> list[str]:
-    """Return lines flush right: the titles, and for each part and for the sums of `columns` the cells of `as_text`."""
+    """Return right-aligned lines: the titles, then `as_text` of each part's numbers, and of the sums of `columns`."""
     rows = [(str(part), *as_text(*numbers)) for part, numbers in enumerate(zip(*columns, strict=True))]
     rows = [tuple(titles), *rows, ("all", *as_text(*map(sum, columns)))]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -80,9 +80,9 @@ def unevenness(counts: Sequence[int]) -> float:
 
 @checked
 def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> PartitionReport:
-    """Count the cut edges, the sizes and the halo of each part of a partition, in one pass over the edges.
+    """Count the nodes, in-edges, cut edges and halo nodes of each part of a partition, in one pass over the edges.
 
-    Beside the graph, which may be mapped, it takes at most 56 MiB and 42 bytes per node.
+    In addition to the graph, which may be memory-mapped, it takes at most 56 MiB and 42 bytes per node.
 
     Args:
         assignment: The part of each node; by node type if the graph has types.

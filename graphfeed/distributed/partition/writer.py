@@ -1,4 +1,4 @@
-"""Writes a graph in parts, with its features, to a folder (`part_layout`), task by task."""
+"""Writes a partitioned graph with its features to a folder (layout: `part_layout`), task by task."""
 
 import hashlib
 import os
@@ -50,20 +50,20 @@ from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stack
 from graphfeed.storage.memory import FilePlace, find_places, map_npy, new_stamp, stamp_file, tensors_in
 
 BLOCK_NODES = 1 << 20
-"""How many nodes, or owners of edges, are looked at at a time."""
+"""Number of nodes, or owners of edges, per block."""
 Entries: TypeAlias = list[dict[str, Any]]
-"""What a task has written: the fields of an `ArrayEntry` for each array."""
+"""The result of a task: for each array that it has written, the fields of an `ArrayEntry`."""
 
 
 class Target(NamedTuple):
-    """Which array of a partition a task writes."""
+    """The array of a partition that a task writes."""
 
     part: int | None
-    """None: one that all parts need."""
+    """None for an array that all parts need."""
     role: str
     key: Key = ()
     number: int = 0
-    """Tells arrays with keys apart in the names of files, as file systems may not take every name."""
+    """Distinguishes arrays with keys in file names, because file systems may not allow every key."""
 
     @property
     def path(self) -> str:
@@ -73,19 +73,19 @@ class Target(NamedTuple):
     def open(self, folder: Path, dtype: torch.dtype, row: Sequence[int]) -> ArrayWriter:
         path = folder / self.path
         path.parent.mkdir(exist_ok=True)
-        return ArrayWriter(path, (None, *row), file_dtype(dtype))  # as many rows as come
+        return ArrayWriter(path, (None, *row), file_dtype(dtype))  # with any number of rows
 
     def describe(self, dtype: torch.dtype, shape: Sequence[int]) -> dict[str, Any]:
         return asdict(ArrayEntry(self.path, self.role, self.key, str(dtype).removeprefix("torch."), tuple(shape)))
 
 
 class Rows(NamedTuple):
-    """Which rows of a feature a part has: those that it owns."""
+    """The rows of a feature that a part owns."""
 
     file: Path
-    """The owner of each row."""
+    """File with the owner of each row."""
     bounds: tuple[int, int | None]
-    """Which values of the file are about this feature."""
+    """Range of the file's values that belong to this feature."""
     part: int
     """The owner."""
 
@@ -139,11 +139,11 @@ def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, fol
 def write_edge_parts(
     graph: GraphArrays, node_parts: Path, target: Target, number: int, count: int, folder: Path
 ) -> Entries:
-    """Write the part of each edge of a type by its id."""
-    # The target's key is the type, and `number` its number; features of the type have `count` rows.
+    """Write the part of each edge of a type, by edge id."""
+    # The target's key is the type, `number` its number, and `count` the number of rows of the type's features.
     parts: NDArray[Any] = map_npy(node_parts)
     ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
-    # Zeros take no room until they are written to, and pages of a file no memory for long.
+    # Zeros take no space until they are written to, and the system can evict the pages of a file.
     owners = np.lib.format.open_memmap(folder / target.path, "w+", parts.dtype, (count,))
     for edges, columns, counts in pieces_of(graph.csc_indptr.numpy()):
         destinations = np.repeat(np.arange(columns.start, columns.stop), counts)
@@ -160,7 +160,7 @@ def write_edge_parts(
 
 def write_rows(feature: Feature, rows: Rows, target: Target, folder: Path) -> Entries:
     dtype, row = row_type(feature), tuple(feature.size())
-    # How many rows take about so many bytes; one may take more.
+    # The number of rows in PART_BYTES, but at least one.
     step = max(PART_BYTES // max(prod(row) * dtype.itemsize, 1), 1)
     with target.open(folder, dtype, row) as writer:
         for ids in rows.pieces(step):
@@ -170,7 +170,7 @@ def write_rows(feature: Feature, rows: Rows, target: Target, folder: Path) -> En
 
 JOURNAL = f"{SCRATCH}/key.txt"
 SMALL_BYTES = 1 << 13
-"""Tensors of at most so many bytes are compared by their values, to tell whether a run goes on with the same graph."""
+"""Tensors up to this size are compared by value, to find out whether an interrupted run had the same graph."""
 
 
 @checked
@@ -182,31 +182,31 @@ def write_partition(
     features: FeatureStore | None = None,
     executor: Executor | None = None,
 ) -> Path:
-    """Write a graph in parts to a new folder, from which `open_part` maps them.
+    """Write a partitioned graph to a new folder, from which `open_part` maps its parts.
 
-    A part holds the in-edges of its nodes in the order that they have in the graph, with global ids, types and
-    attributes, and the rows of the features of its nodes and edges. The attributes of nodes and the features of the
-    graph are kept once, for all parts.
+    A part has the in-edges of its nodes in their order in the graph, with global ids, types and attributes, and the
+    rows of the features of its nodes and edges. The attributes of nodes and the features of the graph are stored once,
+    for all parts.
 
-    Graph and features are read piece by piece, so they may be larger than memory. The folder appears when all of it is
-    on the disk. Where both lie in files, a run that was interrupted keeps what is finished in a hidden folder beside
-    it, and the next run with the same arguments goes on from there; otherwise a failure leaves nothing.
+    Graph and features are read in chunks, so they may be larger than memory. The folder appears once all of it is on
+    disk. If both are stored in files, an interrupted run keeps finished files in a hidden folder next to it, and the
+    next run with the same arguments continues from there; otherwise a failure leaves nothing.
 
     Args:
-        root: The folder, which must not exist or be empty, and must not be the working folder.
-        assignment: The part of each node, from `assign_nodes` for example; by node type if the graph has types.
+        root: The folder, which must be empty or not exist, and must not be the working directory.
+        assignment: The part of each node, for example from `assign_nodes`; by node type if the graph has types.
         num_parts: At most 65,536; some parts may be empty.
-        features: The features of nodes by id, and of edges by the ids of sampled edges.
-        executor: Who writes: any executor, such as a pool of processes or a cluster's, whose workers see the files
-            under the same paths, and get graph and features as workers of a `DataLoader` do. None for this thread.
+        features: Features of nodes by id, and of edges by the ids of sampled edges.
+        executor: Executor of the writing tasks, such as a process pool or a cluster's. Its workers must see the files
+            under the same paths, and receive graph and features like workers of a `DataLoader`. None: this thread.
 
     Returns:
         The folder.
 
     Raises:
-        concurrent.futures.BrokenExecutor: A worker of the executor was lost, and its pool with it.
-        FileExistsError: There is something in the folder, or it can't be replaced.
-        ValueError: The assignment doesn't have a part for each node, or a feature not a row; or too many parts.
+        concurrent.futures.BrokenExecutor: A worker of the executor was lost.
+        FileExistsError: The folder is not empty, or can't be replaced.
+        ValueError: The assignment lacks a part for a node, a feature lacks a row, or there are too many parts.
     """
     check_num_parts(num_parts)
     check_new_folder(Path(root))
@@ -222,7 +222,7 @@ def write_partition(
 def key_of(
     graph: GraphArrays, parts: torch.Tensor, num_parts: int, features: Mapping[FeatureKey, Feature]
 ) -> str | None:
-    """Return a text that changes with what a partition is made of; None if it is not all in files, or can't be told."""
+    """Return a fingerprint of the inputs of a partition; None if they are not all in files, or it is unknown."""
     names = [*graph.node_attributes], [*graph.edge_attributes]
     digest = hashlib.sha256(repr((VERSION, num_parts, graph.num_nodes, graph.edge_type_to_id, *names)).encode())
     digest.update(parts.contiguous().numpy().data)
@@ -237,14 +237,14 @@ def key_of(
     for key, feature in features.items():
         if not isinstance(feature, DiskBasedFeature):
             return None
-        # The place of a file and its time of writing stand for its content.
+        # The identity of a file and its modification time stand for its content.
         state = os.stat(feature.path)
         digest.update(repr((key, feature.path, state.st_ino, state.st_size, state.st_mtime_ns)).encode())
     return digest.hexdigest()
 
 
 class PartitionWriter:
-    """Writes the arrays of a partition to a new folder, by an executor what is of one part, and lists them."""
+    """Writes the arrays of a partition to a new folder, those of parts by an executor, and collects their entries."""
 
     def __init__(
         self, folder: Path, graph: GraphArrays, parts: torch.Tensor, num_parts: int, executor: Executor | None
@@ -262,9 +262,9 @@ class PartitionWriter:
             self.entries[target.part] += map(parse_entry, written)
 
     def write(self, features: Mapping[FeatureKey, Feature]) -> None:
-        """Write the edges and the rows of each part, what all parts need, and the metadata."""
+        """Write the edges and rows of each part, the arrays that all parts need, and the metadata."""
         self.check_rows(features)
-        # A task, so that a run that goes on has the stamp of the files that are there.
+        # A task, so that a resumed run gets the stamp of the existing files.
         stamp = run_tasks(self.folder, {"stamp": lambda _: new_stamp()})["stamp"]
         whole = {Target(None, "node_parts"): self.parts}
         if ORIGINAL_EDGE_ID not in self.graph.edge_attributes:
@@ -290,14 +290,14 @@ class PartitionWriter:
         self.finish(stamp)
 
     def check_rows(self, features: Mapping[FeatureKey, Feature]) -> None:
-        """Raise unless the graph has the types of the features, and each node or edge has a row of all of them."""
+        """Raise unless the graph has the types of the features, and each node or edge has a row in all of them."""
         node_types = to_type_dict(self.graph.num_nodes)
         counts = {("node", node_type): count for node_type, count in node_types.items()}
         for key, feature in features.items():
             types = [*node_types] if key.domain == "node" else list(self.edge_numbers)
             if key.domain != "graph" and key.type not in types:
                 raise ValueError(f"a feature is of {key.domain} type {key.type!r}, but the graph has {types}")
-            # The first feature of an edge type says how many rows all of them have.
+            # All features of an edge type must have as many rows as the first.
             count = counts.setdefault((key.domain, key.type), feature.count())
             if key.domain != "graph" and feature.count() != count:
                 raise ValueError(
@@ -317,7 +317,7 @@ class PartitionWriter:
         if key.domain == "edge":
             number = self.edge_numbers[key.type]
             return Rows(self.folder / Target(None, "edge_parts", (key.type,), number).path, (0, None), part)
-        # The parts of nodes lie in one file for all types, those of edges in one for each type.
+        # One file has the parts of nodes of all types; those of edges are in one file per type.
         first, number = self.graph.first_ids(), [*to_type_dict(self.graph.num_nodes)].index(key.type)
         return Rows(self.owners, (first[number], first[number + 1]), part)
 

@@ -1,4 +1,4 @@
 """The classes of PyG's distributed package, with PyG's signatures and file layout.
 
-What they stand on is beside this folder; loaders of one machine are in `graphfeed.pyg`.
+They are built on `graphfeed.distributed`. Loaders for one machine are in `graphfeed.pyg`.
 """

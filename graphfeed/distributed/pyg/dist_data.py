@@ -1,4 +1,4 @@
-"""The two stores of a part as what samples and fetches: a graph and features in parts."""
+"""A partitioned graph and its features, built from the two stores of a part."""
 
 import os
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DistRole(Enum):
-    """What a process does. There is one role: it holds a part, samples, and trains."""
+    """The role of a process. There is only one: it stores a part, samples, and trains."""
 
     WORKER = 1
 
@@ -33,7 +33,7 @@ class DistRole(Enum):
 @checked
 @dataclass
 class DistContext:
-    """Which rank this process is, as in `torch_geometric.distributed`.
+    """The rank of this process, as in `torch_geometric.distributed`.
 
     Example:
         >>> context = DistContext(rank=0, global_rank=0, world_size=2, global_world_size=2, group_name="sage")
@@ -42,27 +42,27 @@ class DistContext:
     """
 
     rank: int
-    """The number of this process, and of the part that it holds."""
+    """Number of this process, and of the part that it stores."""
     global_rank: int
-    """The same as `rank`, for there is one role."""
+    """The same as `rank`, because there is one role."""
     world_size: int
-    """The number of processes, and of parts."""
+    """Number of processes, and of parts."""
     global_world_size: int
     """The same as `world_size`."""
     group_name: str
-    """A name for messages; it also tells the job from others that use the same address."""
+    """Name of the job. It distinguishes the job from others at the same address, and is part of `worker_name`."""
     role: DistRole = DistRole.WORKER
 
     @property
     def worker_name(self) -> str:
-        """The name of the group and the rank."""
+        """Name of the group and rank of this process."""
         return f"{self.group_name}-{self.rank}"
 
 
 class DistData:
-    """The two stores of a part, connected to those of other ranks, with `time_attr` as the times of nodes or edges."""
+    """The two stores of a part, connected to those of other ranks; `time_attr` names times of nodes or edges."""
 
-    # Making one waits for no other rank. All ranks make theirs in the same order.
+    # The constructor doesn't wait for other ranks. All ranks must create their objects in the same order.
     def __init__(
         self, stores: tuple["LocalFeatureStore", "LocalGraphStore"], peers: Peers, time_attr: str | None = None
     ) -> None:
@@ -73,7 +73,7 @@ class DistData:
                 self.feature_store.put_global_id(ids, group)
         self.part = self.graph_store.graph_part(self.feature_store, time_attr)
         self.graph = PartitionedGraph(self.part, peers)
-        # From here on, `lookup_features` of the feature store reads from these ranks.
+        # From now on, `lookup_features` of the feature store reads from these ranks.
         self.feature_store.set_rpc_router(peers)
         self.features = self.feature_store.partitioned_features(peers)
         self.peers = peers
@@ -83,13 +83,13 @@ class DistData:
 
     @property
     def has_edge_ids(self) -> bool:
-        # Ids that all ranks know; a store gives other edges numbers of its own.
+        # Whether ids are known to all ranks; a store numbers other edges itself.
         attrs = self.graph_store.get_all_edge_attrs()
         return all(self.graph_store.get_edge_id(attr) is not None for attr in attrs)
 
     @property
     def tables(self) -> Tables:
-        # All that reading seeds needs to know.
+        # The node counts and edge types, which are enough to parse seeds.
         sizes = to_type_dict(self.graph.num_nodes)
         nodes = {node_type: SimpleNamespace(num_nodes=size) for node_type, size in sizes.items()}
         return Tables(nodes, dict.fromkeys(map(group_of, self.graph.edge_types)))
@@ -112,7 +112,7 @@ class DistData:
             if key in self.features:
                 features[key], values_of[key] = self.features[key], self.feature_store.get_tensor(attr)
         labels = self.feature_store.labels
-        # Labels that are not a dict belong to the type of the seeds.
+        # Unless they are a dict, the labels belong to the type of the seeds.
         by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
         for group, values in by_type.items():
             key = (domain_of(group), type_of(group), "y")
@@ -130,8 +130,8 @@ class DistData:
 def check_rank(context: DistContext, graph: "LocalGraphStore") -> None:
     if (context.rank, context.world_size) != (graph.partition_idx, graph.num_partitions):
         raise ValueError(
-            f"current_ctx is rank {context.rank} of {context.world_size}, but the stores hold part "
-            f"{graph.partition_idx} of {graph.num_partitions}; rank i holds part i, one rank for each part"
+            f"current_ctx is rank {context.rank} of {context.world_size}, but the stores have part "
+            f"{graph.partition_idx} of {graph.num_partitions}; start one rank per part, and give rank i part i"
         )
 
 
@@ -142,12 +142,12 @@ def find_peers(
     timeout: float,
     frozen_timeout: float | None = None,
 ) -> Peers:
-    """Return the ranks that meet at an address; without one, those of the process group."""
+    """Return the ranks of a rendezvous address, or without one, those of the process group."""
     if context.world_size == 1:
         return peers_at(MeetingPoint("", 0, 0, 1), timeout, frozen_timeout)
     if master_addr is None and master_port is None and distributed.is_initialized():
         return shared_peers(frozen_timeout)
-    # Without a process group either, they meet at the environment's address, one port behind the launcher's own.
+    # Without a process group, they meet at the address in the environment, one port above the launcher's own.
     address = os.environ.get("MASTER_ADDR") if master_addr is None else master_addr
     port = master_port
     if port is None and "MASTER_PORT" in os.environ:
@@ -155,7 +155,7 @@ def find_peers(
     for name, value in (("master_addr", address), ("master_port", port)):
         if value is None:
             raise ValueError(
-                f"{name} is missing: where rank 0 listens; give it, or set {name.upper()} in the environment, or call "
+                f"{name} is missing, the address of rank 0; pass it, or set {name.upper()} in the environment, or call "
                 "torch.distributed.init_process_group first"
             )
     meeting = MeetingPoint(str(address), int(str(port)), context.rank, context.world_size, context.group_name)

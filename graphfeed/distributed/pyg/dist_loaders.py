@@ -1,4 +1,4 @@
-"""PyG's loaders of several machines."""
+"""PyG's loaders for several machines."""
 
 import copy
 import os
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 
 
 class DistLoader(PyGLoader):
-    """A base for loaders over a graph in parts, with the names of `torch_geometric.distributed.DistLoader`.
+    """Base class of loaders over a partitioned graph, with the names of `torch_geometric.distributed.DistLoader`.
 
-    A loader is a `graphfeed.DataLoader`. Making one waits for nobody, and ranks may make different numbers of
-    mini-batches. A rank that is lost ends the others by a `RankLostError` that names it. At the end of its program, a
-    rank answers the others until they end too. As a context, a loader gives the mini-batches of an epoch, as PyG's
-    does, and is not closed. That epoch does not count: the next `iter()` starts it again.
+    A loader is a `graphfeed.DataLoader`. The constructor doesn't wait for other ranks, and ranks may have different
+    numbers of mini-batches. If a rank is lost, the others raise a `RankLostError` that names it. At the end of its
+    program, a rank answers the others until they end too. As a context manager, a loader returns an iterator over an
+    epoch, like PyG's, and is not closed at the end. That epoch does not count: the next `iter()` starts it again.
 
     Args:
-        master_addr: Where rank 0 listens. None: the ranks of the process group, if there is one, or the environment's
-            MASTER_ADDR.
-        master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with the
+        master_addr: Address of rank 0. None: the ranks of the process group if there is one, or else MASTER_ADDR in the
+            environment.
+        master_port: Port of rank 0. None with an address: MASTER_PORT in the environment plus one. Loaders with the
             same address and port share their connections.
-        channel: Has no effect: mini-batches come in order, without a queue between.
-        num_rpc_threads: Has no effect: one thread answers the other ranks.
-        rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
-            address sets it, and `frozen_timeout` too.
-        frozen_timeout: The same where the rank's machine answers: 30 by default (`Peers`).
+        channel: Has no effect: mini-batches are returned in order, without a queue.
+        num_rpc_threads: Has no effect: the number of threads that answer other ranks depends on the number of ranks.
+        rpc_timeout: Seconds without a heartbeat after which another rank is considered lost. The first loader at an
+            address determines it, and `frozen_timeout` too.
+        frozen_timeout: The limit if the rank's machine still answers; 30 by default (see `Peers`).
         datapipe: The pipeline; with `options`, the stages before features are fetched.
         options: The arguments of torch's `DataLoader`; needs `dist_sampler`.
-        kwargs: The arguments of `graphfeed.DataLoader`, in place of `options`.
+        kwargs: The arguments of `graphfeed.DataLoader`, instead of `options`.
 
     Raises:
-        ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
+        ValueError: There is no address, port or process group, or a number of threads or seconds is not positive.
     """
 
     @checked
@@ -89,21 +89,21 @@ class DistLoader(PyGLoader):
                 kwargs = options.loader()
                 kwargs["num_workers"] *= dist_sampler.concurrency
         if find_rank() is None:
-            self.how_to_share = ""  # a rank's seeds are its own where nothing else is given
+            self.how_to_share = ""  # by default, each rank has its own seeds
         super().__init__(datapipe, **kwargs)
 
     def channel_get(self, out: Any) -> Any:
-        """Return what is given, for there is no queue."""
+        """Return the argument; there is no queue."""
         return out
 
     def reset_channel(self, channel: Any = None) -> None:
-        """Do nothing, for there is no queue."""
+        """Do nothing; there is no queue."""
 
     def worker_init_fn(self, worker_id: int) -> None:
-        """Do nothing: workers need not find each other."""
+        """Do nothing; workers need not connect to each other."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(pid={os.getpid()})"  # as PyG's
+        return f"{type(self).__name__}(pid={os.getpid()})"  # the same as PyG's
 
     def __enter__(self) -> Iterator[Any]:  # type: ignore[override]  # PyG's returns an iterator
         self._before = copy.copy(self._next), self._latest
@@ -111,38 +111,38 @@ class DistLoader(PyGLoader):
         return self._entered
 
     def __exit__(self, *error: object) -> None:
-        """End the epoch, and start it again with the next `iter()`."""
+        """End the epoch, which the next `iter()` starts again."""
         running: Any = self._entered
         running.close()
         self._next, self._latest = self._before
 
 
 class DistNeighborLoader(DistLoader):
-    """Makes mini-batches of neighbourhoods in a graph in parts, as `torch_geometric.distributed` was meant to.
+    """Produces mini-batches of neighborhoods in a partitioned graph, as `torch_geometric.distributed` was meant to.
 
     The arguments and their order are PyG's; docs/from-pyg-distributed.md has a table. The mini-batches of each rank's
-    seeds are those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole graph, bit by bit:
-    PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`, all tensors of the feature store, and
-    `y` from its `labels`. `DistLoader` says how ranks meet, and how they end.
+    seeds are bit-identical to those of `graphfeed.pyg.NeighborLoader` with the same seeds and `seed` on the whole
+    graph: PyG's `Data` or `HeteroData` with global ids in `n_id`, `e_id` and `input_id`, all tensors of the feature
+    store, and `y` from its `labels`. See `DistLoader` for how ranks connect and end.
 
     Args:
         data: The feature store and the graph store of this rank's part.
-        num_neighbors: As for `graphfeed.pyg.NeighborLoader`: the seeds' own hop first. So are replace, subgraph_type,
-            disjoint, temporal_strategy and time_attr. PyG's class does not have "induced".
-        master_addr: See `DistLoader`; so are master_port, current_ctx and num_rpc_threads.
-        input_nodes: The seeds, global ids or a mask; with types, (type, one of these). None, or a type alone: the nodes
-            that this rank owns.
-        input_time: The time of each seed, in place of its own.
-        dist_sampler: A sampler to use, instead of the arguments about sampling.
-        transform: A function of each mini-batch.
-        concurrency: How many mini-batches each of the workers makes at a time.
+        num_neighbors: Number of neighbors per hop, the seeds' own hop first. See `graphfeed.pyg.NeighborLoader`, also
+            for replace, subgraph_type, disjoint, temporal_strategy and time_attr. PyG's class lacks "induced".
+        master_addr: See `DistLoader`, also for master_port, current_ctx and num_rpc_threads.
+        input_nodes: The seed nodes, global ids or a mask; with types, (type, ids or mask). None or only a type: the
+            nodes that this rank owns.
+        input_time: The timestamp of each seed node, instead of the node's own.
+        dist_sampler: A sampler to use, instead of the arguments for sampling.
+        transform: A function that is applied to each mini-batch.
+        concurrency: Number of mini-batches that each worker produces concurrently.
         filter_per_worker: Has no effect, nor has `async_sampling`: workers fetch features, and always run ahead.
         kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
             `graphfeed.pyg.NodeLoader`), `rpc_timeout` and `frozen_timeout`. Workers are threads.
 
     Raises:
         ImportError: PyG is not installed.
-        ValueError: Arguments that don't fit the data or each other.
+        ValueError: Arguments don't match the data or each other.
     """
 
     @checked
@@ -172,7 +172,7 @@ class DistNeighborLoader(DistLoader):
         del filter_per_worker, async_sampling
         import_pyg("torch_geometric.data", type(self).__name__)
         if input_time is not None and time_attr is None and dist_sampler is None:
-            raise ValueError("input_time needs time_attr, the name of the times of what is sampled; give both")
+            raise ValueError("input_time needs time_attr, the name of the timestamps in the data; pass both")
         if dist_sampler is None:
             dist_sampler = DistNeighborSampler(
                 current_ctx, data, num_neighbors, None, replace, subgraph_type, disjoint, temporal_strategy, time_attr,
@@ -193,7 +193,7 @@ class DistNeighborLoader(DistLoader):
 
 
 def node_source(sampler: DistNeighborSampler, options: TorchOptions, given: InputNodes) -> tuple[Datapipe, str | None]:
-    """Return the first stages of a pipeline, for seeds that are perhaps none, and the type of the seeds."""
+    """Return the first stages of a pipeline, for possibly empty seeds, and the type of the seeds."""
     data, nodes = sampler.connect(), given.nodes
     if isinstance(nodes, str):
         nodes = (nodes, None)
@@ -210,22 +210,22 @@ def node_source(sampler: DistNeighborSampler, options: TorchOptions, given: Inpu
 
 
 class DistLinkNeighborLoader(DistLoader):
-    """Makes mini-batches around edges, as `torch_geometric.distributed.DistLinkNeighborLoader` is meant to.
+    """Produces mini-batches around edges, as `torch_geometric.distributed.DistLinkNeighborLoader` was meant to.
 
     The mini-batches are those of `graphfeed.pyg.LinkNeighborLoader` with the same seeds and `seed` on the whole graph,
-    negatives too. `DistNeighborLoader` says what they hold, and what arguments mean that are not listed here.
+    including negatives. See `DistNeighborLoader` for their contents, and for arguments that are not listed here.
 
     Args:
-        edge_label_index: The seeds, global ids, shape (2, N); with types, (edge type, these). None, or a type alone:
+        edge_label_index: The seed edges, global ids, shape (2, N); with types, (edge type, ids). None or only a type:
             the edges to nodes that this rank owns.
-        edge_label: The label of each seed. With binary negatives, whole labels from 0 on become 1 and more.
-        edge_label_time: The time of each seed.
-        num_neighbors: One number per hop, the seeds' own hop first.
-        disjoint: Whether each end of a seed has nodes of its own. Always so in time.
-        neg_sampling: A `NegativeSampling`, ours or PyG's, a mode, or (mode, amount). Not with `strict=True`, which
-            needs all edges in one place.
+        edge_label: The label of each seed edge. With binary negatives, integer labels are incremented by one.
+        edge_label_time: The timestamp of each seed edge.
+        num_neighbors: Number of neighbors per hop, the seeds' own hop first.
+        disjoint: Whether each endpoint of a seed edge has its own sampled tree. Always so for temporal sampling.
+        neg_sampling: A `NegativeSampling` of graphfeed or PyG, a mode, or (mode, amount). `strict=True` is not
+            supported, because it needs all edges in one place.
         neg_sampling_ratio: The amount of binary negatives.
-        time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
+        time_attr: The name of integer timestamps of nodes or edges; needs `edge_label_time`, and vice versa.
     """
 
     @checked
@@ -259,7 +259,7 @@ class DistLinkNeighborLoader(DistLoader):
         import_pyg("torch_geometric.data", type(self).__name__)
         if dist_sampler is None:
             if (edge_label_time is None) != (time_attr is None):
-                raise ValueError("edge_label_time and time_attr go together; give both or neither")
+                raise ValueError("edge_label_time and time_attr go together; pass both or neither")
             dist_sampler = DistNeighborSampler(
                 current_ctx, data, num_neighbors, None, replace, subgraph_type, disjoint, temporal_strategy, time_attr,
                 concurrency, device,
@@ -283,7 +283,7 @@ class DistLinkNeighborLoader(DistLoader):
 def edge_source(
     sampler: DistNeighborSampler, options: TorchOptions, given: InputEdges, negatives: NegativeSampling | None
 ) -> tuple[Datapipe, tuple[str, str, str] | None]:
-    """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
+    """Return the first stages of a pipeline, for possibly empty seeds, and the edge type of the seeds."""
     data, edge_type, edges = sampler.connect(), None, given.index
     if sampler.is_hetero:
         edge_type, edges = split_edge_type(data.tables, edges)

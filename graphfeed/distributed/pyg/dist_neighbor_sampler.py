@@ -1,4 +1,4 @@
-"""The sampler of `torch_geometric.distributed`."""
+"""The distributed neighbor sampler, with the interface of `torch_geometric.distributed`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -31,16 +31,16 @@ Result = TypeVar("Result")
 
 
 class ConcurrentEventLoop:
-    """Runs coroutines in threads of its own, `concurrency` at a time; the threads end with the object."""
+    """Runs coroutines in its own threads, up to `concurrency` at a time; the threads end with the object."""
 
     def __init__(self, concurrency: int) -> None:
         self._threads = ThreadPoolExecutor(concurrency, "graphfeed-event-loop")
 
     def start_loop(self) -> None:
-        """Do nothing: threads start when they are needed."""
+        """Do nothing; threads start on demand."""
 
     def shutdown_loop(self) -> None:
-        self._threads.shutdown()  # which waits for what runs
+        self._threads.shutdown()  # waits for running coroutines
 
     def run_task(self, coro: Coroutine[Any, Any, Result]) -> Result:
         return result_of(in_one_step(self._threads.submit, asyncio.run, coro))
@@ -55,27 +55,27 @@ class ConcurrentEventLoop:
 
 
 TIMEOUT = 180.0
-"""After how many seconds without a sign of life another rank counts as lost, unless a loader says otherwise."""
+"""Default of `rpc_timeout`: seconds without a heartbeat after which another rank is considered lost."""
 
 
 class DistNeighborSampler:
-    """Samples a graph in parts, as `torch_geometric.distributed.DistNeighborSampler` does, and as it was meant to.
+    """Samples a partitioned graph, with the interface of `torch_geometric.distributed.DistNeighborSampler`.
 
-    A loader samples by stages that it gets from here (`append_to`). Called directly, its methods return PyG's
-    `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types, on the `device`. All ids are global, with types
-    within their type. Direct calls draw at random, and any rank calls any of them whenever it likes.
+    A loader samples by stages that the sampler appends to its pipeline (`append_to`). Methods that are called directly
+    return PyG's `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types, on the `device`. All ids are global;
+    with types, they count within their type. Direct calls draw at random, and ranks may make them independently.
 
     Args:
-        current_ctx: Which rank this is. Rank `i` holds part `i`.
+        current_ctx: The rank of this process. Rank `i` stores part `i`.
         data: The feature store and the graph store of the part.
-        num_neighbors: As for `graphfeed.pyg.NeighborLoader`: the seeds' own hop first. So are replace, subgraph_type,
-            disjoint, temporal_strategy and time_attr. PyG's class does not have "induced".
-        channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once, and put their results
-            there; `concurrency` is how many such calls are sampled at a time. A loader gives none.
-        kwargs: Have no effect, as in PyG.
+        num_neighbors: Number of neighbors per hop, the seeds' own hop first. See `graphfeed.pyg.NeighborLoader`, also
+            for replace, subgraph_type, disjoint, temporal_strategy and time_attr. PyG's class lacks "induced".
+        channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once and put their results
+            there; up to `concurrency` such calls run at a time. Loaders pass none.
+        kwargs: Has no effect, as in PyG.
 
     Raises:
-        ValueError: The rank is not that of the part, or a concurrency below 1.
+        ValueError: The rank is not that of the part, or `concurrency` is below 1.
     """
 
     @checked
@@ -110,33 +110,33 @@ class DistNeighborSampler:
         self._data: DistData | None = None
 
     def connect(self, peers: Peers | None = None) -> DistData:
-        """Connect the stores, once, to those of some ranks; by default, of the process group or of MASTER_ADDR's."""
+        """Connect the stores, once, to those of other ranks; by default, of the process group or of MASTER_ADDR."""
         if self._data is None:
             peers = find_peers(self.current_ctx, None, None, TIMEOUT) if peers is None else peers
             self._data = DistData((self.feature_store, self.graph_store), peers, self.time_attr)
         return self._data
 
     def init_sampler_instance(self) -> None:
-        """Connect the stores to those of other ranks; otherwise, the first use does."""
+        """Connect the stores to those of other ranks. Otherwise, first use does."""
         self.connect()
 
     def register_sampler_rpc(self) -> None:
-        """Connect the stores as well: there is nothing to register."""
+        """Connect the stores as well; there is nothing to register."""
         self.connect()
 
     def init_event_loop(self) -> None:
-        """Make the threads that coroutines run in, `event_loop`."""
+        """Create `event_loop`, the threads that run coroutines."""
         if self.event_loop is None:
             self.event_loop = ConcurrentEventLoop(self.concurrency)
 
     @property
     def edge_permutation(self) -> None:
-        """None: the ids of edges are global."""
+        """None, because edge ids are global."""
         return None
 
     @cached_property
     def neighborhoods(self) -> Neighborhoods:
-        """What is sampled around seeds."""
+        """The neighborhoods to sample around seeds."""
         data = self.connect()
         return Neighborhoods(
             data.graph, self.num_neighbors, self.replace, self.subgraph_type, self.disjoint,
@@ -145,7 +145,7 @@ class DistNeighborSampler:
 
     @property
     def node_times(self) -> Any:
-        """The times of all nodes, by the types that have times if there are types; None if nodes have none."""
+        """The timestamps of all nodes, by the types that have any if there are types; None if nodes have none."""
         data = self.connect()
         if data.node_time is None:
             return None
@@ -153,15 +153,15 @@ class DistNeighborSampler:
         return from_type_dict({name: own for name, own in by_type.items() if not name or bool((own != ALWAYS).any())})
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
-        """Return a pipeline of seeds with the stages behind it that sample."""
+        """Append the stages that sample to a pipeline of seed nodes."""
         return self._with_ids(self.neighborhoods.append_to(pipe, report_time))
 
     def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
-        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+        """Append the stages that draw negatives and sample to a pipeline of seed edges."""
         return self._with_ids(self.neighborhoods.append_links_to(pipe, negatives))
 
     def _with_ids(self, pipe: Datapipe) -> Datapipe:
-        # Ids of edges that are not global would mislead.
+        # Edge ids that are not global would mislead.
         return (
             pipe
             if self.connect().has_edge_ids
@@ -169,40 +169,40 @@ class DistNeighborSampler:
         )
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
-        """Return what is sampled around nodes, with features in the metadata.
+        """Sample neighborhoods of nodes, and return them with features in the metadata.
 
         Args:
             inputs: PyG's `NodeSamplerInput`, or its fields as a tuple.
-            kwargs: With a `channel`, `callback` is called when the result is there.
+            kwargs: With a `channel`, `callback` is called with the result.
 
         Returns:
-            PyG's output; its metadata are `input_id`, the times, the number of seeds, `x` of the nodes, labels, and
-            `edge_attr` of the edges. None with a `channel`.
+            PyG's output. Its metadata are `input_id`, the timestamps, the number of seeds, `x` of the nodes, labels,
+            and `edge_attr` of the edges. None with a `channel`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).NodeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_nodes(inputs), kwargs.get("callback"))
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None, **kwargs: Any) -> Any:
-        """Return what is sampled around edges, with features in the metadata.
+        """Sample neighborhoods of edges, and return them with features in the metadata.
 
         Args:
             inputs: PyG's `EdgeSamplerInput`, or its fields as a tuple.
-            neg_sampling: A `NegativeSampling`, ours or PyG's.
+            neg_sampling: A `NegativeSampling` of graphfeed or PyG.
             kwargs: As for `sample_from_nodes`, whose last three metadata follow those of `edge_sample`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).EdgeSamplerInput.cast(inputs)
         return self._answer(lambda: self._sample_edges(inputs, neg_sampling), kwargs.get("callback"))
 
     async def node_sample(self, inputs: Any) -> Any:
-        """Return what is sampled around nodes.
+        """Sample neighborhoods of nodes.
 
         Args:
             inputs: PyG's `NodeSamplerInput`, or an object with `node_dict` and `time_dict` by node type.
 
         Raises:
-            ValueError: A graph with types and seeds without one, or sampling in time without any time.
+            ValueError: The graph has types and the seeds have none, or temporal sampling lacks timestamps.
         """
-        # Sampling waits for other ranks, which must not hold up other coroutines.
+        # Sampling waits for other ranks, which must not block other coroutines.
         return await asyncio.to_thread(self._sample_nodes, inputs)
 
     async def edge_sample(
@@ -214,15 +214,15 @@ class DistNeighborSampler:
         node_time: Any = None,
         neg_sampling: Any = None,
     ) -> Any:
-        """Return what is sampled around the ends of edges, and of negatives; arguments not listed have no effect.
+        """Sample neighborhoods of the endpoints of edges and negatives; arguments not listed have no effect.
 
         Args:
             inputs: PyG's `EdgeSamplerInput`.
-            neg_sampling: A `NegativeSampling`, ours or PyG's.
+            neg_sampling: A `NegativeSampling` of graphfeed or PyG.
 
         Returns:
-            PyG's output; its metadata are `input_id`, `edge_label_index`, the labels and the times; for triplets
-            `input_id`, `src_index`, `dst_pos_index`, `dst_neg_index` and the times.
+            PyG's output. Its metadata are `input_id`, `edge_label_index`, the labels and the timestamps; for triplets
+            `input_id`, `src_index`, `dst_pos_index`, `dst_neg_index` and the timestamps.
         """
         del sample_fn, num_nodes, disjoint, node_time
         return await asyncio.to_thread(self._sample_edges, inputs, neg_sampling)
@@ -235,24 +235,24 @@ class DistNeighborSampler:
         src_batch: torch.Tensor | None = None,
         edge_type: tuple[str, str, str] | None = None,
     ) -> Any:
-        """Return neighbours of nodes, from whichever ranks hold them, node after node.
+        """Sample neighbors of nodes from the ranks that own them, node by node.
 
         Args:
-            srcs: The nodes, shape (N,); with types, those of the edge type's destination.
-            one_hop_num: How many neighbours of each; -1 takes all.
-            seed_time: The time of each node, if there are times.
+            srcs: Node ids, shape (N,); with types, of the edge type's destination.
+            one_hop_num: Number of neighbors per node; -1 takes all.
+            seed_time: The timestamp of each node, if there are timestamps.
             src_batch: The tree of each node, shape (N,).
 
         Returns:
-            PyG's `SamplerOutput`: `node` has the neighbours as they were drawn, without the nodes themselves; `edge`
-            the global ids of the edges; `batch` the tree of each neighbour, if `disjoint`; `metadata[0]` how many
-            neighbours each node has.
+            PyG's `SamplerOutput`: `node` has the neighbors in the order of the draws, without the nodes themselves;
+            `edge` the global edge ids; `batch` the tree of each neighbor, if `disjoint`; `metadata[0]` the number of
+            neighbors per node.
         """
         name, (_, destination) = type_of(edge_type), ends_of(type_of(edge_type))
 
         def sample() -> Any:
             data, replace = self.connect(), self.replace
-            # The hop samples no edges of other types.
+            # Edges of other types are not sampled.
             fanouts = torch.tensor(
                 [one_hop_num if name in (None, own) else 0 for own in data.graph.edge_types or [""]], device="cpu"
             )
@@ -289,7 +289,7 @@ class DistNeighborSampler:
             nodes = {inputs.input_type: inputs.node}
             times = None if inputs.time is None else {inputs.input_type: inputs.time}
         else:
-            raise ValueError("input_type must be a node type, for the graph has types, but is None")
+            raise ValueError("input_type must be a node type, because the graph has types, but is None")
         minibatch = MiniBatch(seeds=nodes, timestamp=self._times_of(nodes, times))
         output = self._sample(self.append_to, minibatch)
         output.metadata = None if by_type is not None else (inputs.input_id, inputs.time, len(inputs.node))
@@ -305,18 +305,18 @@ class DistNeighborSampler:
         return output if self.device is None else move(output, self.device)
 
     def _times_of(self, nodes: Any, times: Any) -> Any:
-        """Return the times of seeds: those that are given, or their own."""
+        """Return the given timestamps of seeds, or else those of the nodes."""
         if times is not None or not self.neighborhoods.in_time:
             return times
         known, by_type = to_type_dict(self.node_times), to_type_dict(nodes)
         missing = [node_type for node_type in by_type if known.get(node_type) is None]
         if missing:
             of = "" if None in known else f" of {missing[0]!r}"
-            raise ValueError(f"the seeds{of} have no {self.time_attr!r} of their own; give time, a time for each seed")
+            raise ValueError(f"the seeds{of} have no attribute {self.time_attr!r}; pass time, one value for each seed")
         return from_type_dict({node_type: known[node_type][ids] for node_type, ids in by_type.items()})
 
     def _answer(self, sample: Callable[[], Any], callback: Callable[[Any], object] | None) -> Any:
-        """Return what is sampled, with features in its metadata; with a channel, put it there later."""
+        """Return a sampler's output with features in the metadata; with a channel, put it there later."""
 
         def collate() -> Any:
             output = sample()
@@ -326,12 +326,12 @@ class DistNeighborSampler:
         async def put() -> Any:
             try:
                 result = collate()
-            except Exception as error:  # so that whoever waits there goes on
+            except Exception as error:  # so that a thread that waits for the channel gets it
                 result = error
             self.channel.put(result)
             return result
 
-        # With a channel, the answer is put there later.
+        # With a channel, the result is put there later.
         if self.channel is None:
             return collate()
         self.init_event_loop()

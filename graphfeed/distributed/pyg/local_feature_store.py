@@ -1,4 +1,4 @@
-"""The features of one part, with the names of `torch_geometric.distributed`."""
+"""The features of one part, with the interface of `torch_geometric.distributed`."""
 
 import os
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 
 PYG: Any = import_pyg("torch_geometric.data", "a LocalFeatureStore or LocalGraphStore")
 UNSET = PYG.TensorAttr().index
-"""PyG's value of an attribute that was not given."""
+"""PyG's value of an attribute that is not set."""
 
 
 @dataclass
 class LocalTensorAttr(PYG.TensorAttr):  # type: ignore[misc]
-    """Names a tensor of a `LocalFeatureStore`; without an index, all of its rows."""
+    """Identifies a tensor of a `LocalFeatureStore`; without an index, all of its rows."""
 
     group_name: Group = None
     index: Any = None
@@ -33,11 +33,11 @@ class LocalTensorAttr(PYG.TensorAttr):  # type: ignore[misc]
     @classmethod
     def cast(cls, *args: Any, **kwargs: Any) -> "LocalTensorAttr":
         given = super().cast(*args, **kwargs)
-        # Attributes that an object of PyG's leaves unset have the defaults of this class.
+        # Attributes that are not set in an object of PyG get the defaults of this class.
         return cls(**{name: value for name, value in vars(given or cls()).items() if value is not UNSET})
 
     def is_set(self, key: str) -> bool:
-        """Return whether an attribute was given; PyG's method fails for an index that is an array."""
+        """Return whether an attribute is set; PyG's method fails for an index that is an array."""
         return isinstance(self.attr_name, str) if key == "attr_name" else getattr(self, key) is not UNSET
 
 
@@ -48,8 +48,8 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
     None) for edges. Each group has the global ids of its rows, which count within its type. This is a
     `torch_geometric.data.FeatureStore`.
 
-    `lookup_features` reads from the ranks of a loader that has the store, or of a `Peers` (`set_rpc_router`), or else
-    of the process group, and needs none for a single part.
+    `lookup_features` reads from the ranks of a loader that uses the store, or of a `Peers` (`set_rpc_router`), or else
+    of the process group. With a single part, it needs no other ranks.
 
     Example:
         >>> store = LocalFeatureStore.from_data(torch.tensor([4, 2]), x=torch.tensor([[4.0], [2.0]]))
@@ -70,7 +70,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         self.edge_feat_pb: Maps = None
         """The part of each edge, by edge type if there are types."""
         self.labels: Any = None
-        """The labels of all nodes or edges of the type that is trained on; by type, if it is a dict."""
+        """The labels of all nodes or edges of the seeds' type; or a dict by type."""
         self.meta: dict[str, Any] | None = None
         self.rpc_router: Peers | None = None
 
@@ -88,14 +88,14 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         return self._global_id.get(group_name)
 
     def remove_global_id(self, group_name: Group) -> bool:
-        """Remove the global ids of a group, and tell whether there were any."""
+        """Remove the global ids of a group, and return whether there were any."""
         self._sorted.pop(group_name, None)
         self._remote.clear()
         return self._global_id.pop(group_name, None) is not None
 
     def _put_tensor(self, tensor: torch.Tensor, attr: LocalTensorAttr) -> bool:
         if attr.index is not None:
-            raise ValueError(f"index must be left out, for tensors are set as a whole, but is {brief(attr.index)}")
+            raise ValueError(f"index must be left out, because tensors are set whole, but is {brief(attr.index)}")
         self._feat[attr.group_name, attr.attr_name] = tensor
         self._remote.clear()
         return True
@@ -103,7 +103,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
     def _get_tensor(self, attr: LocalTensorAttr) -> torch.Tensor:
         tensor = self._feat.get((attr.group_name, attr.attr_name))
         if tensor is None:
-            raise KeyError(f"there is no tensor {attr.attr_name!r} of {attr.group_name!r}, but {list(self._feat)}")
+            raise KeyError(f"there is no tensor {attr.attr_name!r} of {attr.group_name!r}, only {list(self._feat)}")
         return tensor if attr.index is None else tensor[attr.index]
 
     def _remove_tensor(self, attr: LocalTensorAttr) -> bool:
@@ -117,8 +117,8 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         """Return the rows of a tensor at the global ids in `index`.
 
         Raises:
-            IndexError: This part has no row of an id.
-            ValueError: No `index`, or the group has no global ids.
+            IndexError: This part has no row with such an id.
+            ValueError: There is no `index`, or the group has no global ids.
         """
         attr = LocalTensorAttr.cast(*args, **kwargs)
         if attr.index is None:
@@ -127,7 +127,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         return rows
 
     def get_all_tensor_attrs(self) -> list[LocalTensorAttr]:
-        """Return what names the tensors that are here."""
+        """Return the attributes of all tensors in the store."""
         return [LocalTensorAttr(*key) for key in self._feat]
 
     def has_edge_attr(self) -> bool:
@@ -135,13 +135,13 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         return any(name == "edge_attr" for _, name in self._feat)
 
     def set_rpc_router(self, rpc_router: Peers | None) -> None:
-        """Let other ranks read the features, and read theirs.
+        """Connect the store to other ranks, so that each can read the features of the others.
 
         Args:
-            rpc_router: The ranks. All of them call this, in the same order.
+            rpc_router: The ranks. All of them must call this, in the same order.
 
         Raises:
-            ValueError: None is given, or the number of ranks is not that of the parts.
+            ValueError: `rpc_router` is None, or the number of ranks differs from that of the parts.
         """
         if rpc_router is None:
             raise ValueError("rpc_router must be graphfeed.distributed.Peers, but is None")
@@ -152,7 +152,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
     def lookup_features(
         self, index: torch.Tensor, is_node_feat: bool = True, input_type: Group = None
     ) -> torch.futures.Future[torch.Tensor]:
-        """Return a future of the rows of `x` of nodes, or `edge_attr` of edges, from whichever rank has them, in order.
+        """Return a future of the rows of `x` of nodes, or `edge_attr` of edges, from any ranks, in order of `index`.
 
         Args:
             index: Global ids, shape (N,); with types, within their type.
@@ -161,7 +161,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
 
         Raises:
             KeyError: There is no such tensor.
-            RuntimeError: By the future: an id that no rank has, or a rank that was lost.
+            RuntimeError: From the future: no rank has an id, or a rank was lost.
         """
         group = input_type if is_node_feat or input_type is not None else EDGES
         domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
@@ -180,7 +180,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         return future
 
     def rows_of(self, group: Group, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rows of some global ids."""
+        """Return the positions of the rows with the given global ids."""
         if group not in self._global_id:
             raise ValueError(f"{group!r} has no global ids; call put_global_id first")
         if group not in self._sorted:
@@ -188,7 +188,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         values, order = self._sorted[group]
         positions = torch.searchsorted(values, ids)
         known = positions < values.numel()
-        # Ids beyond the last one here have no position to look at.
+        # Ids above the largest one here have no position to compare.
         known[known.clone()] = values[positions[known]] == ids[known]
         if not bool(known.all()):
             raise IndexError(f"part {self.partition_idx} has no row of {group!r} with id {int(ids[~known][0])}")
@@ -196,15 +196,15 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         return rows
 
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
-        """Return the features as read by global ids from all ranks; values become rows of one.
+        """Return features that read by global id from all ranks; one-dimensional tensors become columns.
 
         Tensors of edges without global ids are left out.
 
         Args:
-            peers: The ranks, which have the same tensors; by default, those of the default process group.
+            peers: The ranks, which must have the same tensors. Default: those of the default process group.
 
         Raises:
-            ValueError: The number of parts is not that of the ranks, or rows of this part's ids are missing.
+            ValueError: The number of parts differs from that of the ranks, or rows of this part's ids are missing.
         """
         peers = (Peers() if self.num_partitions == 1 else shared_peers()) if peers is None else peers
         if peers not in self._remote:
@@ -217,7 +217,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         return self._remote[peers]
 
     def _feature(self, group: Group, name: str, tensor: torch.Tensor, peers: Peers) -> Feature:
-        """Return a tensor as read by global ids."""
+        """Return a feature that reads a tensor by global id."""
         rows = tensor if tensor.dim() > 1 else tensor[:, None]
         maps = self.edge_feat_pb if isinstance(group, tuple) else self.node_feat_pb
         parts = maps[group] if isinstance(maps, dict) else maps
@@ -225,14 +225,14 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
             raise ValueError(f"the parts of {group!r} are unknown; set node_feat_pb and edge_feat_pb")
         ids = self._global_id.get(group)
         if parts is not None and len(rows) == len(parts) and (name == TIME or ids is None or len(ids) != len(rows)):
-            return TorchBasedFeature(rows)  # every part has the times of all nodes
+            return TorchBasedFeature(rows)  # every part has the timestamps of all nodes
         if parts is None:
             book = PartBook.from_bounds([0, len(rows)])
         else:
             book = PartBook.from_assignment(parts, self.num_partitions)
         owned = book.ids_of(self.partition_idx)
         if ids is None or not torch.equal(ids, owned):
-            # Owners have the rows of their own ids alone, in the order of these.
+            # Owners have only the rows of their own ids, in order of these.
             rows = rows[self.rows_of(group, owned)]
         return PartitionedFeature(rows, book, peers, name_of(domain_of(group), type_of(group), name))
 
@@ -248,7 +248,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
     ) -> "LocalFeatureStore":
         """Return a store with features `x` and labels `y` of nodes with global ids, in a graph without types.
 
-        Edges are alike: those with the global ids `edge_id` have the features `edge_attr`.
+        Likewise, edges with the global ids `edge_id` have the features `edge_attr`.
 
         Raises:
             ValueError: `edge_attr` is given without `edge_id`.
@@ -271,7 +271,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         edge_id_dict: dict[Any, torch.Tensor] | None = None,
         edge_attr_dict: dict[Any, torch.Tensor] | None = None,
     ) -> "LocalFeatureStore":
-        """Return a store with features of a graph with types: `from_data` by node type, or by edge type as a tuple."""
+        """Return a store for a graph with types: like `from_data`, by node type, or by edge type as a tuple."""
         store = cls()
         for group, ids in [*node_id_dict.items(), *(edge_id_dict or {}).items()]:
             store.put_global_id(ids, group)
@@ -285,12 +285,12 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
     @classmethod
     @checked
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalFeatureStore":
-        """Return the features of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
+        """Read the features of a part from files written by `Partitioner`, here or in PyG, or by `write_partition`.
 
-        Nothing but tensors is unpickled.
+        Only tensors are unpickled.
 
         Raises:
-            ValueError: There is no such part, or the files have something else.
+            ValueError: The part doesn't exist, or the files have unexpected content.
         """
         info = read_info(Path(root))
         store = cls()

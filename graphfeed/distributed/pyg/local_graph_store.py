@@ -1,4 +1,4 @@
-"""The edges of one part, with the names of `torch_geometric.distributed`."""
+"""The edges of one part, with the interface of `torch_geometric.distributed`."""
 
 import os
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ Key = tuple[EdgeType | None, str]
 class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
     """The edges of one part, as in `torch_geometric.distributed`.
 
-    Edges have an edge type, None without types, and a layout. The ids of edges and of their ends are global; with
-    types, within their type. This is a `torch_geometric.data.GraphStore`.
+    Edges have an edge type, None without types, and a layout. The ids of edges and of their endpoints are global; with
+    types, they count within their type. This is a `torch_geometric.data.GraphStore`.
 
     Example:
         >>> store = LocalGraphStore.from_data(torch.arange(3), torch.tensor([[0, 2, 1], [1, 1, 0]]), num_nodes=3)
@@ -53,11 +53,11 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         """Whether edges are sorted by destination."""
 
     def get_partition_ids_from_nids(self, ids: torch.Tensor, node_type: str | None = None) -> torch.Tensor:
-        """Return the part of each node, int64, by its id; with types, within its type."""
+        """Return the part of each node, int64, by node id; with types, ids count within the type."""
         return parts_of(self.node_pb, ids, node_type)
 
     def get_partition_ids_from_eids(self, eids: torch.Tensor, edge_type: EdgeType | None = None) -> torch.Tensor:
-        """Return the part of each edge, int64, by its id; with types, within its type."""
+        """Return the part of each edge, int64, by edge id; with types, ids count within the type."""
         return parts_of(self.edge_pb, eids, edge_type)
 
     def put_edge_id(self, edge_id: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
@@ -72,7 +72,7 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         return self._edge_id.get(key_of(PYG.EdgeAttr.cast(*args, **kwargs)))
 
     def remove_edge_id(self, *args: Any, **kwargs: Any) -> bool:
-        """Remove the global ids of some edges, and tell whether they were there."""
+        """Remove the global ids of the edges of an `edge_type` and a `layout`, and return whether there were any."""
         self._load()
         return self._edge_id.pop(key_of(PYG.EdgeAttr.cast(*args, **kwargs)), None) is not None
 
@@ -96,7 +96,7 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         return self._edge_index.pop(key, None) is not None
 
     def get_all_edge_attrs(self) -> list[Any]:
-        """Return what names the edges that are here."""
+        """Return the attributes of all edges in the store."""
         self._load(forget=False)
         return list(self._edge_attr.values())
 
@@ -108,34 +108,34 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         return any(edge_type is not None for edge_type, _ in self._edge_index)
 
     def graph_part(self, features: LocalFeatureStore | None = None, time_attr: str | None = None) -> GraphPart:
-        """Return the in-edges of the nodes that the part owns, as a `PartitionedGraph` takes them.
+        """Return the in-edges of the nodes that the part owns, for a `PartitionedGraph`.
 
         Edges to nodes of other parts are left out. The in-edges of a node are in the order of their ids, so that
         mini-batches are those of the whole graph.
 
         Args:
-            features: Where times are.
-            time_attr: The name of times, whole numbers: of nodes, of all nodes in each part; or of edges. Types without
-                it exist at all times.
+            features: The store with the timestamps.
+            time_attr: The name of integer timestamps: of nodes, with those of all nodes in each part, or of edges.
+                Types without it exist at all times.
 
         Raises:
-            ValueError: No edges, unknown parts of nodes, or no such times; or nodes and edges both have them.
+            ValueError: No edges, unknown parts of nodes, no such timestamps, or they are both of nodes and of edges.
         """
         if time_attr not in self._parts:
             self._parts[time_attr] = self._opened or self._make_part(features, time_attr)
         return self._parts[time_attr]
 
     def _make_part(self, features: LocalFeatureStore | None, time_attr: str | None) -> GraphPart:
-        """Return what `graph_part` does, from lists of edges."""
+        """Build the result of `graph_part` from lists of edges."""
         books = self._books()
         sizes = {node_type: book.num_ids for node_type, book in books.items()}
         lists, ids, positions = {}, {}, {}
         for key, index in self._edge_index.items():
             name, all_ids = type_of(key[0]), self._edge_id.get(key)
-            if all_ids is None:  # numbers that no other part has
+            if all_ids is None:  # numbers that no other part uses
                 all_ids = torch.arange(index.shape[1], device="cpu") * self.num_partitions + self.partition_idx
             order = self._order.get(key, all_ids).argsort(stable=True)
-            # Only edges to nodes that the part owns, in the order of the whole graph.
+            # Keep only edges to nodes that the part owns, in the order of the whole graph.
             own = order[books[ends_of(name)[1]].owners_of(index[1][order]) == self.partition_idx]
             lists[name], ids[name], positions[name] = EdgeList(*index[:, own]), all_ids[own], own
         counts = {name: len(own) for name, own in ids.items()}
@@ -146,15 +146,15 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
             of_nodes = times_of_nodes(features, time_attr, sizes)
             of_edges = times_of_edges(features, time_attr, ids, positions, or_edge_time=not of_nodes)
             if of_nodes and of_edges:
-                raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
+                raise ValueError(f"nodes and edges both have time_attr {time_attr!r}; rename one of them")
             if not of_nodes and not of_edges:
-                raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
+                raise ValueError(f"time_attr is {time_attr!r}, but neither nodes nor edges have it")
             if of_nodes:
                 nodes[time_attr] = fill_missing(time_attr, of_nodes, sizes, ALWAYS)
             else:
                 edges[time_attr] = fill_missing(time_attr, of_edges, counts, ALWAYS)
         graph = make_graph(lists, sizes, nodes, edges)
-        # The parts of edges tell how many the whole graph has; without them, the part's own edges are counted.
+        # The number of edges in the whole graph is only known from `edge_pb`; else, the part's own edges are counted.
         if self.edge_pb is not None:
             counts |= {type_of(edge_type): len(parts) for edge_type, parts in to_type_dict(self.edge_pb).items()}
         owners = torch.cat([book.owners_of(torch.arange(book.num_ids, device="cpu")) for book in books.values()])
@@ -162,9 +162,9 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         return GraphPart(graph, book, self.partition_idx, from_type_dict(counts))
 
     def _books(self) -> dict[str | None, PartBook]:
-        """Return the parts of the nodes of each type of the whole graph."""
+        """Return the partition books of the nodes of each type of the whole graph."""
         if not self._edge_index:
-            raise ValueError("the graph store has no edges; call put_edge_index, or make it by from_data")
+            raise ValueError("the graph store has no edges; call put_edge_index, or create it by from_data")
         if any(layout != "coo" for _, layout in self._edge_index):
             raise ValueError(f"edges must have the layout 'coo' to be sampled, but are {list(self._edge_index)}")
         if self.node_pb is not None:
@@ -176,12 +176,12 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         for (edge_type, _), attr in self._edge_attr.items():
             for node_type, size in zip(ends_of(type_of(edge_type)), attr.size or (None, None), strict=True):
                 if size is None:
-                    raise ValueError(f"size of the edges of {edge_type} is unknown; give it to put_edge_index")
+                    raise ValueError(f"size of the edges of {edge_type} is unknown; pass it to put_edge_index")
                 sizes[node_type] = max(sizes.get(node_type, 0), size)
         return {node_type: PartBook.from_bounds([0, size]) for node_type, size in sizes.items()}
 
     def _load(self, *, forget: bool = True) -> None:
-        """List the edges of a part that was opened from graphfeed's layout; before a change, forget what was made."""
+        """List the edges of a part opened from graphfeed's layout; before a change, drop everything derived."""
         if self._opened is not None and not self._edge_index:
             graph = self._opened.columns
             sizes, ids = to_type_dict(graph.num_nodes), self._opened.edge_ids()
@@ -192,7 +192,7 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
                 key = key_of(attr)
                 self._edge_index[key], self._edge_attr[key] = torch.stack([edges.sources, edges.destinations]), attr
                 self._edge_id[key] = ids[edges.positions]
-        # After a change, parts are made anew, of the lists.
+        # After a change, parts are built again, from the lists.
         if forget:
             self._opened = None
             self._parts.clear()
@@ -205,10 +205,10 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         """Return a store with edges of a graph without types.
 
         Args:
-            edge_id: The global id of each edge, shape (E,). Without them, mini-batches have no `e_id`.
+            edge_id: The global id of each edge, shape (E,). Without ids, mini-batches have no `e_id`.
             edge_index: Sources and destinations, shape (2, E).
-            num_nodes: The number of nodes of the whole graph.
-            is_sorted: Whether the edges are sorted by destination; otherwise they will be, and by source.
+            num_nodes: Number of nodes of the whole graph.
+            is_sorted: Whether the edges are sorted by destination; if not, they are sorted by destination and source.
         """
         return cls._from_lists({None: edge_id}, {None: edge_index}, {None: num_nodes}, is_sorted)
 
@@ -221,7 +221,7 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         num_nodes_dict: Mapping[str, int],
         is_sorted: bool = False,
     ) -> "LocalGraphStore":
-        """Return a store with edges of a graph with types: `from_data` by edge type, and sizes by node type."""
+        """Return a store for a graph with types: like `from_data`, by edge type, with sizes by node type."""
         return cls._from_lists(edge_id_dict, edge_index_dict, num_nodes_dict, is_sorted)
 
     @classmethod
@@ -244,10 +244,10 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
     @classmethod
     @checked
     def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalGraphStore":
-        """Return the edges of a part in files, as `LocalFeatureStore.from_partition` returns the features.
+        """Read the edges of a part from files; see `LocalFeatureStore.from_partition`.
 
         Raises:
-            ValueError: There is no such part, or the files have something else.
+            ValueError: The part doesn't exist, or the files have unexpected content.
         """
         info = read_info(Path(root))
         store = cls()
@@ -271,7 +271,7 @@ def key_of(attr: Any) -> Key:
 
 def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
     if maps is None:
-        raise ValueError("the parts are unknown; set node_pb and edge_pb, or make the store by from_partition")
+        raise ValueError("the parts are unknown; set node_pb and edge_pb, or create the store by from_partition")
     parts = maps[group] if isinstance(maps, Mapping) else maps
     return parts[ids].to(torch.int64)  # type: ignore[no-any-return]
 
@@ -282,7 +282,7 @@ def times_of_nodes(features: LocalFeatureStore, name: str, sizes: Mapping[Any, i
     for node_type, values in times.items():
         if len(values) != sizes[node_type]:
             raise ValueError(
-                f"{name!r} of {node_type!r} must have the times of all {sizes[node_type]} nodes, not {len(values)}"
+                f"{name!r} of {node_type!r} must have the timestamps of all {sizes[node_type]} nodes, not {len(values)}"
             )
     return times
 
@@ -295,15 +295,15 @@ def times_of_edges(
     *,
     or_edge_time: bool,
 ) -> dict[Any, torch.Tensor]:
-    """Return the times of some edges by type, of the types that have any."""
-    # "time" may stand for "edge_time", which is the name of edges' times in files.
+    """Return the timestamps of edges by type, for the types that have any."""
+    # "time" may also mean "edge_time", the name of edges' timestamps in files.
     tensors = tensors_named(features, EDGE_TIME) if or_edge_time and name == TIME else {}
     tensors |= tensors_named(features, name)
     times = {}
     for edge_type, own in ids.items():
         group = group_of(edge_type, edges=True)
         if group in tensors:
-            # By the ids of the edges; where these have none, by their positions among all of the store.
+            # By edge id, or if the edges have none, by position among all edges of the store.
             rows = positions[edge_type] if features.get_global_id(group) is None else features.rows_of(group, own)
             times[edge_type] = as_time_column(name, tensors[group])[rows]
     return times

@@ -1,4 +1,4 @@
-"""Reads parts in the layout of `torch_geometric.distributed`, written by our `Partitioner` or by PyG's."""
+"""Reads parts in the layout of `torch_geometric.distributed`, written by graphfeed's `Partitioner` or by PyG's."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from graphfeed.storage.memory import BROKEN, read_tensors
 META, ORDER = "META.json", "order"
 TIME, EDGE_TIME = "time", "edge_time"
 BY_TYPE = "by type"
-"""What `META.json` has in `ids` if our `Partitioner` wrote the folder."""
+"""Value of `ids` in `META.json` if graphfeed's `Partitioner` wrote the folder."""
 Features: TypeAlias = dict[StoreKey, TorchBasedFeature]
 
 
@@ -30,11 +30,11 @@ class PartEdges(NamedTuple):
     ends: torch.Tensor
     """Sources and destinations, shape (2, E)."""
     ids: torch.Tensor
-    """Their ids within the type."""
+    """Ids within the type."""
     order: torch.Tensor | None
-    """Their positions in the whole graph, where the ids don't ascend with these."""
+    """Positions in the whole graph; None if the ids ascend with these."""
     size: tuple[int, int]
-    """The number of sources and of destinations."""
+    """Number of sources and of destinations."""
 
     def in_order(self) -> torch.Tensor:
         keys = self.ids if self.order is None else self.order
@@ -53,7 +53,7 @@ class PyGLayout:
 
     @classmethod
     def find(cls, root: Path) -> "PyGLayout | None":
-        # None for our own layout.
+        # None for graphfeed's layout.
         return cls(root) if (root / META).is_file() and not (root / FILE_NAME).is_file() else None
 
     def __init__(self, root: Path) -> None:
@@ -66,7 +66,7 @@ class PyGLayout:
             if self.typed:
                 self.node_types = [str(node_type) for node_type in meta["node_types"]]
                 self.edge_types = [":".join(edge_type) for edge_type in meta["edge_types"]]
-            # PyG numbers edges and nodes through all types in some files, and reads them as if it did not.
+            # In some files, PyG numbers edges and nodes across all types, but reads them by type.
             self.is_ours, self.identity = meta.get("ids") == BY_TYPE, str(meta.get("identity", ""))
             self.through_types = self.typed and not self.is_ours
             self.edge_time = str(meta.get(EDGE_TIME, EDGE_TIME))
@@ -79,7 +79,7 @@ class PyGLayout:
         path = f"{name}.pt" if type_name is None else f"{name}/{type_name.replace(':', '__')}.pt"
         parts = self.read(path)
         if not isinstance(parts, torch.Tensor):
-            raise ValueError(f"{path} in {self.root} must hold a tensor, but holds a {type(parts).__name__}")
+            raise ValueError(f"{path} in {self.root} must contain a tensor, but contains a {type(parts).__name__}")
         return parts
 
     def read(self, name: str) -> Any:
@@ -92,11 +92,11 @@ class PyGLayout:
 
     def read_part(self, part: int, name: str, type_names: list[str | None]) -> dict[str | None, Any]:
         """Return the content of a part's file by type."""
-        # PyG's documentation has `part0` where its code writes `part_0`.
+        # PyG's documentation uses `part0`, but its code writes `part_0`.
         folder = f"part_{part}" if (self.root / f"part_{part}").is_dir() else f"part{part}"
         content = self.read(f"{folder}/{name}")
         if not isinstance(content, dict):
-            raise ValueError(f"a file of a part in {self.root} must hold a dict, but holds a {type(content).__name__}")
+            raise ValueError(f"a file of a part in {self.root} must contain a dict, but has a {type(content).__name__}")
         if not self.typed:
             return {None: content}
         by_type = {":".join(name) if isinstance(name, tuple) else name: values for name, values in content.items()}
@@ -107,23 +107,23 @@ class PyGLayout:
         return {domain: self.read_part(part, *file) for domain, file in files.items()}
 
     def read_edges(self, part: int) -> dict[str | None, PartEdges]:
-        """Return the edges of a part by type, of the types that it has."""
+        """Return the edges of a part by type; types without edges may be missing."""
         content = self.read_part(part, "graph.pt", self.edge_types)
         first, edges = 0, {}
         for edge_type in self.edge_types:
             if edge_type in content:
                 file = content[edge_type]
-                # PyG's class numbers the edges of all types in one row, type after type.
+                # PyG's class numbers edges across all types, type after type.
                 ids, ends = file["edge_id"] - (first if self.through_types else 0), [file["row"], file["col"]]
                 edges[edge_type] = PartEdges(torch.stack(ends), ids, file.get(ORDER), tuple(file["size"]))
             first += len(self.edge_maps[edge_type])
         return edges
 
     def open(self, part: int) -> tuple[GraphPart, Features, dict[FeatureKey, PartBook]]:
-        """Return a part, the rows of its features in the order of their ids, and which part owns which rows."""
+        """Return a part, the rows of its features in order of their ids, and the books with the owners of rows."""
         if not 0 <= part < self.num_parts:
-            raise ValueError(f"part must lie in 0 .. {self.num_parts - 1}, but is {part}")
-        # PyG's class knows no identity.
+            raise ValueError(f"part must be in 0 .. {self.num_parts - 1}, but is {part}")
+        # PyG's class writes no identity.
         identity = check_identity(self.root, part, self.identity) if self.is_ours else ""
         try:
             feats = self.read_features(part)
@@ -138,7 +138,7 @@ class PyGLayout:
     def features(
         self, part: int, feats: Mapping[str, Mapping[str | None, Any]]
     ) -> tuple[Features, dict[FeatureKey, PartBook]]:
-        """Return the rows of the features of a part, in the order of their ids, and which part owns which rows."""
+        """Return the rows of a part's features in order of their ids, and the books with the owners of rows."""
         features: Features = {}
         books: dict[FeatureKey, PartBook] = {}
         for domain, maps in (("node", self.node_maps), ("edge", self.edge_maps)):
@@ -152,19 +152,19 @@ class PyGLayout:
                     if len(rows) != len(ids) or not torch.equal(ids[order], book.ids_of(part)):
                         raise ValueError(f"feature {tuple(key)} must have one row for each {domain} of the part")
                     books[key] = book
-                    # Values become rows of one.
+                    # One-dimensional tensors become columns.
                     features[key] = TorchBasedFeature(rows[order] if rows.dim() > 1 else rows[order, None])
         return features, books
 
     def columns(
         self, edges: Mapping[str | None, PartEdges], feats: Mapping[str, Mapping[str | None, Any]]
     ) -> FusedCSCSamplingGraph:
-        """Return the in-edges of a part's nodes, with times, and with attributes of one value for each edge."""
+        """Return the in-edges of a part's nodes, with timestamps and with one-dimensional edge attributes."""
         ids, lists = {}, {}
         attributes: dict[str, dict[str | None, torch.Tensor]] = {}
         for edge_type in self.edge_types:
             own = edges.get(edge_type, NO_EDGES)
-            # Files may have the edges by time; in the order of the whole graph, mini-batches are those of that graph.
+            # Files may have edges sorted by time. In their order in the whole graph, the same edges are drawn.
             order = own.in_order()
             lists[edge_type], ids[edge_type] = EdgeList(*own.ends[:, order]), own.ids[order]
             file = feats["edge"].get(edge_type, {})
@@ -174,7 +174,7 @@ class PyGLayout:
         for by_type in attributes.values():
             empty = next(iter(by_type.values()))[:0]
             by_type.update({edge_type: empty for edge_type in ids if not len(ids[edge_type])})
-        # A graph's attribute is one of all types.
+        # An attribute of a graph needs values for all types.
         edge_attributes = {name: by_type for name, by_type in attributes.items() if len(by_type) == len(ids)}
         times = {node_type: file[TIME] for node_type, file in feats["node"].items() if TIME in file}
         sizes = {node_type: len(parts) for node_type, parts in self.node_maps.items()}
@@ -183,7 +183,7 @@ class PyGLayout:
 
 
 def meta_of(num_parts: int, num_nodes: int | dict[str, int], edge_types: Iterable[str]) -> dict[str, Any]:
-    """Return what `META.json` says of a graph in parts."""
+    """Return the content of `META.json` for a partitioned graph."""
     typed = isinstance(num_nodes, dict)
     return {
         "num_parts": num_parts,
@@ -196,6 +196,6 @@ def meta_of(num_parts: int, num_nodes: int | dict[str, int], edge_types: Iterabl
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:
-    # Nothing that a file names as the factory is kept, or called.
+    # The factory that a file names is neither kept nor called.
     del default_factory
     return {}

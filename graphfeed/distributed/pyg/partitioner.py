@@ -1,4 +1,4 @@
-"""Writes a graph in parts in the layout of `torch_geometric.distributed`."""
+"""Writes a partitioned graph in the layout of `torch_geometric.distributed`."""
 
 import json
 import os
@@ -33,34 +33,34 @@ from graphfeed.storage.graph import (
 )
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""Returns the rows of some nodes or edges by their ids within their type."""
+"""A function that returns the rows of nodes or edges, given their ids within their type."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A graph, and functions that read the attributes of its nodes and edges, by type and name."""
 
-    # Types are None in a graph without types. The times of edges have the name "edge_time" here.
+    # In a graph without types, the type is None. The timestamps of edges are named "edge_time" here.
     graph: FusedCSCSamplingGraph
     nodes: dict[str | None, dict[str, Read]]
     edges: dict[str | None, dict[str, Read]]
     edge_time: str
-    """The name that the times of edges have in the data."""
+    """The name of the edges' timestamps in the data."""
     edge_attributes: dict[str, torch.Tensor] = field(default_factory=dict)
-    """Those of the graph, which lie in the order of its edges."""
+    """Attributes of the graph, in the order of its edges."""
 
     def read_edges(
         self, edge_type: str | None, positions: torch.Tensor, ids: torch.Tensor, *names: str
     ) -> dict[str, torch.Tensor]:
-        """Return rows of the attributes of some edges; of all attributes, unless some are named."""
-        # By the positions of the edges in the graph; what was read as a feature, by their ids within the type.
+        """Return rows of the edges' attributes; of all attributes, unless names are given."""
+        # The graph's attributes are read by position in the graph, features by id within the type.
         rows = {name: values[positions] for name, values in self.edge_attributes.items() if name in (names or (name,))}
         reads = self.edges[edge_type]
         return rows | {name: read(ids) for name, read in reads.items() if name in (names or (name,))}
 
 
 def source_of(data: Any) -> Source:
-    """Return a graph, a data set or PyG's data as a source."""
+    """Convert a graph, a data set or PyG's data to a source."""
     if isinstance(data, FusedCSCSamplingGraph):
         return source_of_graph(data, None)
     if isinstance(getattr(data, "graph", None), FusedCSCSamplingGraph):
@@ -74,7 +74,7 @@ def source_of(data: Any) -> Source:
 
 
 def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None) -> Source:
-    """Return a graph with its attributes and features as a source."""
+    """Convert a graph and features to a source."""
     graph = graph.to("cpu")
     ranges = zip(to_type_dict(graph.num_nodes), pairwise(graph.first_ids()), strict=True)
     nodes: dict[str | None, dict[str, Read]] = {
@@ -100,7 +100,7 @@ def source_of_pyg(data: Any) -> Source:
 def reads_of(data: Any, table: Any, owner: str | None, domain: str) -> dict[str, Read]:
     tensors = {name: value for name, value in table.items() if isinstance(value, torch.Tensor)}
     own = {name: value for name, value in tensors.items() if domain_of(data, table, name, owner) == domain}
-    # Others, such as an `edge_label_index`, may belong to nodes or edges by another dimension.
+    # Other tensors, such as an `edge_label_index`, may have nodes or edges in another dimension.
     return {name: value.cpu().__getitem__ for name, value in own.items() if dim_of(data, table, name) == 0}
 
 
@@ -118,21 +118,21 @@ class Partitioner:
     """Partitions a graph and writes it in the layout of PyG's class of that name.
 
     The folder has `META.json`, `node_map` and `edge_map` (the part of each node and of each edge), and for each part
-    `graph.pt`, `node_feats.pt` and `edge_feats.pt`. `torch_geometric.distributed` reads them, and so does `open_part`,
-    without unpickling, with the mini-batches of the whole graph. An edge belongs to the part of its destination. Edges
-    are sorted by destination, and by time if there are times.
+    `graph.pt`, `node_feats.pt` and `edge_feats.pt`. `torch_geometric.distributed` can read them. So can `open_part`,
+    which unpickles only tensors, and gives the mini-batches of the whole graph. An edge belongs to the part of its
+    destination. Edges are sorted by destination, and by time if there are timestamps.
 
-    Other than PyG's class, it writes all attributes of nodes and edges to `feats`, such as labels, masks and weights.
-    With types, all ids count within their type, also `global_id` and `edge_id`; `META.json` says so in `ids`. One part
-    is possible, and so are empty ones. The folder must not exist or be empty; it appears as a whole or not at all.
+    Unlike PyG's class, it writes all attributes of nodes and edges to `feats`, such as labels, masks and weights. With
+    types, all ids count within their type, also `global_id` and `edge_id`, as recorded in `ids` of `META.json`. A
+    single part and empty parts are allowed. The folder must be empty or not exist; it is created atomically.
 
     Args:
-        data: A `FusedCSCSamplingGraph`; a `Dataset` or an `OnDiskDataset` that was loaded, with its features; or PyG's
-            `Data` or `HeteroData` with `edge_index`. Times are the attribute `time` of nodes, or `edge_time` or `time`
-            of edges.
-        recursive: Whether METIS bisects again and again, rather than to make all parts at once.
-        method: How nodes are assigned, with the `seed`, as in `assign_nodes`; or the part of each node, by node type if
-            there are types.
+        data: A `FusedCSCSamplingGraph`; a loaded `Dataset` or `OnDiskDataset`, with its features; or PyG's `Data` or
+            `HeteroData` with `edge_index`. Timestamps are the attribute `time` of nodes, or `edge_time` or `time` of
+            edges.
+        recursive: Whether METIS uses recursive bisection instead of k-way partitioning.
+        method: The method of `assign_nodes`, with the `seed`; or the part of each node, by node type if there are
+            types.
 
     Example:
         >>> import tempfile
@@ -163,7 +163,7 @@ class Partitioner:
         """Assign the nodes to parts, and write all files.
 
         Raises:
-            FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
+            FileExistsError: The folder is not empty, or can't be replaced, for example the working directory.
             ImportError: The method is "metis", and pymetis is not installed.
         """
         check_new_folder(Path(self.root))
@@ -195,10 +195,10 @@ class LayoutWriter:
         self.typed = graph.node_type_to_id is not None
         ranges = pairwise(graph.first_ids())
         self.ranges: dict[str | None, tuple[int, int]] = dict(zip(to_type_dict(graph.num_nodes), ranges, strict=True))
-        """By node type, its first id in the graph and the one after its last."""
+        """For each node type, the range of its ids in the graph."""
         edge_types: list[str | None] = [*graph.edge_types] if self.typed else [None]
         self.edge_ids: dict[str | None, list[torch.Tensor]] = {edge_type: [] for edge_type in edge_types}
-        """By edge type, the ids of the edges of each part that was written."""
+        """For each edge type, the ids of the edges of each part that was written."""
 
     def write_part(self, part: int) -> None:
         """Write the files of a part."""
@@ -217,7 +217,7 @@ class LayoutWriter:
         save(by_group(node_feats), folder / "node_feats.pt")
 
     def edges_of(self, edge_type: str | None, positions: torch.Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the edges of a type among those at some positions, and their attributes."""
+        """Return the edges of a type among those at the given positions, and their attributes."""
         graph, (source, destination) = self.source.graph, ends_of(edge_type)
         if edge_type is not None:
             assert graph.type_per_edge is not None
@@ -228,13 +228,13 @@ class LayoutWriter:
         rows, columns = graph.indices[positions].long() - low, torch.from_numpy(nodes) - first
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         ids = positions if ids is None else ids[positions].long()
-        # The positions in the graph, only where sorting by id would not give back its order.
+        # The positions in the graph are needed only if sorting by id would not restore its order.
         with_order = bool((ids.diff()[columns.diff() == 0] <= 0).any())
         times = self.source.read_edges(edge_type, positions, ids, EDGE_TIME).get(EDGE_TIME)
         if times is None and TIME in self.source.nodes[source]:
             times = self.source.nodes[source][TIME](rows)
         if times is not None:
-            # PyG, to sample in time, wants the edges of a node by time.
+            # For temporal sampling, PyG needs the edges of a node in order of time.
             order = torch.from_numpy(np.lexsort((times.numpy(), columns.numpy())))
             positions, rows, columns, ids = positions[order], rows[order], columns[order], ids[order]
         edges = {"edge_id": ids, "row": rows, "col": columns, "size": (high - low, last - first)}
@@ -247,7 +247,7 @@ class LayoutWriter:
         return edges, {"global_id": ids, "feats": feats, **time}
 
     def nodes_of(self, node_type: str | None, nodes: torch.Tensor) -> dict[str, Any]:
-        """Return the nodes of a type among those of a part, and their attributes; of times, those of all nodes."""
+        """Return a part's nodes of one type and their attributes, but the timestamps of all nodes of the type."""
         first, last = self.ranges[node_type]
         ids = nodes[(nodes >= first) & (nodes < last)] - first
         attributes = dict(self.source.nodes[node_type])
@@ -269,7 +269,7 @@ class LayoutWriter:
             for owner, parts in by_type.items():
                 if set(owner or "") & set("/\\\0"):
                     raise ValueError(
-                        f"type {owner!r} can't be the name of a file, which this layout wants; rename the type"
+                        f"type {owner!r} can't be the name of a file, which this layout needs; rename the type"
                     )
                 path = f"{name}.pt" if owner is None else f"{name}/{owner}.pt"
                 save(parts, self.folder / path)

@@ -1,4 +1,4 @@
-"""Names of groups in the stores, and what all parts of a partition share."""
+"""Names of groups in the stores, and the data that all parts of a partition share."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,19 +19,19 @@ Maps: TypeAlias = Any
 
 
 class PartitionInfo(NamedTuple):
-    """What all parts of a partition share."""
+    """The data that all parts of a partition share."""
 
     meta: dict[str, Any]
-    """What `META.json` says; the same of our own layout."""
+    """Content of `META.json`; for graphfeed's layout, the equivalent."""
     node_parts: Maps
     edge_parts: Maps
-    """None where our own layout does not have the parts of edges, which only features of edges need."""
+    """None if a partition in graphfeed's layout lacks the parts of edges, which only features of edges need."""
     layout: PyGLayout | None
-    """None: the layout is our own."""
+    """None for graphfeed's layout."""
 
 
 def read_info(root: Path) -> PartitionInfo:
-    """Return what the files of a partition say of all parts."""
+    """Read the files of a partition that all parts share."""
     layout = PyGLayout.find(root)
     if layout is not None:
         return PartitionInfo(layout.meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
@@ -44,7 +44,7 @@ def read_info(root: Path) -> PartitionInfo:
 
 
 def by_group(maps: Mapping[str | None, Any]) -> Any:
-    """Return values by type as the stores have them: edge types as tuples, and without types the only value."""
+    """Convert a dict by type to the form of the stores: edge types as tuples, and without types the only value."""
     return from_type_dict({group_of(type_name): values for type_name, values in maps.items()})
 
 

@@ -1,6 +1,6 @@
-"""Ranks that find each other and exchange tensors.
+"""Communication between ranks: they find each other and exchange tensors.
 
-`Peers` are the ranks of the process group, or those that meet at a `MeetingPoint`: each asks the others and answers
-them, in a thread of its own. Before that, all ranks compare what they hold (`Agreement`). What is exchanged is decided
-by `graphfeed.distributed.cooperative`, and by graphs and features in parts.
+`Peers` are the ranks of the process group, or those of a rendezvous at a `MeetingPoint`. Each sends requests to the
+others and answers theirs in threads. Before that, all ranks compare their parts and runs (`Agreement`). The contents of
+messages are defined by `graphfeed.distributed.cooperative`, and by partitioned graphs and features.
 """

@@ -1,6 +1,6 @@
-"""Compares, once, what all ranks have in common: their parts, and the pipelines and seeds of their first runs.
+"""Checks what all ranks must have in common: their parts, and the pipelines and random seeds of their first runs.
 
-A rank with a part of another graph, or with another seed, would give mini-batches that look well and are wrong.
+With a part of another graph, or another random seed, mini-batches would look plausible but be wrong.
 """
 
 import json
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from graphfeed.distributed.ranks.peers import Peers
 
 CHECK_SECONDS = 0.2
-"""How often one who waits looks whether a rank was lost."""
+"""Interval at which waiting threads check whether a rank is lost."""
 BEGIN_SECONDS = 5.0
-"""How long the first run of a rank waits until the others begin one of the same pipeline. It goes on alone then."""
+"""How long the first run waits for the other ranks to begin the same pipeline. It then starts without them."""
 
 ALIVE: "weakref.WeakSet[Peers]" = weakref.WeakSet()
 PIPELINES: "weakref.WeakKeyDictionary[Datapipe, str]" = weakref.WeakKeyDictionary()
-"""What decides which seeds a pipeline has, and what is sampled for them, as JSON."""
+"""For each pipeline, its options that determine seeds and samples, as JSON."""
 
 
 class Agreement:
-    """What each rank says of its parts and of its runs."""
+    """Compares parts and runs among ranks. Names have running numbers, so all ranks must create things in one order."""
 
-    # Parts are compared before they are first read; this waits for all ranks. Runs can't be waited for, as a rank may
-    # begin none. So each rank tells all others as it first runs a pipeline, and the later word is compared.
+    # Parts are compared before their first use, which waits for all ranks. Runs can't wait, as a rank may begin none:
+    # each rank announces its first run of each pipeline to all others, and the later announcement is compared.
     def __init__(self, peers: "Peers") -> None:
         self.peers = peers
         self._changes = Changes()
         self._parts: dict[str, str] = {}
-        """The name by which ranks ask for what each says of a part."""
+        """For each part, the name under which its description is requested."""
         self._agreed: set[str] = set()
         self._agreeing = threading.Lock()
         self._begun: list[dict[str, int]] = [{} for _ in range(peers.world_size)]
-        """For each rank the seed of the first run of each pipeline."""
+        """For each rank, the random seed of the first run of each pipeline."""
         self._telling = threading.Lock()
         self._latest: tuple[int, Progress, int | None] = (0, Progress(0, 0, done=True), None)
-        """How many runs this rank has begun, how far the latest is, and how many mini-batches it has."""
+        """Number of runs that this rank has begun; progress of the latest, and its number of mini-batches."""
         self._ended: dict[int, tuple[int, int]] = {}
-        """For each rank whose program ended in the middle of a run: the number of that run, and how far it was."""
+        """For each rank whose program ended during a run: the number of that run, and its progress."""
         self._name = peers.serve("agreement", self._receive)
         if peers.world_size > 1:
             ALIVE.add(peers)
@@ -60,18 +60,18 @@ class Agreement:
         self._parts[name] = self.peers.serve(f"part {name}", lambda *_: text)
 
     def check_part(self, name: str) -> None:
-        """Raise unless all ranks hold parts that belong together, and none was lost; the first call waits for all."""
+        """Raise if parts of the ranks don't match, or a rank was lost. The first call waits for all ranks."""
         self.peers.check()
         if name in self._agreed:
             return
         with self._agreeing:
-            # A RuntimeError says that a rank has ended without such a part, a TimeoutError that one did not make it.
+            # RuntimeError: a rank has ended without such a part. TimeoutError: a rank did not create it in time.
             answers = dict(self.peers.gather(self._parts[name], {}))
             check_equal(name, [json.loads(bytes(answers[rank]["said"].numpy())) for rank in sorted(answers)])
             self._agreed.add(name)
 
     def begin(self, pipeline: str, seed: int) -> None:
-        """Tell the other ranks of the first run of a pipeline, and raise if it is known that they don't share it."""
+        """Announce the first run of a pipeline to the other ranks, and raise if they are known not to share it."""
         self.peers.meet()
         with self._telling:
             own = self._begun[self.peers.rank]
@@ -79,7 +79,7 @@ class Agreement:
             if pipeline not in own:
                 self._tell({"pipeline": pipeline, "seed": seed})
 
-        # Only the first run of all waits, so that ranks that begin together raise before their first mini-batch.
+        # Only a rank's first run waits, so that ranks that begin together raise before their first mini-batch.
         def is_known() -> bool:
             self.peers.check()
             silent = {rank for rank, own in enumerate(self._begun) if pipeline not in own}
@@ -93,15 +93,15 @@ class Agreement:
             self.peers.check()
 
     def note_run(self, progress: Progress, total: int | None) -> None:
-        # A run of any pipeline. `progress` tells at each moment how far it is; `total` is None if nobody knows it.
+        # Called for runs of any pipeline. `progress` is updated during the run; `total` is None if it is unknown.
         self._latest = (self._latest[0] + 1, progress, total)
 
     def tell_end(self) -> None:
         number, progress, total = self._latest
-        # A program that ends between two runs is done; in the middle of one, others may go on without it.
+        # A program that ends between two runs is done; during a run, the others may continue without it.
         if not progress.done and progress.index != total:
-            with suppress(Exception):  # who is lost needs no word
-                # Sent at once; the answers are not waited for.
+            with suppress(Exception):  # a lost rank needs no notice
+                # Sent at once; responses are not awaited.
                 self.peers.gather(self._name, {"rank": self.peers.rank, "ended": [number, progress.index]})
 
     def check_ended(self) -> None:
@@ -109,16 +109,16 @@ class Agreement:
         for rank, (theirs, index) in list(self._ended.items()):
             # A rank that stops at the same mini-batch as the other one misses nothing.
             if theirs == number and progress.index > index:
-                how = f"its program ended after {index} mini-batches of an epoch that goes on"
+                how = f"its program ended after {index} mini-batches of an epoch that continues on other ranks"
                 raise LostError(rank, how)
 
     def _tell(self, said: dict[str, Any]) -> None:
         answers = self.peers.gather(self._name, {"rank": self.peers.rank, **said})
-        with suppress(ConnectionError, TimeoutError):  # the next mini-batch says that a rank is lost
-            list(answers)  # until all ranks have it
+        with suppress(ConnectionError, TimeoutError):  # the next mini-batch raises if a rank is lost
+            list(answers)  # until all ranks have received it
 
     def _receive(self, options: Mapping[str, Any], _: Mapping[str, torch.Tensor]) -> Tensors:
-        """Keep what a rank says."""
+        """Store the announcement of a rank."""
         rank = options["rank"]
         with self._changes.lock:
             if "ended" in options:
@@ -131,7 +131,7 @@ class Agreement:
         return {}
 
     def _note_begun(self, rank: int, pipeline: str, seed: int) -> None:
-        """Keep by which seed a rank draws for a pipeline, and compare it with those of other ranks."""
+        """Store the random seed of a rank for a pipeline, and compare it with those of other ranks."""
         self._begun[rank][pipeline] = seed
         own = self.peers.rank
         for other in range(self.peers.world_size) if rank == own else [own]:
@@ -139,25 +139,25 @@ class Agreement:
             if theirs != seed:
                 self.peers.refuse(
                     ValueError(
-                        f"rank {rank} makes mini-batches with seed {seed}, but rank {other} with seed {theirs}; give "
-                        "the DataLoader of all ranks the same seed, and load the same state"
+                        f"rank {rank} produces mini-batches with seed {seed}, but rank {other} with seed {theirs}; "
+                        "give the DataLoader of all ranks the same seed, and load the same state"
                     )
                 )
 
     def _find_other_pipeline(self, pipeline: str) -> str:
-        """Say which rank has begun only runs of other pipelines, and how they differ; else ""."""
+        """Describe how a rank's pipelines differ if it has only begun other ones; else return ""."""
         for rank, begun in enumerate(self._begun):
             known = next(iter(begun), pipeline) if pipeline not in begun else pipeline
             if difference := find_difference(json.loads(known), json.loads(pipeline)):
                 return (
-                    f"the pipeline of rank {rank} is another one than that of rank {self.peers.rank}: {difference}; "
-                    "write the same pipeline on all ranks"
+                    f"the pipelines of rank {rank} and rank {self.peers.rank} differ: {difference}; "
+                    "use the same pipeline on all ranks"
                 )
         return ""
 
 
 def check_equal(name: str, said: list[dict[str, Any]]) -> None:
-    """Raise unless all ranks say the same of their parts."""
+    """Raise unless all ranks describe a part equally."""
     for field in said[0]:
         by_value: dict[str, list[int]] = {}
         for rank, fields in enumerate(said):
@@ -165,14 +165,14 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
         if len(by_value) > 1:
             values = ", and ".join(f"{value} on ranks {ranks}" for value, ranks in by_value.items())
             raise ValueError(
-                f"ranks hold parts that don't belong together: {field} of {name!r} is {values}; let all ranks open "
-                "parts of one partition, or cut them from the same graph by the same assignment, and make the same "
+                f"ranks have parts that don't belong together: {field} of {name!r} is {values}; all ranks must open "
+                "parts of one partition, or cut them from the same graph by the same assignment, and create the same "
                 "graphs and features in the same order"
             )
 
 
 def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
-    """Compare a run, with its progress at each moment, with those of other ranks, if they share its mini-batches."""
+    """Compare a run that is about to begin with those of other ranks, if they share its mini-batches."""
     total = None
     with suppress(TypeError):  # of unknown length
         total = length(pipe) if ALIVE else None
@@ -184,20 +184,20 @@ def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
             if same_ranks and not peers.ended:
                 if pipe not in PIPELINES:
                     PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
-                with suppress(RuntimeError):  # closed in this moment, or those of the process that forked this one
+                with suppress(RuntimeError):  # closed just now, or peers of the process that forked this one
                     peers.agreement.begin(PIPELINES[pipe], seed)
         return
 
 
 def deciding_fields(pipe: Datapipe) -> dict[str, Any]:
-    """Return the fingerprint of the stages that say which seeds there are, and what is sampled for them."""
-    # Stages of users may differ: one may have a rank's device, or a path.
+    """Return the fingerprint of the stages that determine which seeds there are, and what is sampled for them."""
+    # User-defined stages may differ: one may contain a rank's device, or a path.
     deciding = {
         type(stage).__name__
         for stage in traverse(pipe)
         if isinstance(stage, Source) or stage.needs_key or stage.reads_graph
     }
-    # Graphs are compared as parts; one that was made of lists of a rank's own edges may not know how many there are on
+    # Graphs are compared as parts; one built from the local edges of each rank may not know the number of edges on
     # all ranks.
     return {
         name: {field: text for field, text in fields.items() if field != "graph"}

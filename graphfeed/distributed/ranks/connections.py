@@ -1,4 +1,4 @@
-"""Connections to another rank, over which this one asks it. The thread that waits for an answer reads it itself."""
+"""Connections for requests to another rank. The thread that needs a response reads it itself."""
 
 import os
 import socket
@@ -17,21 +17,21 @@ from graphfeed.distributed.ranks.messages import Message, Tensors, receive, send
 from graphfeed.ops.process import Changes
 
 TIME_LIMIT = struct.Struct("ll")
-"""A `struct timeval`: seconds, and microseconds."""
+"""A `struct timeval`: seconds and microseconds."""
 INTERFACE_ADDRESS = 0x8915
-"""SIOCGIFADDR of Linux, which returns the IPv4 address of an interface."""
+"""SIOCGIFADDR of Linux, which returns the IPv4 address of a network interface."""
 INTERFACES_6, LINK_LOCAL = Path("/proc/net/if_inet6"), 0x20
-"""Where Linux lists the IPv6 addresses of interfaces, and the scope of those that no other network reaches."""
+"""The file in which Linux lists IPv6 addresses of interfaces, and the scope of link-local ones."""
 
 NEW = object()
-"""Says that a connection may be opened."""
+"""Marker: a new connection may be opened."""
 
 
 class Connections:
-    """The connections to one rank. Each of them carries one question at a time, and then its answer."""
+    """The connections to one rank. Each carries one request at a time, then its response."""
 
-    # So nobody waits behind the question of another thread, and no thread has to sort answers. The other rank has as
-    # many threads as there may be connections, each of which answers on one of them.
+    # So no request waits for another thread's, and responses need no dispatcher. The other rank has a thread for each
+    # connection. A response is read once, under its lock, by whichever thread needs it or its connection first.
     def __init__(self, connect: Callable[[], socket.socket], most: int) -> None:
         self._connect = connect
         self._free = most
@@ -42,7 +42,7 @@ class Connections:
         self._changes = Changes()
 
     def ask(self, head: Mapping[str, Any], tensors: Tensors) -> tuple["Answer", int]:
-        """Send a question; return what reads the answer, and the size of the question in bytes."""
+        """Send a request; return its future response, and the size of the request in bytes."""
         connection = self._take()
         try:
             size = send(connection, head, tensors)
@@ -56,11 +56,11 @@ class Connections:
         return answer, size
 
     def _take(self) -> socket.socket:
-        """Return a connection without a question, for the caller alone."""
+        """Return a connection without a pending request, for exclusive use by the caller."""
         while (found := self._changes.wait_for(self._choose)) is not NEW:
             if isinstance(found, socket.socket):
                 return found
-            with suppress(Exception):  # which its own thread gets
+            with suppress(Exception):  # the requester gets it
                 found.read()
         try:
             connection = self._connect()
@@ -68,7 +68,7 @@ class Connections:
             self.drop(None)
             raise
         with self._changes.lock:
-            if not self._closed:  # else it was closed while this one was opened
+            if not self._closed:  # it may have been closed while this connection was opened
                 self._open.add(connection)
                 return connection
         connection.close()
@@ -80,7 +80,7 @@ class Connections:
         if self._free:
             self._free -= 1
             return NEW
-        # All connections have a question; reading the oldest answer frees one.
+        # All connections have a request in flight; reading the oldest response frees one.
         return self._unread[0] if self._unread else None
 
     def give_back(self, answer: "Answer", connection: socket.socket) -> None:
@@ -95,13 +95,13 @@ class Connections:
         with self._changes.lock:
             if answer is not None:
                 self._unread.remove(answer)
-            self._free += 1  # another one may be opened in its place
+            self._free += 1  # a replacement may be opened
         self._changes.notify_all()
 
     def has_all(self) -> bool:
         with self._changes.lock:
             unread = list(self._unread)
-        # Those that have come are read, also where nobody waits for them.
+        # Read all responses that have arrived, even if no thread waits for them.
         for answer in unread:
             if answer.has_come():
                 with suppress(Exception):
@@ -109,12 +109,12 @@ class Connections:
         return not self._unread
 
     def close(self) -> None:
-        """Let all who wait for an answer fail."""
+        """Fail all pending requests."""
         with self._changes.lock:
             self._closed = True
             for connection in self._open:
                 with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)  # which wakes who reads
+                    connection.shutdown(socket.SHUT_RDWR)  # which wakes blocked readers
             unread, idle = list(self._unread), self._idle
         for answer in unread:
             with suppress(Exception):
@@ -123,13 +123,13 @@ class Connections:
             connection.close()
 
     def abandon(self) -> None:
-        # In a fork. Not shut down, as that would end the connections of the process that was forked.
+        # Called in a fork: a shutdown would end the connections of the parent process too.
         for connection in list(self._open):
             connection.close()
 
 
 class Answer:
-    """The answer to a question, which comes on its connection."""
+    """The response to a request, to be read from its connection."""
 
     def __init__(self, connections: Connections, connection: socket.socket) -> None:
         self._connections = connections
@@ -139,8 +139,8 @@ class Answer:
         self._lock = threading.Lock()
 
     def has_come(self) -> bool:
-        """Return whether some of it is there to be read, and nobody reads it already."""
-        # Whoever has the lock waits for the answer, and reads it.
+        """Return whether data has arrived and no thread is reading it yet."""
+        # A thread that has the lock waits for the response, and reads it.
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -151,15 +151,15 @@ class Answer:
             self._lock.release()
 
     def read(self) -> Message:
-        """Wait for it, and return it, however often this is called; what failed once fails again."""
+        """Wait for the response and return it. Further calls return or raise the same."""
         with self._lock:
             if self._connection is not None:
                 connection = self._connection
                 try:
                     self._message = receive(connection)
                 except BaseException as error:
-                    # An interrupt is for the thread that got it; who waits for the answer gets an error of its own.
-                    interrupted = InterruptedError(f"the thread that read an answer got {error!r}")
+                    # The interrupt is for the thread that got it; the requester gets an InterruptedError.
+                    interrupted = InterruptedError(f"the thread that read a response got {error!r}")
                     self._error = error if isinstance(error, Exception) else interrupted
                     self._connection = None
                     self._connections.drop(connection, self)
@@ -174,7 +174,7 @@ class Answer:
 def open_connection(
     address: tuple[str, int], greeting: bytes, connect_seconds: float, seconds: float, context: ssl.SSLContext | None
 ) -> socket.socket:
-    """Return a connection to another rank, which first gets a greeting, and whose answers may take some seconds."""
+    """Connect to another rank and send the greeting. Reads have a time limit of `seconds`, rounded up."""
     with ExitStack() as closing:
         connection = closing.enter_context(socket.create_connection(address, connect_seconds))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -185,25 +185,25 @@ def open_connection(
             connection.settimeout(seconds + 1)
         else:
             connection.settimeout(None)
-            # A time limit of the socket itself: with Python's, each read would be two calls of the system.
+            # A limit of the socket itself: with Python's timeout, each read would take two system calls.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME_LIMIT.pack(int(seconds) + 1, 0))
         closing.pop_all()
     return connection
 
 
 def own_address(toward: str) -> str:
-    """Return the address at which other ranks reach this one, of IPv4 or IPv6."""
-    # The address from which this machine reaches the place where ranks meet, unless an interface is named.
+    """Return the IPv4 or IPv6 address at which other ranks reach this one."""
+    # The address from which this machine reaches the rendezvous, unless an interface is named.
     if name := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]:
         return address_of(name)
     try:
         kind, _, _, _, address = socket.getaddrinfo(toward, 9, type=socket.SOCK_DGRAM)[0]
     except socket.gaierror:
         if toward == socket.gethostname():
-            return "127.0.0.1"  # a machine that has no name for others is alone
+            return "127.0.0.1"  # a machine without a resolvable name has no peers
         raise
     with socket.socket(kind, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # which sends nothing
+        probe.connect(address)  # sends nothing
         return str(probe.getsockname()[0])
 
 

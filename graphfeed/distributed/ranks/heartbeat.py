@@ -1,4 +1,4 @@
-"""Heartbeats between ranks: each sends one byte to all others, again and again."""
+"""Heartbeats between ranks: each periodically sends one byte to all others."""
 
 import selectors
 import socket
@@ -10,30 +10,30 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 BEAT_SECONDS = 0.5
-"""How often each rank gives a sign of life."""
+"""Interval between heartbeats."""
 FROZEN_SECONDS = 30.0
-"""How long a rank whose machine answers may give no sign of life: a sort of ten million numbers takes 10 s."""
+"""Limit for missing heartbeats of a rank whose machine answers. For comparison: sorting 10^7 numbers takes 10 s."""
 DOUBT_SECONDS = 5.0
-"""After how long without a sign of such a rank the others are warned."""
+"""Time without heartbeats after which the other ranks warn of such a rank."""
 PAUSE_SECONDS = 0.02
-"""How long at most a rank takes to notice that its own program has ended."""
+"""Upper bound of the time until a rank notices that its own program has ended."""
 GRACE_SECONDS = 0.2
-"""How long after the end of a connection what was said before may take to arrive."""
+"""How long messages sent before the end of a connection may take to arrive."""
 LOST = struct.Struct("<BI")
-"""The last sign of a rank that ends as one is lost: a 2, and which one. It is itself if its program failed."""
+"""A rank's last heartbeat if it exits because a rank is lost: a 2, and the lost rank, itself if its program failed."""
 
 RESUME = (
-    "start all ranks again, as torchrun --max-restarts does, and give what loader.state_dict() returned last to "
-    "load_state_dict: each epoch goes on at the next mini-batch"
+    "restart all ranks, as torchrun --max-restarts does, and pass the last result of loader.state_dict() to "
+    "load_state_dict: each epoch continues with the next mini-batch"
 )
 
 
 class RankLostError(ConnectionError):
-    """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
+    """Another rank ended, froze or could not be reached, so its part can no longer be read."""
 
 
 class LostError(Exception):
-    """A rank is lost; `how` says how that was noticed."""
+    """A rank is lost; `how` describes how that was noticed."""
 
     def __init__(self, rank: int, how: str) -> None:
         super().__init__(f"rank {rank}: {how}")
@@ -41,24 +41,25 @@ class LostError(Exception):
 
 
 class Heartbeat:
-    """Sends signs of life to all other ranks, and listens for theirs, in the thread that calls `beat`."""
+    """Sends heartbeats to all other ranks, and receives theirs, in the thread that calls `beat`."""
 
-    # `frozen_seconds` is the limit for a rank that has given signs and whose machine confirms what it gets: it may be
-    # in one call that keeps Python's other threads from running. None means 30 s, or `silent_seconds` if that is less.
+    # `frozen_seconds` is the limit for a rank that has sent heartbeats and whose machine acknowledges data: one call
+    # may keep its other Python threads from running. None means 30 s, or `silent_seconds` if that is less.
     def __init__(self, rank: int, silent_seconds: float, frozen_seconds: float | None = None) -> None:
         self.rank, self.silent_seconds = rank, silent_seconds
         self.frozen_seconds = min(FROZEN_SECONDS, silent_seconds) if frozen_seconds is None else frozen_seconds
         self.left: set[int] = set()
-        """The other ranks that leave."""
+        """The other ranks that have announced that they leave."""
         self._arrived: SimpleQueue[tuple[int, socket.socket]] = SimpleQueue()
         self._leaving = False
         self._to: dict[int, socket.socket] = {}
         self._heard: dict[int, float] = {}
         self._spoke: set[int] = set()
         self._doubted: set[int] = set()
-        """The ranks that a warning names."""
+        """The ranks that were warned of."""
         self._listened, self._looked = 0.0, time.monotonic()
-        """For how long this rank has listened, and until when: one that stood still itself takes none for silent."""
+        """How long this rank could have received heartbeats, and the time of the last update. A pause of this process
+        (SIGSTOP, a suspended machine) counts as half a second at most, so no other rank seems silent by it."""
         self._gone: dict[int, float] = {}
         self._selector = selectors.DefaultSelector()
         self._next_beat = 0.0
@@ -71,22 +72,22 @@ class Heartbeat:
         self._arrived.put((rank, connection))  # any thread may call this
 
     def beat(self, leaving: bool) -> bool:
-        """Send and receive signs for a short while; return whether all ranks that have come leave."""
+        """Send and receive heartbeats for a short while; return whether all known ranks are leaving."""
         while not self._arrived.empty():
             self._watch(*self._arrived.get())
         for key, _ in self._selector.select(PAUSE_SECONDS):
             self._hear(key.data, key.fileobj)  # type: ignore[arg-type]
         now = time.monotonic()
         self._listened, self._looked = self._listened + min(now - self._looked, BEAT_SECONDS), now
-        # Who leaves asks nothing any more, and ends as soon as all others leave. That is said at once.
+        # A leaving rank sends no more requests, and exits once all others leave. This is announced at once.
         if leaving != self._leaving or now >= self._next_beat:
             self._leaving, self._next_beat = leaving, now + BEAT_SECONDS
             self._send(bytes([leaving]))
         for rank, heard in self._heard.items():
-            # Neither of both needs the other one any more.
+            # Neither rank needs the other any more.
             if leaving and rank in self.left:
                 continue
-            # Not at once, as what was said before may arrive later.
+            # Not at once, because messages sent earlier may arrive later.
             if now - self._gone.get(rank, now) > GRACE_SECONDS:
                 raise LostError(rank, "its connection ended")
             silent = self._listened - heard
@@ -95,38 +96,37 @@ class Heartbeat:
         return leaving and len(self.left) == len(self._to)
 
     def _check_silent(self, rank: int, silent: float) -> None:
-        """Raise if a silent rank is lost, or warn of it once."""
+        """Raise if a silent rank is lost, or warn about it once."""
         if rank not in self._spoke & self._to.keys() or not is_confirmed(self._to[rank]):
             if silent > self.silent_seconds:
-                raise LostError(rank, f"it gave no sign of life for {self.silent_seconds:g} s")
+                raise LostError(rank, f"it sent no heartbeat for {self.silent_seconds:g} s")
         elif silent > self.frozen_seconds:
             how = (
-                f"its machine answers, but it gave no sign of life for {self.frozen_seconds:g} s; if one call of its "
-                "program may hold Python's GIL for longer, give a larger Peers(frozen_timeout=) on all ranks"
+                f"its machine answers, but it sent no heartbeat for {self.frozen_seconds:g} s; if one call of its "
+                "program may hold Python's GIL for longer, pass a larger Peers(frozen_timeout=) on all ranks"
             )
             raise LostError(rank, how)
         elif silent > DOUBT_SECONDS and rank not in self._doubted:
             self._doubted.add(rank)
             warnings.warn(
-                f"rank {rank} has given no sign of life for {DOUBT_SECONDS:g} s, although its machine answers: one "
-                "call holds Python's GIL, or it is frozen; it counts as lost after "
+                f"rank {rank} has sent no heartbeat for {DOUBT_SECONDS:g} s, although its machine answers: one "
+                "call holds Python's GIL, or it is frozen; it is considered lost after "
                 f"{self.frozen_seconds:g} s, see Peers(frozen_timeout=)",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def tell_lost(self, rank: int) -> None:
-        # So that nobody takes this rank, which ends now, for the cause.
+        # So that this rank, which exits now, is not taken for the cause.
         self._send(LOST.pack(2, rank))
 
     def _send(self, sign: bytes) -> None:
         for connection in self._to.values():
-            with suppress(OSError):  # a full queue of who is silent; of the end, the selector tells
+            with suppress(OSError):  # the queue of a silent rank is full, or `_hear` notices the end
                 connection.send(sign)
 
     def close(self) -> None:
-        # The second time, the selector has no map.
-        for key in list((self._selector.get_map() or {}).values()):
+        for key in list((self._selector.get_map() or {}).values()):  # the map is None after the first call
             key.fileobj.close()  # type: ignore[union-attr]
         while not self._arrived.empty():
             self._arrived.get()[1].close()
@@ -138,7 +138,7 @@ class Heartbeat:
         self._selector.register(connection, selectors.EVENT_READ, rank)
 
     def _hear(self, rank: int, connection: socket.socket) -> None:
-        """Receive the signs that have come on a connection."""
+        """Receive the heartbeats that have arrived on a connection."""
         try:
             signs = connection.recv(4096)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -146,7 +146,7 @@ class Heartbeat:
         except OSError:
             signs = b""
         if signs:
-            # Other signs are 0 or 1.
+            # Other heartbeats are 0 or 1.
             begin = signs.find(2)
             if begin >= 0 and len(signs) >= begin + LOST.size:
                 lost = LOST.unpack_from(signs, begin)[1]
@@ -162,7 +162,7 @@ class Heartbeat:
 
 
 def is_confirmed(connection: socket.socket) -> bool:
-    """Return whether the other machine has all that was sent; False where the system doesn't tell, as Linux does."""
+    """Return whether the other machine has acknowledged all data; always False if that can't be queried (not Linux)."""
     with suppress(ImportError, OSError):
         import fcntl  # noqa: PLC0415  # not on Windows
         import termios  # noqa: PLC0415

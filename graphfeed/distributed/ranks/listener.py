@@ -1,4 +1,4 @@
-"""A server that answers other ranks, with a thread for each connection."""
+"""A server that answers requests of other ranks, with one thread per connection."""
 
 import hmac
 import secrets
@@ -19,21 +19,21 @@ from graphfeed.ops.process import Changes, uninterrupted
 from graphfeed.storage.memory import Frame
 
 Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
-"""Answers a question: gets its options and its tensors."""
+"""Computes the response to a request from its options and its tensors."""
 
 TOKEN_BYTES = 16
 GREETING = struct.Struct(f"<{TOKEN_BYTES}sI?")
-"""What a connection begins with: the token of who listens, the rank, and whether it carries signs of life."""
+"""The first bytes on a connection: the listener's token, the sender's rank, and whether it carries heartbeats."""
 GREETING_SECONDS = 5.0
-"""How long a connection may take to greet."""
+"""Time limit for the greeting on a new connection."""
 PAUSE_SECONDS = 0.1
-"""How long a thread waits after it could not accept a connection."""
+"""Pause of a thread that could not accept a connection."""
 ACCEPT_SECONDS = 1.0
-"""How often a thread looks whether this has ended, on systems where that wakes nobody."""
+"""How often a thread checks whether the listener is closed, on systems where closing doesn't wake it."""
 
 
 class Listener:
-    """Listens for connections of other ranks, and answers what they ask."""
+    """Accepts connections of other ranks, and answers their requests."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Listener:
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         try:
-            # All at once, as no program can start a thread while it ends, and others may ask until then.
+            # All at once: a program that is ending can't start threads, but other ranks may still send requests.
             for _ in range(num_threads):
-                # Not daemons: at the end of a program, Python waits until the other ranks need its part no more.
+                # Not daemons: at exit, Python waits until the other ranks no longer need this one's part.
                 thread = threading.Thread(target=self._run, name="graphfeed-answers", daemon=False)
                 with uninterrupted():
                     thread.start()
@@ -63,14 +63,14 @@ class Listener:
             raise
 
     def listen(self, toward: str, port: int = 0) -> tuple[tuple[str, int], str, bool]:
-        """Listen at this rank's address; return it, what connections must greet by, and whether they need TLS."""
+        """Listen at this rank's address; return it, the token for greetings, and whether connections need TLS."""
         address = own_address(toward)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with self._changes.lock:
             try:
                 self._socket = socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN)
             except OSError as error:
-                raise OSError(f"port {port} of {address} can't be listened at: {error}; choose another port") from error
+                raise OSError(f"can't listen at port {port} of {address}: {error}; choose another port") from error
             self._socket.settimeout(ACCEPT_SECONDS)
             self._open.add(self._socket)
             self._changes.notify_all()
@@ -78,19 +78,19 @@ class Listener:
 
     def serve(self, subject: str, respond: Respond) -> str:
         with self._changes.lock:
-            # Ranks make their things in the same order, so that the n-th of a subject is the same on all.
+            # Ranks create objects in the same order, so the n-th object of a subject is the same on all of them.
             name = f"{subject} {sum(known.rpartition(' ')[0] == subject for known in self.responds)}"
             self.responds[name] = respond
         self._changes.notify_all()
         return name
 
     def end(self) -> None:
-        # Until then, a question for what this rank has not made waits.
+        # Until this is called, requests for objects that this rank has not created wait.
         self._ending = True
         self._changes.notify_all()
 
     def close(self) -> None:
-        """End all connections and threads, once those that are answering have done so."""
+        """Close all connections and end all threads, after the responses in progress."""
         with self._changes.lock:
             self._closed = self._ending = True
             self._changes.notify_all()
@@ -104,10 +104,10 @@ class Listener:
 
     def abandon(self) -> None:
         for open_socket in self._open:
-            open_socket.close()  # this process's copy, in a fork
+            open_socket.close()  # the copy of this process, a fork
 
     def _run(self) -> None:
-        """Answer on one connection after the other."""
+        """Serve one connection after another."""
         self._changes.wait_for(lambda: self._socket is not None or self._closed)
         while self._socket is not None and not self._closed:
             try:
@@ -118,14 +118,14 @@ class Listener:
             except TimeoutError:
                 continue
             except OSError:
-                time.sleep(PAUSE_SECONDS)  # it is closed, or too many files are open
+                time.sleep(PAUSE_SECONDS)  # the socket is closed, or too many files are open
 
     def _serve(self, connection: socket.socket) -> None:
-        """Answer on a connection until it ends."""
+        """Answer requests on a connection until it ends."""
         with self._changes.lock:
             self._open.add(connection)
         try:
-            # Whatever is wrong with a connection, its other end notices that it ends.
+            # On any error, the connection is closed, which the other rank notices.
             with ExitStack() as closing, suppress(Exception):
                 closing.enter_context(connection)
                 rank = self._greet(connection)
@@ -134,14 +134,14 @@ class Listener:
                     self._take_pulse(rank, connection)
                 while rank is None and not self._closed:
                     frame = self._answer(*receive(connection))
-                    self._traffic.add(bytes_sent=SIZE.size + frame.size)  # before whoever asked can go on
+                    self._traffic.add(bytes_sent=SIZE.size + frame.size)  # before the requester can continue
                     send_frame(connection, frame)
         finally:
             with self._changes.lock:
                 self._open.discard(connection)
 
     def _greet(self, connection: socket.socket) -> int | None:
-        """Return the rank whose signs of life will come on a connection; None if questions will."""
+        """Return the rank whose heartbeats a connection carries; None if it carries requests."""
         connection.settimeout(GREETING_SECONDS)
         if isinstance(connection, ssl.SSLSocket):
             connection.do_handshake()
@@ -155,7 +155,7 @@ class Listener:
         return int(rank) if is_pulse else None
 
     def _answer(self, head: dict[str, Any], tensors: Tensors) -> Frame:
-        """Return the answer to a question, as it is sent."""
+        """Return the frame of the response to a request."""
         name = head["name"]
         self._changes.wait_for(lambda: name in self.responds or self._ending)
         respond = self.responds.get(name, refuse)
@@ -166,4 +166,4 @@ class Listener:
 
 
 def refuse(*_: object) -> Tensors:
-    raise RuntimeError("it has ended, and made no such graph, feature or loader; all ranks must make the same")
+    raise RuntimeError("it has ended without creating this graph, feature or loader; all ranks must create the same")

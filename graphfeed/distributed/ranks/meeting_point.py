@@ -26,49 +26,49 @@ from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import in_one_step, wait_until_done
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
-"""The address, the port, the rank, and the number of ranks."""
+"""Address, port, rank, and number of ranks."""
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-"""What launchers set to the same text on all ranks of a job."""
+"""Environment variables that launchers set to the same string on all ranks of a job."""
 FAILED = "graphfeed failed"
-"""The key under which a store has a rank that does not come, and how that was noticed, as JSON: that of the process
-group one whose program failed or ended, and that of a meeting one that can't listen, or is lost to another one."""
+"""Key in the store under which a rank that fails to register is recorded with the reason, as JSON. In the store of a
+process group, its program failed or ended; in that of a rendezvous, it can't listen, or another rank has lost it."""
 STORE_SECONDS = 5.0
-"""How much longer than it is to wait for ranks the store may take to say that they are missing."""
+"""Additional time for the store to respond, after the time limit for ranks."""
 CHECK_SECONDS = 0.1
-"""How often a wait looks whether the program has failed."""
+"""Interval at which waiting threads check whether the program has failed."""
 LOOK_SECONDS, SELDOM_SECONDS = 0.02, 0.2
-"""How often a rank looks in the store whether another one has come: at first, and after some seconds."""
+"""Interval at which a rank checks the store for new ranks: at first, and after some seconds."""
 TELL_SECONDS = 0.5
-"""How long it may take to say in the store who is lost, and to find there what another rank has said."""
+"""Time limit for recording a lost rank in the store, and for looking one up."""
 
 Result = TypeVar("Result")
 
 
 class Presence(NamedTuple):
-    """What a rank says of itself as it comes."""
+    """The registration of a rank, as the other ranks see it."""
 
     host: str
-    """Its host and process, for people."""
+    """Host and process, for messages."""
     address: tuple[str, int]
     """Where it answers other ranks."""
     token: str
-    """What it wants to be told there first."""
+    """Token that connections must send in their greeting."""
     encrypted: bool
-    """Whether it speaks TLS there."""
+    """Whether connections use TLS."""
 
 
 @dataclass
 class Visits:
-    """The state that this process keeps of an address where it is a rank, or of its process groups."""
+    """State of this process for a rendezvous address where it is a rank, or for its process groups."""
 
     uses: Iterator[int] = field(default_factory=count)
-    """Counts how often ranks met there."""
+    """Counts the rendezvous at this address."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     server: Any = None
     """The store of rank 0. It stays open, so that ranks can meet again at the same address."""
     peers: Any = None
-    """The `Peers` that were made there last."""
+    """The latest `Peers` of this address."""
 
 
 VISITS: defaultdict[RankAddress | None, Visits] = defaultdict(Visits)
@@ -83,34 +83,34 @@ class MeetingPoint(NamedTuple):
     rank: int
     world_size: int
     job: str = ""
-    """A name that all ranks of a job have, and other jobs at the same address don't. The number of ranks, and what
-    torchrun and SLURM call the job, tell jobs apart as well."""
+    """A name shared by all ranks of a job, but not by other jobs at the same address. The number of ranks and the job
+    ids of torchrun and SLURM distinguish jobs as well."""
 
     @property
     def rank_address(self) -> RankAddress:
-        """All but the job."""
+        """The fields without the job."""
         return self[:4]
 
     @property
     def at(self) -> str:
-        """The address and the port."""
+        """The address and the port as a string."""
         return f"{self.address}:{self.port}"
 
     def describe_job(self) -> str:
-        """Return what tells this job from others that may use the same address."""
+        """Describe this job, to distinguish it from others at the same address."""
         launched = [f"{name}={os.environ[name]}" for name in LAUNCHED if os.environ.get(name)]
         return ", ".join([f"{self.job!r} of {self.world_size} ranks", *launched])
 
     def open_store(self, seconds: float, use: int = 0) -> Any:
-        """Listen as rank 0, or connect to it, and return an own connection to the ranks' store.
+        """Listen as rank 0, or wait for it; return a separate connection to the ranks' store.
 
         Args:
-            seconds: How long to wait for rank 0.
-            use: How often the ranks met here before.
+            seconds: Time limit for waiting for rank 0.
+            use: Number of earlier rendezvous at this address.
         """
         give_up = time.monotonic() + seconds
         missing = f"rank 0 did not listen at {self.at} within {seconds:g} s"
-        # A TCPStore would wait where nothing can stop it, and print a trace for each time that it tried.
+        # TCPStore itself would wait uninterruptibly, and print a stack trace for each attempt.
         while self.rank != 0 and not listens(self.address, self.port):
             check_program()
             if time.monotonic() > give_up:
@@ -121,7 +121,7 @@ class MeetingPoint(NamedTuple):
             with visits.lock:
                 if self.rank == 0 and visits.server is None:
                     visits.server = self._connect(True, max(1.0, give_up - time.monotonic()), missing)
-            # A connection of its own: a thread that waits for a key of another rank holds it meanwhile.
+            # A separate connection: a thread that waits for a key of another rank blocks its connection.
             own = self._connect(False, max(1.0, give_up - time.monotonic()), missing)
         except RuntimeError as error:
             if self.rank == 0:
@@ -142,26 +142,26 @@ class MeetingPoint(NamedTuple):
             self.address, self.port, self.world_size, listen,
             timeout=timedelta(seconds=seconds), wait_for_workers=False,
         )  # fmt: skip
-        # It waits for ever for a word of a server that says none.
+        # TCPStore waits forever for a server that accepts the connection but sends nothing.
         return call_within(seconds, connect, missing)
 
 
 class Meeting:
-    """One rendezvous, at an address or, without a point, in the default process group. Making one waits for nobody."""
+    """One rendezvous, at an address or, without a point, in the default process group. The constructor never blocks."""
 
     def __init__(self, rank: int, world_size: int, point: MeetingPoint | None) -> None:
         self.rank, self.world_size, self.point = rank, world_size, point
         self.store: Any = None
         self.shared: Any = None
-        """The store of the process group, where ranks that never come say so."""
+        """The store of the process group, where ranks that never register are recorded."""
         self._group = distributed.group.WORLD if point is None else None
         self._use = next(VISITS[None if point is None else point.rank_address].uses)
         self._own: SimpleQueue[Presence | None] = SimpleQueue()
         self._found: SimpleQueue[tuple[int, Presence] | Exception] = SimpleQueue()
         self._over = threading.Event()
         self._answered = 0.0
-        """When the store last answered."""
-        # A store whose process is frozen never answers. The thread is begun here, as a program that ends begins none.
+        """Time of the store's last response."""
+        # A store whose process is frozen never responds. Start the thread here: a program that is ending can't.
         threading.Thread(target=self._look, name="graphfeed-meeting", daemon=True).start()
 
     def gather(
@@ -171,10 +171,10 @@ class Meeting:
         welcome: Callable[[int, Presence], None],
         seconds: float,
     ) -> None:
-        """Wait some seconds for all ranks; `welcome` gets each as it comes, this one first.
+        """Wait for all ranks, up to a time limit; `welcome` is called with each as it registers, first with this one.
 
-        `listen` returns what a `Presence` ends with, for the address at which ranks meet. Meanwhile the heartbeat gives
-        signs of life to those that have come, and raises a LostError if one is lost.
+        `listen` is called with the rendezvous address, and returns the last three fields of `Presence`. In the meantime
+        the heartbeat signals this rank to the registered ones; if one is lost, it raises a LostError.
         """
         silence = f"the store of rank 0 did not answer for {seconds:g} s"
         try:
@@ -189,14 +189,14 @@ class Meeting:
             try:
                 presence = Presence(f"({socket.gethostname()}, process {os.getpid()})", *listen(toward))
             except OSError as error:
-                self._tell_lost(self.rank, str(error))  # others would wait for this rank
+                self._tell_lost(self.rank, str(error))  # other ranks would wait for this one
                 raise
             welcome(self.rank, presence)
             self._own.put(presence)
             try:
                 self._meet(heartbeat, welcome, seconds, silence)
             except LostError as lost:
-                self._tell_lost(lost.rank, lost.how)  # others may only see that this rank ends by it
+                self._tell_lost(lost.rank, lost.how)  # others may only see that this rank exits because of it
                 raise
         finally:
             self._over.set()
@@ -218,24 +218,24 @@ class Meeting:
             except LostError as lost:
                 if lost.rank not in missing or self.reason_of(lost) is not lost:
                     raise
-                give_up = 0.0  # another rank has waited for it for so many seconds
+                give_up = 0.0  # another rank has already waited for it as long
             if isinstance(found, Exception):
                 raise found
             if time.monotonic() > give_up:
                 heartbeat.tell_lost(min(missing))
                 is_silent = time.monotonic() - self._answered > STORE_SECONDS
-                late = f"ranks {sorted(missing)} did not make their parts within {seconds:g} s"
+                late = f"ranks {sorted(missing)} did not create their Peers within {seconds:g} s"
                 raise TimeoutError(silence if is_silent else late)
 
     def _look(self) -> None:
-        """Register this rank in the store, and put the others, as they come, or what failed, where `_meet` takes it."""
+        """Register this rank in the store, and pass the other ranks, as they register, or an error to `_meet`."""
         presence = self._own.get()
         if presence is None:
             return
         try:
             self._register(presence)
             come, pause = 0, LOOK_SECONDS
-            # Not the store's own wait(), which would keep the store from the process's other threads.
+            # Not the store's own wait(), which would block the store for other threads of this process.
             while not self._over.is_set():
                 if said := self._find_lost():
                     raise said
@@ -263,16 +263,15 @@ class Meeting:
             at = "" if self.point is None else f" at {self.point.at}"
             raise ConnectionError(
                 f"rank {self.rank}{at} is already {holder}; if another job meets there, choose another port, or give "
-                "each job a name (group_name, or MeetingPoint's job); if a rank was started again, start all of them "
-                "again"
+                "each job a name (group_name, or MeetingPoint's job); if a rank was restarted, restart all of them"
             )
         self.store.set(own, json.dumps(presence))
-        # The n-th to come, so that who waits asks for one key, whoever is missing.
+        # Keys count arrivals, so waiting ranks poll a single key, whichever ranks are missing.
         self.store.set(f"come/{self.store.add('come', 1)}", str(self.rank))
 
     def _tell_lost(self, rank: int, how: str) -> None:
-        with suppress(Exception):  # the store may be lost with the rank
-            tell = partial(self.store.compare_set, FAILED, "", json.dumps([rank, how]))  # the first word stands
+        with suppress(Exception):  # the store may be lost together with the rank
+            tell = partial(self.store.compare_set, FAILED, "", json.dumps([rank, how]))  # the first record wins
             call_within(TELL_SECONDS, tell, "")
 
     def _find_lost(self) -> LostError | None:
@@ -282,10 +281,10 @@ class Meeting:
         return None
 
     def reason_of(self, lost: LostError) -> LostError:
-        """Return what the store says of who was lost first, or else what is given."""
+        """Return the rank that the store records as lost first, with the reason; or else the argument."""
 
         def ask() -> LostError | None:
-            # Of a store that has ended with rank 0, torch would print a trace.
+            # torch would print a stack trace if the store has ended with rank 0.
             at = self.point or (os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", 0)))
             return self._find_lost() if lost.rank or not at[1] or listens(*at[:2]) else None
 
@@ -295,30 +294,30 @@ class Meeting:
 
 
 def connect_to_store(group: Any, seconds: float) -> Any:
-    """Return a connection of its own to the store of a process group."""
-    # A thread that waits for a key of another rank holds its connection meanwhile.
+    """Return a separate connection to the store of a process group."""
+    # A thread that waits for a key of another rank blocks its connection.
     if hasattr(group, "get_group_store"):
         store = group.get_group_store()
         return store.clone() if hasattr(store, "clone") else store
-    # Older releases of torch don't show it. Where `env://` initialised the group, as under torchrun, it listens here.
+    # Older releases of torch don't expose the store. With `env://`, as under torchrun, it listens at this address.
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if address is None or port is None:
         raise ConnectionError(
-            f"torch {torch.__version__} doesn't show the store of a process group, and MASTER_ADDR and "
+            f"torch {torch.__version__} doesn't expose the store of a process group, and MASTER_ADDR and "
             "MASTER_PORT are not set; initialise the group by env://, update torch, or give Peers a MeetingPoint"
         )
     store = distributed.TCPStore(  # type: ignore[attr-defined]  # torch does not list it
         address, int(port), timeout=timedelta(seconds=seconds), wait_for_workers=False
     )
-    # The store of torchrun's agent outlives the ranks, which torchrun starts again.
+    # The store of torchrun's agent outlives the ranks, which torchrun restarts.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") if "TORCHELASTIC_USE_AGENT_STORE" in os.environ else ""
     return distributed.distributed_c10d.PrefixStore(f"graphfeed of attempt {attempt}", store)
 
 
 def tell_ranks(failed: bool) -> None:
-    """Tell ranks that wait for this one, in the store of the process group, that it never comes."""
+    """Record in the store of the process group that this rank never registers, for ranks that wait for it."""
     group: Any = distributed.group.WORLD if distributed.is_available() else None
-    # One that has come answers the others until all are done.
+    # A rank that has registered answers the others until all are done.
     if hasattr(group, "get_group_store") and (failed or None not in VISITS):
         how = "its program failed" if failed else "its program ended"
         with suppress(Exception):  # the store may have ended with rank 0
@@ -328,7 +327,7 @@ def tell_ranks(failed: bool) -> None:
 def call_within(
     seconds: float, function: Callable[[], Result], text: str, meanwhile: Callable[[], object] = lambda: None
 ) -> Result:
-    """Return the result of a function; after some seconds raise a TimeoutError, and leave it to a daemon thread."""
+    """Return the result of a function, or raise a TimeoutError after `seconds`, leaving it to a daemon thread."""
     future: Future[Result] = Future()
 
     def call() -> None:
@@ -339,11 +338,11 @@ def call_within(
 
     try:
         in_one_step(threading.Thread(target=call, name="graphfeed-bounded-call", daemon=True).start)
-    except RuntimeError:  # a program that ends starts no thread
+    except RuntimeError:  # a program that is ending can't start threads
         return function()
     left = seconds
     while not wait_until_done(future, min(left, CHECK_SECONDS)):
-        check_program()  # which may raise a ConnectionAbortedError
+        check_program()  # raises a ConnectionAbortedError if the program has failed
         meanwhile()
         left -= CHECK_SECONDS
         if left <= 0:

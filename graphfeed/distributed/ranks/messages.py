@@ -1,4 +1,4 @@
-"""Messages between ranks: a dict for JSON and some tensors, sent through a socket. Nothing is pickled."""
+"""Messages between ranks: a dict that JSON can encode, and tensors, sent over a socket. Nothing is pickled."""
 
 import socket
 import ssl
@@ -18,23 +18,23 @@ Tensors: TypeAlias = Mapping[str, torch.Tensor]
 Message: TypeAlias = tuple[dict[str, Any], dict[str, torch.Tensor]]
 
 SIZE = struct.Struct("<Q")
-"""What a message begins with: how many bytes follow."""
+"""The prefix of a message: the number of bytes that follow."""
 MOST_PIECES = 512
-"""How many pieces one call of the system sends; at most 1,024 are possible on Linux."""
+"""Maximum number of buffers per system call; Linux allows 1,024."""
 
 
 @dataclass
 class Traffic:
-    """Counts of what a rank has sent so far."""
+    """Counters of the messages and rows of a rank."""
 
     exchanges: int = 0
-    """How often it asked other ranks something; all that is asked at the same time counts once."""
+    """Number of exchanges with other ranks; simultaneous requests count as one."""
     bytes_sent: int = 0
-    """Its questions, and its answers to others."""
+    """Bytes of its requests, and of its responses to others."""
     rows_needed: int = 0
-    """The rows of its nodes that ranks needed for joint mini-batches (`cooperative=True`): one per rank and node."""
+    """Rows of its nodes that ranks needed for joint mini-batches (`cooperative=True`), counted per rank and node."""
     rows_read: int = 0
-    """Those that it read, each once for all ranks; the rest was saved."""
+    """Rows of its nodes that it read for them, once for all ranks. `rows_needed - rows_read` reads were saved."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, **counts: int) -> None:
@@ -44,19 +44,19 @@ class Traffic:
 
 
 def send(connection: socket.socket, head: Mapping[str, Any], tensors: Tensors) -> int:
-    # Sent from the memory of the tensors, without a copy of them.
+    # Sent directly from the memory of the tensors.
     return send_frame(connection, frame_of(head, tensors))
 
 
 def frame_of(head: Mapping[str, Any], tensors: Tensors) -> Frame:
-    # It shares the memory of the tensors. What is no dense tensor, or nothing that JSON can hold, is a TypeError.
+    # Shares the memory of the tensors. Raises a TypeError for sparse tensors and values that JSON can't encode.
     return Frame(*encode_tensors(tensors, head))
 
 
 def send_frame(connection: socket.socket, frame: Frame) -> int:
-    """Send what `frame_of` returned; return its size in bytes."""
+    """Send a frame; return the size of the message in bytes."""
     if isinstance(connection, ssl.SSLSocket):
-        # In one piece, as TLS makes a record of each call at least.
+        # In one buffer, because TLS creates at least one record per call.
         memory = buffers.empty(SIZE.size + frame.size, torch.uint8).numpy()
         SIZE.pack_into(memory.data, 0, frame.size)
         frame.write(memory[SIZE.size :])
@@ -69,14 +69,14 @@ def send_frame(connection: socket.socket, frame: Frame) -> int:
         left -= sent
         if not left:
             return size
-        # The system may have sent some of the pieces, and a part of the next one.
+        # The system may have sent some of the buffers, and a part of the next one.
         while sent >= pieces[0].nbytes:
             sent -= pieces.pop(0).nbytes
         pieces[0] = pieces[0][sent:]
 
 
 def receive(connection: socket.socket) -> Message:
-    """Wait for a message, and return it; its tensors share one piece of memory."""
+    """Wait for a message and return it; its tensors share one buffer."""
     size = bytearray(SIZE.size)
     fill(connection, memoryview(size))
     memory = buffers.empty(SIZE.unpack(size)[0], torch.uint8).numpy()
@@ -90,5 +90,5 @@ def fill(connection: socket.socket, memory: memoryview) -> None:
     while memory.nbytes:
         count = connection.recv_into(memory, 0, whole)
         if not count:
-            raise ConnectionResetError("the other end has closed the connection")
+            raise ConnectionResetError("the other rank has closed the connection")
         memory = memory[count:]

@@ -1,7 +1,7 @@
-"""The ranks that hold the parts of a graph: each asks the others, and answers them in threads of its own.
+"""The ranks of a distributed job: each sends requests to the others, and answers theirs in threads.
 
-Questions and answers go straight from rank to rank: two one-way delays, whatever other ranks do. A further thread gives
-signs of life, and notices when another rank is lost, or when all are done.
+Messages go directly from rank to rank: a request and its response take two one-way delays, independently of other
+ranks. A further thread sends heartbeats, and detects lost ranks and the end of the job.
 """
 
 import os
@@ -28,43 +28,43 @@ from graphfeed.ops.arguments import check_seconds, checked
 from graphfeed.ops.process import Changes, renew_in_child, uninterrupted
 
 MOST_CONNECTIONS = 4
-"""How many questions of one rank another one answers at the same time, where there are few ranks."""
+"""Number of requests of one rank that another one answers concurrently, if there are few ranks."""
 FEW_RANKS, MANY_RANKS = 8, 100
-"""With more ranks than the first, each answers two questions of every other one at the same time; with more than the
-second, one: 200 ranks then need no more than the 1,024 files that a process may usually open."""
+"""With more ranks than the first, each answers two requests of every other rank concurrently; with more than the
+second, one: then 200 ranks stay within the usual limit of 1,024 open files per process."""
 CONNECT_SECONDS = 30.0
-"""How long another rank may take to accept a connection."""
+"""Time limit for connecting to another rank."""
 FIND_SECONDS = 5.0
-"""How long it may take to find which rank is lost, once a connection has failed."""
+"""Time limit for finding out which rank is lost after a connection has failed."""
 
 
 class Peers:
-    """The ranks of the default process group, or those that meet at an address; each of them holds a part.
+    """The ranks of the default process group, or those of a rendezvous address; each of them stores a part.
 
-    One object serves any number of graphs and features. Programs rarely need to make one: those that name none share
-    one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts a
-    thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others,
-    whatever this rank's program does; only if an exception ends this rank's program, it ends at once, and the other
-    ranks fail too. A rank that calls `sys.exit` counts as done whatever the status; but if it was in the middle of an
-    epoch in which others go on, it is lost to them.
+    One object serves any number of graphs and features. Programs rarely need to create one, because graphs and features
+    share one by default. All ranks must create their objects in the same order. The constructor does not wait for other
+    ranks; it starts a thread that runs until all ranks have ended their programs or called `close`. Until then it
+    answers the others, whatever this rank's program does. If an exception ends the program, the thread ends at once,
+    and the other ranks fail too. A rank that calls `sys.exit` counts as done, whatever the status, unless that happens
+    during an epoch that continues on other ranks: these then fail.
 
     Args:
-        timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
-            once.
-        start_timeout: How many seconds late another rank may be at the start.
-        meeting: Where ranks without a process group meet. Connecting is left to the thread.
-        port: Where this rank listens for the others; 0 takes a free port. Ranks of one machine need ports of their own.
-        tls: A certificate chain and its private key, both as PEM, with which this rank encrypts what it sends, and
-            shows others that it is one of them. All ranks have one, or none has.
-        tls_root_certs: The certificates that those of other ranks are checked against; by default, the chain of `tls`,
-            which all ranks share then.
-        frozen_timeout: The same as `timeout` where the rank's machine answers, as Linux tells: the rank is frozen then,
-            or in one call that keeps Python's other threads from running, such as a sort, for which this must be long
-            enough. None means 30 seconds, or `timeout` if that is less. The others warn of the rank after 5 seconds.
+        timeout: Seconds without a heartbeat after which another rank is considered lost. The end of a rank is noticed
+            at once.
+        start_timeout: Seconds that other ranks may be late at the start.
+        meeting: Rendezvous address of ranks without a process group. The thread connects to it.
+        port: Where this rank listens for the others; 0 selects a free port. Ranks of one machine need different ports.
+        tls: A certificate chain and its private key, both as PEM: this rank encrypts its messages and authenticates
+            itself with them. Either all ranks have one, or none.
+        tls_root_certs: The certificates with which to verify other ranks; by default, the chain of `tls`, which all
+            ranks must share then.
+        frozen_timeout: Like `timeout`, for a rank whose machine still acknowledges data (detected on Linux). It is
+            frozen, or in one call that blocks Python's other threads, such as a long sort, which must fit into the
+            limit. None means 30 seconds, or `timeout` if that is less. Other ranks warn after 5 seconds.
 
     Raises:
-        ValueError: A certificate or a key that can't be used, or certificates to check against and none to show.
-        RuntimeError: A launcher such as torchrun started several ranks, but there is no process group, nor a `meeting`.
+        ValueError: A certificate or a key can't be used, or `tls_root_certs` is given without `tls`.
+        RuntimeError: A launcher such as torchrun started several ranks, without a process group or a `meeting`.
     """
 
     @checked
@@ -84,9 +84,9 @@ class Peers:
             if value is not None:
                 check_seconds(name, value)
         if not 0 <= port < 1 << 16:
-            raise ValueError(f"port must lie in 0 .. 65535, but is {port}")
+            raise ValueError(f"port must be in 0 .. 65535, but is {port}")
         if tls is None and tls_root_certs is not None:
-            raise ValueError("tls_root_certs is given without tls; give tls=(certificate, key) too, as ranks show one")
+            raise ValueError("tls_root_certs is given without tls; pass tls=(certificate, key) too, for other ranks")
         server: ssl.SSLContext | None = None
         self._context: ssl.SSLContext | None = None
         if tls is not None:
@@ -96,9 +96,9 @@ class Peers:
         self.traffic = Traffic()
         self._process = os.getpid()
         self._ranks: dict[int, Presence] = {}
-        """Those that have come."""
+        """The ranks that have registered."""
         self._met: bool | Exception = False
-        """Whether all ranks have begun, or why they did not."""
+        """Whether all ranks are connected, or the error that prevented it."""
         self._connections: dict[int, Connections] = {}
         self._changes = Changes()
         self._closed = False
@@ -108,15 +108,15 @@ class Peers:
         others = self.world_size - 1
         self._port = port
         self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 1 + (self.world_size <= MANY_RANKS)
-        # One more of each other rank carries its signs of life, and needs a thread only until it has begun.
+        # A heartbeat connection of each other rank needs a thread too, but only during its greeting.
         self._listener = Listener(others * self._most, self.traffic, self._heartbeat.take, server)
         self.agreement = Agreement(self)
-        """What all ranks must have in common."""
+        """Checks what all ranks must have in common."""
         if self.world_size > 1:
             try:
                 watch_program()
                 self._meeting = Meeting(self.rank, self.world_size, meeting)
-                # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
+                # Not a daemon: at exit, Python waits until the other ranks no longer need this one's part.
                 self._thread = threading.Thread(target=self._run, name="graphfeed-peers", daemon=False)
                 with uninterrupted():
                     self._thread.start()
@@ -126,43 +126,43 @@ class Peers:
             renew_in_child(self, Peers._close_in_child)
 
     def serve(self, subject: str, respond: Respond) -> str:
-        """Answer requests of other ranks, of one subject.
+        """Answer requests of other ranks for an object.
 
         Args:
-            subject: What it is, such as "graph".
-            respond: Answers a question. It is called in threads of this object, in several at the same time.
+            subject: Kind of the object, such as "graph".
+            respond: Computes the response to a request. It is called in several threads of this object concurrently.
 
         Returns:
-            The name by which all ranks ask for it: the subject, and how many of the same subject there were before.
+            The name for requests: the subject, and the number of objects of the same subject that were served before.
         """
         self._check_process()
         return self._listener.serve(subject, respond)
 
     @property
     def leaving(self) -> list[int]:
-        """The other ranks that ask nothing any more."""
+        """The other ranks that send no more requests."""
         return sorted(self._heartbeat.left)
 
     @property
     def ended(self) -> bool:
-        """Whether this rank has closed it, or another one was lost."""
+        """Whether this rank has closed the object, or a rank was lost or refused."""
         return self._closed or self._lost is not None
 
     def refuse(self, error: Exception) -> None:
-        """Let whatever asks other ranks from now on fail by an error; this rank still answers them."""
+        """Make all further requests of this rank raise an error; it still answers other ranks."""
         self._lost = self._lost or error
 
     def check(self) -> None:
-        """Raise if a rank was lost or refused, or all have closed theirs."""
+        """Raise if a rank was lost or refused, or all ranks have closed their peers."""
         if self._lost is not None:
             raise self._lost
 
     def meet(self) -> None:
-        """Wait until all ranks have begun.
+        """Wait until all ranks are connected.
 
         Raises:
             RankLostError: A rank was lost.
-            TimeoutError: A rank did not begin within `start_timeout`.
+            TimeoutError: A rank did not start within `start_timeout`.
         """
         self._check_process()
         met = self._changes.wait_for(lambda: self._met, self.start_timeout + self.timeout)
@@ -174,19 +174,19 @@ class Peers:
     def gather(
         self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors] | None = None
     ) -> Iterator[tuple[int, Tensors]]:
-        """Send requests to ranks, once all have begun, and return an iterator that waits for their answers.
+        """Send requests to ranks, after all have connected, and return an iterator that waits for their responses.
 
         Args:
-            name: What `serve` returned.
-            options: What is asked, in what JSON can hold.
-            questions: What each rank is asked for. By default, all ranks get the options alone.
+            name: The result of `serve`.
+            options: Options of the request, as JSON types.
+            questions: Tensors for each rank to send a request to. By default, all ranks get only the options.
 
         Returns:
-            Pairs of a rank and its answer. This rank comes first; its answer is computed in the iteration.
+            Pairs of a rank and its response. This rank comes first; its response is computed during the iteration.
 
         Raises:
             RankLostError: A rank was lost.
-            TimeoutError: A rank did not begin within `start_timeout`.
+            TimeoutError: A rank did not start within `start_timeout`.
         """
         asked = {rank: {} for rank in range(self.world_size)} if questions is None else questions
         others = [rank for rank in asked if rank != self.rank]
@@ -212,31 +212,31 @@ class Peers:
         return collect()
 
     def _wait(self, rank: int, answer: Answer) -> Tensors:
-        """Return an answer.
+        """Wait for a response.
 
         Raises:
             RankLostError: The rank was lost.
             RuntimeError: The rank could not answer.
-            TimeoutError: The rank has not made, within `start_timeout`, what it was asked for.
+            TimeoutError: The rank did not answer in time, usually because it has not created the object.
         """
         try:
             head, tensors = answer.read()
         except InterruptedError as error:
             raise RuntimeError(str(error)) from error
         except OSError as error:
-            # The time limit of the socket, or Python's own, which has no number.
+            # Either the time limit of the socket, or Python's timeout, which has no errno.
             if not isinstance(error, BlockingIOError) and not (isinstance(error, TimeoutError) and error.errno is None):
                 raise self._find_lost(rank) from error
             raise TimeoutError(
                 f"rank {rank} {self.host(rank)} did not answer for {self.start_timeout + self.timeout:g} s; "
-                "all ranks must make their graphs and features in parts, in the same order"
+                "all ranks must create their partitioned graphs and features in the same order"
             ) from error
         if "error" in head:
             raise RuntimeError(f"rank {rank} {self.host(rank)} failed: {head['error']}")
         return tensors
 
     def host(self, rank: int) -> str:
-        """Return the host and the process of a rank, as far as it has come, for people."""
+        """Return the host and process of a rank for messages; "" before it has registered."""
         return self._ranks[rank].host if rank in self._ranks else ""
 
     def close(self) -> None:
@@ -244,18 +244,18 @@ class Peers:
         self._closed = True
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until all ranks have closed theirs, or some seconds have passed."""
+        """Wait until all ranks have closed their peers, or the timeout in seconds has passed."""
         if self._thread is not None:
             self._thread.join(timeout)
 
     def _check_process(self) -> None:
-        # A fork lacks the thread that reaches other ranks.
+        # A fork lacks the thread that communicates with other ranks.
         if self.world_size > 1 and os.getpid() != self._process:
             raise RuntimeError(f"a fork of process {self._process} can't reach other ranks; sample and fetch there")
 
     def _run(self) -> None:
-        """Meet the other ranks, and give signs of life until nobody needs this rank any more."""
-        error: Exception = RuntimeError("the peers are closed; make others")
+        """Connect to the other ranks, then send heartbeats until none of them needs this rank."""
+        error: Exception = RuntimeError("the peers are closed; create new ones")
         try:
             self._begin()
             while not self._give_sign():
@@ -263,7 +263,7 @@ class Peers:
         except LostError as noticed:
             lost = self._meeting.reason_of(noticed)
             self._heartbeat.tell_lost(lost.rank)
-            early = "" if self._met else " before all ranks have met"
+            early = "" if self._met else " before all ranks have connected"
             who = f"rank {lost.rank} {self.host(lost.rank)}".strip()
             error = RankLostError(f"{who} is lost{early}: {lost.how}; {RESUME}")
         except ConnectionAbortedError as failure:  # the process ends, which the launcher notices
@@ -284,23 +284,23 @@ class Peers:
         self._changes.notify_all()
 
     def _welcome(self, rank: int, presence: Presence) -> None:
-        """Connect to a rank that has come."""
+        """Connect to a rank that has registered."""
         self._ranks[rank] = presence
         if rank == self.rank:
             return
         if presence.encrypted != (self._context is not None):
             has, lacks = (rank, self.rank) if presence.encrypted else (self.rank, rank)
-            raise ConnectionError(f"rank {has} has tls, but rank {lacks} has none; give Peers(tls=...) on all ranks")
+            raise ConnectionError(f"rank {has} has tls, but rank {lacks} has none; pass Peers(tls=...) on all ranks")
         self._connections[rank] = Connections(partial(self._connect, presence, False), self._most)
         try:
-            # Those that have come already shall not take this rank for frozen.
+            # Ranks that are connected already must not consider this one frozen.
             connect, beat = partial(self._connect, presence, True), partial(self._heartbeat.beat, leaving=False)
             pulse = call_within(2 * CONNECT_SECONDS, connect, f"no answer for {2 * CONNECT_SECONDS:g} s", beat)
             self._heartbeat.begin(rank, pulse)
         except OSError as error:
             check_program()
             if isinstance(error, ssl.SSLError):
-                hint = "give all ranks certificates that the tls_root_certs of all others know"
+                hint = "give all ranks certificates that the tls_root_certs of all others verify"
             else:
                 hint = (
                     "if it has not ended, set GLOO_SOCKET_IFNAME to the name of its interface in the network of the "
@@ -309,10 +309,10 @@ class Peers:
             raise LostError(rank, f"it can't be reached at {presence.address[0]}: {error}; {hint}") from error
 
     def _give_sign(self) -> bool:
-        """Give signs of life for a short while; return whether this rank may end."""
+        """Exchange heartbeats for a short while; return whether this rank may end."""
         check_program()
         self.agreement.check_ended()
-        # The program has ended without `close`; this thread answers until the other ranks need nothing any more.
+        # If the program ended without `close`, this thread answers until the other ranks need nothing more.
         if not threading.main_thread().is_alive() and not self._closed:
             self._closed = True
             self.agreement.tell_end()
@@ -329,12 +329,12 @@ class Peers:
         return open_connection(presence.address, greeting, CONNECT_SECONDS, seconds, self._context)
 
     def _find_lost(self, rank: int) -> Exception:
-        # Signs of life tell which rank is lost; one that ended because of that may have closed this connection.
+        # Heartbeats show which rank is lost; a rank that exits because of that may have closed this connection.
         self._changes.wait_for(lambda: self._lost is not None, FIND_SECONDS)
         return self._lost or RankLostError(f"a connection to rank {rank} {self.host(rank)} failed; {RESUME}")
 
     def _fail(self, error: Exception) -> None:
-        """Set an error for all questions that wait, and for those to come."""
+        """Set the error of all pending and future requests."""
         with self._changes.lock:
             # The first error names the cause; later ones follow from it.
             self._lost = self._lost or error
@@ -346,10 +346,10 @@ class Peers:
         finally:
             self._heartbeat.close()
             self._listener.close()
-            self._heartbeat.close()  # and what came meanwhile
+            self._heartbeat.close()  # also connections that arrived in the meantime
 
     def _close_in_child(self) -> None:
-        # Others notice the end of a process only once no other one has its sockets open.
+        # Other ranks notice the end of a process only after all copies of its sockets are closed.
         self._listener.abandon()
         for connections in self._connections.values():
             connections.abandon()
@@ -367,11 +367,11 @@ def rank_and_size() -> tuple[int, int]:
 
 
 SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
-"""The peers of each process group, for graphs and features that name none."""
+"""The peers of each process group, the default of graphs and features."""
 
 
 def peers_at(meeting: MeetingPoint, timeout: float, frozen_timeout: float | None = None) -> Peers:
-    # The timeouts of a later call hold only once these peers have ended.
+    # The timeouts of a later call have no effect until these peers have ended.
     visits = VISITS[meeting.rank_address]
     if visits.peers is None or visits.peers.ended:
         visits.peers = Peers(timeout=timeout, meeting=meeting, frozen_timeout=frozen_timeout)
@@ -380,7 +380,7 @@ def peers_at(meeting: MeetingPoint, timeout: float, frozen_timeout: float | None
 
 
 def shared_peers(frozen_timeout: float | None = None) -> Peers:
-    # The timeout of a later call holds only once these peers have ended.
+    # The timeout of a later call has no effect until these peers have ended.
     rank_and_size()
     group = distributed.group.WORLD if distributed.is_available() else None
     if group is None:

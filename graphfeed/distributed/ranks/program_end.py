@@ -1,6 +1,6 @@
-"""Whether the program of this process ended with an error, for threads that outlive it.
+"""Detects whether the program of this process ended with an error, for threads that outlive it.
 
-Python keeps no note of the status that a program gives to `sys.exit`: a rank that ends so counts as done.
+Python doesn't store the status passed to `sys.exit`, so a rank that ends in this way counts as done.
 """
 
 import atexit
@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 
 FAILED = threading.Event()
-"""Set once the program of a process that multiprocessing started ends by an exception, or by a status that is not 0."""
+"""Set once the program of a process started by multiprocessing ends with an exception or a status other than 0."""
 
 AT_END: list[Callable[[bool], None]] = []
-"""What is called at the end of the program, with whether it has failed."""
+"""Functions called at the end of the program, with whether it has failed."""
 
 
 def watch_program() -> None:
-    """Notice how the program ends under multiprocessing, which catches the exception that ends it."""
+    """Detect how the program ends under multiprocessing, which catches the exception that ends it."""
     if multiprocessing.parent_process() is not None:
         multiprocessing.util.Finalize(None, note_end, exitpriority=100)
 
@@ -37,7 +37,7 @@ def tell_end() -> None:
 
 
 def program_failed() -> bool:
-    # Python keeps the last exception that nobody caught; an interactive session goes on after one.
+    # Python keeps the last uncaught exception; an interactive session continues after one.
     return FAILED.is_set() or (hasattr(sys, "last_value") and not hasattr(sys, "ps1"))
 
 
@@ -47,5 +47,5 @@ def check_program() -> None:
 
 
 atexit.register(tell_end)
-if multiprocessing.parent_process() is not None:  # where nothing is called at exit
+if multiprocessing.parent_process() is not None:  # where atexit functions are not called
     multiprocessing.util.Finalize(None, note_end, exitpriority=100)

@@ -1,4 +1,4 @@
-"""Joint mini-batches: what ranks tell each other, the rows that each fetches for all, and what is refused."""
+"""Joint mini-batches: messages between ranks, the rows that each fetches for all, and errors."""
 
 import pickle
 import threading
@@ -56,10 +56,10 @@ def test_an_epoch_may_be_left_and_another_resumed() -> None:
     check_joint(last, next_epoch)
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")  # of threads that still wait
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # about threads that still wait
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_rank_that_leaves_or_fails_ends_the_epoch_of_the_others(fails: bool) -> None:
-    both = threading.Barrier(2)  # so that others don't notice the end of the peers instead
+    both = threading.Barrier(2)  # so that no rank notices the end of the peers instead
 
     def fail(batch: gf.MiniBatch) -> gf.MiniBatch:
         if fails and batch.key is not None and batch.key.index == 4:
@@ -95,7 +95,7 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
 
     makes, epochs = ("mini-batches", "") if seeds[0] != seeds[1] else ("joint mini-batch 0", " in epoch {}")
     said = {
-        f"rank {rank} makes {makes} with seed {seeds[rank]}{epochs.format(rank)}, but rank {1 - rank} with seed "
+        f"rank {rank} produces {makes} with seed {seeds[rank]}{epochs.format(rank)}, but rank {1 - rank} with seed "
         f"{seeds[1 - rank]}{epochs.format(1 - rank)}"
         for rank in range(2)
     }
@@ -171,7 +171,7 @@ def test_rows_lie_where_the_mini_batch_does(kind: str) -> None:
 def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
     fetch: Any = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
-    with pytest.raises(ValueError, match="a stage before the fetch replaced it"):
+    with pytest.raises(ValueError, match="a stage before the fetcher replaced it"):
         JointFetcher(pipe, WrappedFetcher(fetch))(next(iter(pipe)))
 
 
@@ -225,8 +225,8 @@ def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -
             (lambda: load(joint(alone)), ValueError, "begin with a DistributedItemSampler"),
             (lambda: load(joint(seeds(6))), ValueError, uneven),
             (lambda: load(joint(seeds(6, pad_uneven_inputs=True))), ValueError, "drop_uneven_inputs=True"),
-            (lambda: load(joint(seeds()), worker="process"), ValueError, "are no ranks; use worker='thread'"),
-            (lambda: load(joint(seeds()), **served), ValueError, "sampling servers are no ranks"),
+            (lambda: load(joint(seeds()), worker="process"), ValueError, "are not ranks; use worker='thread'"),
+            (lambda: load(joint(seeds()), **served), ValueError, "sampling servers are not ranks"),
             (lambda: load(fetched), ValueError, "FeatureFetcher has cooperative=True, but no sampler before it has"),
             (lambda: load(joint(seeds()), (0, 3)), ValueError, others),
         ]
@@ -242,8 +242,8 @@ def test_wrong_seeds_fail_on_the_rank_that_has_them() -> None:
         [
             (lambda: check(torch.tensor([3, 9]), 9), ValueError, r"seeds must lie in 0 \.\. 8, but holds 9"),
             (lambda: check({"user": -one}, typed), ValueError, "seeds of type 'user' must lie in 0"),
-            (lambda: check({"user": one}, 9), TypeError, "has one type, but are a dict; give an ItemSet"),
-            (lambda: check(one, typed), TypeError, "types .'user'., but are a Tensor; give a HeteroItemSet"),
+            (lambda: check({"user": one}, 9), TypeError, "has one type, but are a dict; use an ItemSet"),
+            (lambda: check(one, typed), TypeError, "types .'user'., but are a Tensor; use a HeteroItemSet"),
             (lambda: check({"shop": one}, typed), KeyError, "node type 'shop', but the graph has .'user'."),
             (lambda: check(torch.tensor([0.5]), 9), TypeError, "seeds"),
         ]
@@ -251,12 +251,12 @@ def test_wrong_seeds_fail_on_the_rank_that_has_them() -> None:
 
 
 def parts(*numbers: int) -> list[list[torch.Tensor]]:
-    """Return a tensor of which each rank gets one number."""
+    """Return a tensor with one number for each rank."""
     return [[torch.tensor([number]) for number in numbers]]
 
 
 def refused(box: Exchange, index: int = 0) -> str:
-    """Return the error of a trade with a rank that has left."""
+    """Return the error of an exchange with a rank that has left."""
     with pytest.raises(RuntimeError) as error:
         box.trade((1, index, 0), parts(0, 0))
     return str(error.value)
@@ -330,7 +330,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
     def work(rank: int, peers: Peers) -> str:
         box = Exchange(peers, "test")
-        peers.meet()  # until both have begun
+        peers.meet()  # until both are connected
         peers.start_timeout = peers.timeout = 0.2
         if rank == 1:
             ready.wait(30)
@@ -340,7 +340,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
         ready.wait(30)
         return str(error.value)
 
-    assert "ranks [1] did not come to joint mini-batch 7 for 0.4 s" in in_threads(2, work)[0]
+    assert "ranks [1] did not begin joint mini-batch 7 for 0.4 s" in in_threads(2, work)[0]
 
 
 def test_ranks_that_draw_otherwise_are_both_told_at_the_step() -> None:

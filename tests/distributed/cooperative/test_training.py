@@ -1,4 +1,4 @@
-"""Ranks of a process group that train on joint mini-batches: gradients are those of one machine."""
+"""Ranks of a process group that train on joint mini-batches: gradients equal those of one machine."""
 
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.distributed.rank_processes import run_cases
 
 
 class Layer(torch.nn.Module):
-    """Adds to each column what its sources have, without parameters per type."""
+    """Adds the rows of its sources to each column, without parameters per type."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
 
 
 def train(kind: str) -> None:
-    """Be a rank whose gradients are those of one machine, and which fetches less where each rank has all rows."""
+    """Run a rank: gradients must equal those of one machine, and it must fetch less if all ranks have all rows."""
     rank, world_size = rank_and_size()
     graph = plain()
     own, store = parts_of(graph, rank, world_size, None)
@@ -72,7 +72,7 @@ def train(kind: str) -> None:
 
 
 def typed_layer(hop: Any, rows: dict[str, torch.Tensor], weight: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Add to each column what its sources have, in a graph with types."""
+    """Add the rows of its sources to each column, in a graph with types."""
     out = {kind: rows[kind][: len(ids)] for kind, ids in hop.original_column_node_ids.items()}
     for name, csc in hop.sampled_csc.items():
         source, _, end = name.split(":")
@@ -82,7 +82,7 @@ def typed_layer(hop: Any, rows: dict[str, torch.Tensor], weight: torch.Tensor) -
 
 
 def typed_gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
-    """Return the loss of mini-batches with types, and its gradients; each rank's is of the types of its own seeds."""
+    """Return the loss of mini-batches with types, and its gradients; each rank computes it for its own seeds."""
     weights = [torch.full((3, 3), 0.1, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     exchange, total = CooperativeConv(), torch.zeros((), dtype=torch.float64)
     with gf.DataLoader(pipe, 2, seed=3) as loader:
@@ -99,13 +99,13 @@ def typed_gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
 
 
 def train_with_types() -> None:
-    """Be a rank whose gradients are those of one machine, where some have seeds of one type, others of another."""
+    """Run a rank: gradients must equal those of one machine, with seeds of different types on the ranks."""
     rank, world_size = rank_and_size()
     graph = typed()
     own, store = parts_of(graph, rank, world_size, None)
     seeds = gf.DistributedItemSampler(items(graph), BATCH_SIZE, drop_uneven_inputs=True)
     pipe = seeds.sample_neighbor(own, [3, 4], cooperative=True).fetch_feature(store, names(graph), cooperative=True)
-    count = len(pipe)  # those of the ranks leave out the last ones
+    count = len(pipe)  # ranks drop the last ones
     found = typed_gradients(pipe, count)
     for part in found:
         distributed.all_reduce(part)

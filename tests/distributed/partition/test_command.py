@@ -61,7 +61,7 @@ def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, to
     (tmp_path / "metadata.yaml").write_text(METADATA + topology)
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
     np.save(tmp_path / "feat.npy", np.zeros((6, 2)))
-    for _ in range(2):  # once the files were prepared, too
+    for _ in range(2):  # the second time, the files are prepared already
         stored = open_stored(tmp_path)
         assert None not in find_places([stored.graph.csc_indptr, stored.graph.indices])
         assert stored.feature is not None
@@ -227,7 +227,7 @@ def test_seeds_of_their_own_part_save_most_of_what_ranks_send_where_few_edges_ar
 
 @pytest.mark.slow
 def test_ranks_hold_and_send_what_the_formulas_say(tmp_path: Path) -> None:
-    """Those of docs/many-machines.md, for even degrees and uniform sources."""
+    """The numbers of docs/many-machines.md, for equal degrees and uniform sources."""
     ranks = run_ranks("tests.distributed.traffic:count_traffic", 3, tmp_path)
     nodes, edges, batches = 20_000, 200_000, sum(rank["batches"] for rank in ranks)
     columns = [512, distinct(512, 5120, nodes)]

@@ -1,4 +1,4 @@
-"""What describes the files of a partition, and parts that are read from them."""
+"""Tests of the metadata of a partition, and of parts that are read from files."""
 
 import json
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def test_column_starts_that_are_not_those_of_the_part_are_refused(tmp_path: Path
     graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 3, 3]), torch.tensor([1, 2, 0]))
     root = write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1]), 2)
     np.save(root / "first_edges.npy", np.array([0, 2, 3, 3]))
-    with pytest.raises(ValueError, match="other numbers of in-edges than csc_indptr for nodes of part 1"):
+    with pytest.raises(ValueError, match="csc_indptr disagree on the number of in-edges of nodes of part 1"):
         open_part(root, 1, check=True)
     np.save(root / "first_edges.npy", np.array([0, 1, 3, 4]))
     with pytest.raises(ValueError, match="must have 4 values from 0 to 3, but has 4 from 0 to 4"):
@@ -183,7 +183,7 @@ def test_writes_stay_in_the_process(write: Callable[..., Path]) -> None:
 
 def test_there_are_no_other_parts(write: Callable[..., Path]) -> None:
     root = write(graphs.plain(), 2)
-    check_all_refused(lambda part: open_part(root, part), [-1, 2], r"part must lie in 0 \.\. 1, but is")
+    check_all_refused(lambda part: open_part(root, part), [-1, 2], r"part must be in 0 \.\. 1, but is")
 
 
 def test_arrays_with_other_values_are_noticed(write: Callable[..., Path]) -> None:
@@ -282,10 +282,10 @@ def test_a_file_that_is_not_as_described_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"a\.npy"):
         map_entry(tmp_path, entry)
     np.save(path, np.arange(4))
-    with pytest.raises(ValueError, match=r"holds int64 of shape \(4,\), but .* says int64 of shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"has int64 of shape \(4,\), but .* specifies int64 of shape \(3,\)"):
         map_entry(tmp_path, entry)
     np.save(path, np.arange(3, dtype=np.int32))
-    with pytest.raises(ValueError, match="holds int32"):
+    with pytest.raises(ValueError, match="has int32"):
         map_entry(tmp_path, entry)
     np.save(path, np.arange(3))
     whole = path.read_bytes()
@@ -314,7 +314,7 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path) -> None:
 
 def test_more_parts_than_there_can_be_folders_are_refused_before_the_work_begins(tmp_path: Path) -> None:
     graph, parts = graphs.plain(), torch.zeros(100, dtype=torch.int64)
-    many, words = 10**9, r"at most 65,536, for each part has a folder.*but is 1,000,000,000"
+    many, words = 10**9, r"at most 65,536, because each part has its own folder.*but is 1,000,000,000"
     check_refused(
         [
             (lambda: write_partition(tmp_path / "parts", graph, parts, many), ValueError, words),

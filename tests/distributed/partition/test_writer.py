@@ -1,4 +1,4 @@
-"""What is written for each part, by tasks that any executor runs."""
+"""Tests of the files written for each part, by tasks in any executor."""
 
 import os
 import signal
@@ -86,7 +86,7 @@ def test_a_killed_writer_leaves_no_partition(tmp_path: Path, monkeypatch: pytest
 
 
 def stored(folder: Path) -> tuple[GraphArrays, ByType, gf.BasicFeatureStore]:
-    """Return a graph and features in files, so that a run that was interrupted can go on."""
+    """Return a graph and features in files, so that an interrupted run can be resumed."""
     graph = graphs.plain(2000, 9000)
     graph.save(folder / "graph")
     store = {}
@@ -99,14 +99,14 @@ def stored(folder: Path) -> tuple[GraphArrays, ByType, gf.BasicFeatureStore]:
 
 
 def content(root: Path) -> dict[str, bytes]:
-    """Return the bytes of all files, but for the identity of the partition, which is a random one."""
+    """Return the bytes of all files, except the random identity of the partition."""
     identity = read_metadata(root).identity.encode()
     files = [path for path in sorted(root.rglob("*")) if path.is_file()]
     return {str(path.relative_to(root)): path.read_bytes().replace(identity, b"") for path in files}
 
 
 class Engine(ProcessPoolExecutor):
-    """A pool of processes, whose worker is killed when so many tasks were submitted."""
+    """A process pool whose worker is killed after a given number of tasks was submitted."""
 
     def __init__(self, kill_at: int = -1) -> None:
         super().__init__(1, mp_context=get_context("spawn"))

@@ -1,4 +1,4 @@
-"""The loaders over parts: equal to those over the whole graph, their options, and a program that uses them."""
+"""The loaders over parts: equality with loaders over the whole graph, their options, and a program that uses them."""
 
 import json
 import os
@@ -38,7 +38,7 @@ from tests.test_edge_truth import load
 
 
 def cora(folder: Path) -> Any:
-    """Return a graph without types, whose features tell ids."""
+    """Return a graph without types, whose features identify ids."""
     arrays = load(folder, "cora")
     index = torch.stack([arrays["src"], arrays["dst"]]).long()
     count = int(arrays["num_nodes"])
@@ -48,7 +48,7 @@ def cora(folder: Path) -> Any:
 
 
 def edits(folder: Path) -> Any:
-    """Return a graph with types and times of its edges."""
+    """Return a graph with types, and timestamps of edges."""
     arrays = load(folder, "wikipedia_temporal")
     pair = torch.stack([arrays["src"], arrays["dst"]]).long()
     data = classes()[1]()
@@ -71,7 +71,7 @@ DATA: dict[str, Callable[[Path], Any]] = {
 
 
 def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
-    """Return what to compare: whether seeds are edges, and the arguments of both loaders."""
+    """Return cases to compare: whether seeds are edges, and the arguments of both loaders."""
     if name == "cora":
         pairs = data.edge_index[:, numbers(300, data.edge_index.shape[1], 6 + rank_and_size()[0])]
         return [
@@ -109,13 +109,13 @@ def stores(root: str, name: str) -> tuple[LocalFeatureStore, LocalGraphStore]:
 
 
 def context() -> DistContext:
-    """Return which rank this is."""
+    """Return the context of this rank."""
     rank, world_size = rank_and_size()
     return DistContext(rank, rank, world_size, world_size, "test")
 
 
 def seeds_of_own(loader: Any, data: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments for the whole graph, with the seeds that a rank has by default."""
+    """Return the arguments for the whole graph, with the default seeds of a rank."""
     own, place = loader.dist_sampler.connect(), dict(given)
     if loader.__class__ is DistNeighborLoader and not isinstance(given.get("input_nodes"), (tuple, torch.Tensor)):
         kind = given.get("input_nodes")
@@ -127,7 +127,7 @@ def seeds_of_own(loader: Any, data: Any, given: dict[str, Any]) -> dict[str, Any
 
 
 def compare(root: str, data_folder: str, names: list[str]) -> None:
-    """Be a rank that compares mini-batches, with seeds and draws of its own."""
+    """Run a rank that compares mini-batches, with its own seeds and draws."""
     rank, number = rank_and_size()[0], 0
     for name in names:
         data, parts = DATA[name](Path(data_folder)), stores(root, name)
@@ -145,7 +145,7 @@ def compare(root: str, data_folder: str, names: list[str]) -> None:
 
 
 def values_of(data: Any) -> dict[Any, Any]:
-    """Return what PyG's data hold, in any order; the number of nodes is there only where the whole data had it."""
+    """Return the content of PyG's data, in any order; the number of nodes is included only if the whole data had it."""
     found: dict[Any, Any] = {}
     for kind, store in tables_of(data).by_type.items():
         own = {name: store[name] for name in sorted(store.keys()) if name != "num_nodes"}
@@ -155,7 +155,7 @@ def values_of(data: Any) -> dict[Any, Any]:
 
 
 def be_uneven(root: str, counts: list[int]) -> None:
-    """Make another number of mini-batches on each rank, perhaps none, and resume one of the epochs."""
+    """Make different numbers of mini-batches on each rank, possibly none, and resume one of the epochs."""
     parts, count = stores(root, "typed"), counts[rank_and_size()[0]]
     options: dict[str, Any] = {"input_nodes": ("user", torch.arange(count) % 50), "batch_size": 4, "seed": 5}
 
@@ -179,7 +179,7 @@ def be_uneven(root: str, counts: list[int]) -> None:
 
 
 def state_after(loader: DistNeighborLoader, count: int) -> dict[str, Any]:
-    """Return the state of a loader after some mini-batches, as it comes out of a file."""
+    """Return the state of a loader after some mini-batches, saved to a file and loaded."""
     epoch = iter(loader)
     for _ in range(count):
         next(epoch)
@@ -188,7 +188,7 @@ def state_after(loader: DistNeighborLoader, count: int) -> dict[str, Any]:
 
 
 def partition(root: Path, names: list[str], num_parts: int, folder: Path) -> str:
-    """Write graphs in parts, and return where they are."""
+    """Write partitioned graphs, and return their folder."""
     for name in names:
         Partitioner(DATA[name](folder), num_parts, root / name, method="hash").generate_partition()
     return str(root)
@@ -225,7 +225,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "from-pyg-distributed.md"
 
 
 def parts() -> tuple[LocalFeatureStore, LocalGraphStore]:
-    """Return the single part of a graph whose nodes have times."""
+    """Return the single part of a graph whose nodes have timestamps."""
     data = plain_data()
     features = LocalFeatureStore.from_data(torch.arange(60), data.x)
     features.put_tensor(data.time, None, "time")
@@ -334,8 +334,8 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             (lambda: make_links(edge_label_index=index, edge_label_time=times), ValueError, together),
             (lambda: make_links(edge_label_index=index, time_attr="time"), ValueError, together),
             (lambda: next(iter(strict)), TypeError, "strict=True needs a graph in memory"),
-            (lambda: two_ranks(None), ValueError, "master_addr is missing: where rank 0 listens; give it, or set"),
-            (lambda: two_ranks("127.0.0.1"), ValueError, "master_port is missing: where rank 0 listens; give it"),
+            (lambda: two_ranks(None), ValueError, "master_addr is missing, the address of rank 0; pass it, or set"),
+            (lambda: two_ranks("127.0.0.1"), ValueError, "master_port is missing, the address of rank 0; pass it"),
         ]
     )
 
@@ -347,7 +347,7 @@ def test_the_page_about_the_move_names_every_argument() -> None:
 
 
 def run_example(rank: int, world_size: int, port: int, **options: Any) -> None:
-    """Be a rank of the example."""
+    """Run a rank of the example."""
     make = import_pyg("torch_geometric.nn", "a test").GraphSAGE
     model = partial(make, 2, 16, num_layers=2, out_channels=7)
     pyg_example.run_proc(rank, world_size, port, make_model=model, **options)

@@ -1,4 +1,4 @@
-"""The graph with ten nodes is that of the predecessor's own tests, in two parts that overlap."""
+"""Tests of the sampler. The graph with ten nodes is from PyG's tests, in two overlapping parts."""
 
 import asyncio
 import queue
@@ -33,7 +33,7 @@ def inputs(name: str) -> Any:
 
 
 def whole_sampler(make: Any = plain_data, *args: Any, **options: Any) -> tuple[Any, DistNeighborSampler]:
-    """Return data, and a sampler of a single part that has all of them."""
+    """Return data, and a sampler of a single part that contains all of it."""
     data = make()
     if make is plain_data:
         features = LocalFeatureStore.from_data(torch.arange(60), data.x, data.y, torch.arange(400), data.edge_attr)
@@ -54,7 +54,7 @@ def whole_sampler(make: Any = plain_data, *args: Any, **options: Any) -> tuple[A
 
 
 def run(sampler: DistNeighborSampler, coro: Any) -> Any:
-    """Return what a coroutine returns."""
+    """Return the result of a coroutine."""
     sampler.init_sampler_instance()
     sampler.register_sampler_rpc()
     sampler.init_event_loop()
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused() -> None:
             (
                 lambda: DistNeighborSampler(DistContext(1, 1, 2, 2, "test"), data, [2]),
                 ValueError,
-                "current_ctx is rank 1 of 2, but the stores hold part 0 of 1",
+                "current_ctx is rank 1 of 2, but the stores have part 0 of 1",
             ),
             (lambda: DistNeighborSampler(alone, data, [2], concurrency=0), ValueError, "concurrency"),
             (
@@ -174,13 +174,13 @@ def test_what_does_not_fit_is_refused() -> None:
                 "data must be a LocalFeatureStore and a LocalGraphStore",
             ),
             (lambda: timed.sample_from_nodes((None, seeds)), ValueError, "input_type must be a node type"),
-            (lambda: timed.sample_from_nodes((None, seeds, None, "user")), ValueError, "no 'edge_time' of their own"),
+            (lambda: timed.sample_from_nodes((None, seeds, None, "user")), ValueError, "no attribute 'edge_time'"),
         ]
     )
 
 
 def overlapping() -> tuple[LocalFeatureStore, LocalGraphStore]:
-    """Return this rank's part of the graph with ten nodes, as the predecessor's tests make it."""
+    """Return this rank's part of the graph with ten nodes, built as in PyG's tests."""
     rank = rank_and_size()[0]
     graph = LocalGraphStore.from_data(edge_id=None, edge_index=PARTS[rank], num_nodes=10, is_sorted=True)
     graph.node_pb = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
@@ -191,7 +191,7 @@ def overlapping() -> tuple[LocalFeatureStore, LocalGraphStore]:
 
 
 def sample_overlapping() -> None:
-    """Be a rank that samples around two nodes, of different parts."""
+    """Run a rank that samples around two nodes of different parts."""
     sampler = DistNeighborSampler(data=overlapping(), current_ctx=context(), num_neighbors=[-1, -1], shuffle=False)
     out = run(sampler, sampler.node_sample(inputs("NodeSamplerInput")(None, torch.tensor([1, 6]))))
     assert out.node.tolist() == [1, 6, 2, 7, 3, 8]
@@ -215,7 +215,7 @@ def test_coroutines_run_in_a_thread_that_ends(no_leaks: None) -> None:
         raise ZeroDivisionError
 
     async def inside() -> str:
-        return loop.run_task(name())  # as in a notebook, whose own loop runs
+        return loop.run_task(name())  # as in a notebook, whose own loop is running
 
     assert asyncio.run(inside()) == "graphfeed-event-loop_0"
     with pytest.raises(ZeroDivisionError):

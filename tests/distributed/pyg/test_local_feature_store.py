@@ -1,4 +1,4 @@
-"""Features of a part, and what loaders take of it; the first two tests have the values of the predecessor's own."""
+"""The features of a part, and their use in loaders; the first two tests have the values of PyG's tests."""
 
 import pickle
 import subprocess
@@ -210,7 +210,7 @@ def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path)
 
 
 def look_up_behind_a_loader(rank: int, world_size: int, port: int, root: str) -> None:
-    """Be a rank without a process group, whose loader meets the others."""
+    """Run a rank without a process group, whose loader connects to the others."""
     stores = LocalFeatureStore.from_partition(root, rank), LocalGraphStore.from_partition(root, rank)
     context = DistContext(rank, rank, world_size, world_size, "test")
     loader = DistNeighborLoader(stores, [2], "127.0.0.1", port, context, batch_size=10)

@@ -1,4 +1,4 @@
-"""Edges of a part, and the names of edges and tensors; the first two tests have the values of the predecessor's own."""
+"""The edges of a part, and attributes of edges and tensors; the first two tests have the values of PyG's tests."""
 
 import pickle
 from collections import defaultdict
@@ -93,7 +93,7 @@ def test_parts_are_found_by_ids() -> None:
 
 
 def test_edges_to_nodes_of_other_parts_are_left_out() -> None:
-    """As in the predecessor's tests of its sampler, whose parts overlap and have no ids of edges."""
+    """Like PyG's tests of its sampler, whose parts overlap and have no edge ids."""
     index = torch.tensor([[1, 2, 3, 4, 5, 0, 0], [0, 1, 2, 3, 4, 4, 9]])
     store = LocalGraphStore.from_data(None, index, num_nodes=10, is_sorted=True)
     store.num_partitions = 2
@@ -111,7 +111,7 @@ def ids_of(store: LocalGraphStore, attr: EdgeAttr) -> torch.Tensor:
 
 
 def check_parts(root: Path, whole: gf.FusedCSCSamplingGraph, parts: Any, time_attr: str | None = None) -> None:
-    """Fail unless the parts in a folder are those of the whole graph in memory."""
+    """Fail unless the parts in a folder equal those of the whole graph in memory."""
     for number in range(2):
         store, features = LocalGraphStore.from_partition(root, number), LocalFeatureStore.from_partition(root, number)
         found, expected = store.graph_part(features, time_attr), cut_graph(whole, parts, number)
@@ -159,7 +159,7 @@ def test_times_of_edges_follow_their_ids(tmp_path: Path) -> None:
 
 
 def test_what_pygs_class_wrote_gives_the_parts_of_the_whole_graph(tmp_path: Path) -> None:
-    """It numbers edges through all types, and has in-edges in the order of their times."""
+    """PyG's layout numbers edges across types, and has in-edges in order of their timestamps."""
     data = hetero_data()
     graph = gf.from_coo({kind: data[kind].edge_index for kind in data.edge_types}, {"user": 50, "item": 20})
     parts = assign_nodes(graph, 2, "hash")
@@ -211,11 +211,11 @@ def test_what_can_t_be_sampled_is_refused() -> None:
             (empty.graph_part, ValueError, "the graph store has no edges"),
             (layout.graph_part, ValueError, "edges must have the layout 'coo'"),
             (unknown.graph_part, ValueError, "the parts of nodes are unknown"),
-            (lambda: small.graph_part(nothing, "time"), ValueError, "'time', which neither nodes have nor edges"),
-            (lambda: small.graph_part(short, "time"), ValueError, "must have the times of all 2 nodes, not 1"),
+            (lambda: small.graph_part(nothing, "time"), ValueError, "'time', but neither nodes nor edges"),
+            (lambda: small.graph_part(short, "time"), ValueError, "must have the timestamps of all 2 nodes, not 1"),
             (lambda: part_of(user=halves), TypeError, dtype),
             (lambda: part_of(likes=halves[:1]), TypeError, dtype),
-            (lambda: part_of(**whole), ValueError, "'time' is there for nodes and for edges; rename one of them"),
+            (lambda: part_of(**whole), ValueError, "nodes and edges both have time_attr 'time'; rename one of them"),
             (lambda: EdgeAttr(None, "lil"), ValueError, "'lil' is not a valid EdgeLayout"),
             (lambda: nothing.get_tensor("paper"), ValueError, "is not fully specified"),
             (lambda: nothing.put_tensor(halves, "paper", None), ValueError, "is not fully specified"),
@@ -224,7 +224,7 @@ def test_what_can_t_be_sampled_is_refused() -> None:
 
 
 def in_time(**values: torch.Tensor) -> tuple[LocalFeatureStore, LocalGraphStore]:
-    """Return stores of two node types and two edge types, with some times."""
+    """Return stores of two node types and two edge types, some with timestamps."""
     ends = {("user", "likes", "item"): torch.tensor([[0], [1]]), ("item", "liked_by", "user"): torch.tensor([[1], [0]])}
     graph = LocalGraphStore.from_hetero_data(dict.fromkeys(ends, torch.arange(1)), ends, {"user": 2, "item": 2})
     features = LocalFeatureStore.from_hetero_data({"user": torch.arange(2), "item": torch.arange(2)})

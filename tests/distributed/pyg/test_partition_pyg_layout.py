@@ -44,7 +44,7 @@ def test_features_and_edges_of_a_part_have_their_ids(plain: Path) -> None:
 
 
 def through_all_types(root: Path) -> None:
-    """Number nodes and edges as PyG's class does, in the files of a partition; and name the folders as it documents."""
+    """Number nodes and edges in the files of a partition as PyG's class does, and name the folders as documented."""
     data = hetero_data()
     first_edges = {kind: 150 * number for number, kind in enumerate(data.edge_types)}
     for part in range(2):
@@ -65,7 +65,7 @@ def through_all_types(root: Path) -> None:
 
 
 def by_ids(columns: gf.FusedCSCSamplingGraph) -> dict[str, Any]:
-    """Return the fields of a graph whose columns are sorted by type and id; PyG's files have them by time."""
+    """Return the fields of a graph with columns sorted by type and id; in PyG's files they are sorted by time."""
     ends, ids = gf.expand_indptr(columns.csc_indptr, torch.int64), columns.edge_attribute(gf.ORIGINAL_EDGE_ID)
     order = torch.from_numpy(
         np.lexsort([part.numpy() for part in (ids, columns.type_per_edge, ends) if part is not None])
@@ -125,14 +125,14 @@ def test_types_lead_to_no_files_elsewhere(typed: Path) -> None:
 
 
 def test_files_that_don_t_fit_are_noticed(plain: Path) -> None:
-    with pytest.raises(ValueError, match=r"part must lie in 0 \.\. 1, but is 2"):
+    with pytest.raises(ValueError, match=r"part must be in 0 \.\. 1, but is 2"):
         open_part(plain, 2)
     nodes = load(plain / "part_0" / "node_feats.pt")
     torch.save({**nodes, "global_id": nodes["global_id"] + 1}, plain / "part_0" / "node_feats.pt")
     with pytest.raises(ValueError, match="must have one row for each node of the part"):
         open_part(plain, 0)
     torch.save([1], plain / "part_0" / "node_feats.pt")
-    with pytest.raises(ValueError, match="must hold a dict, but holds a list"):
+    with pytest.raises(ValueError, match="must contain a dict, but has a list"):
         open_part(plain, 0)
     contents: list[Any] = [{}, {"row": 1}, {"row": [], "col": [], "edge_id": []}]
     for content in contents:
@@ -149,7 +149,7 @@ def test_files_that_don_t_fit_are_noticed(plain: Path) -> None:
 
 
 def damaged(content: bytes, random_: random.Random) -> bytes:
-    """Return a file with a few other bytes, cut off, or made of random bytes."""
+    """Return a file with a few bytes changed, truncated, or replaced by random bytes."""
     how = random_.randrange(4)
     if how == 0:
         return random_.choice([b"", b"\x80\x02", b"}"]) + random_.randbytes(random_.randint(0, 40))
@@ -161,7 +161,7 @@ def damaged(content: bytes, random_: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.filterwarnings("ignore")  # torch warns of what it finds in such files
+@pytest.mark.filterwarnings("ignore")  # torch warns about the content of such files
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.thorough)])
 def test_damaged_files_are_named(typed: Path, count: int) -> None:
     random_ = random.Random(count)

@@ -1,4 +1,4 @@
-"""What is written in PyG's layout, and what it is made of."""
+"""Tests of writing PyG's layout, from all kinds of sources."""
 
 import json
 import sys
@@ -115,7 +115,7 @@ def test_in_edges_are_in_the_order_of_their_times_and_the_metadata_say_so(tmp_pa
 
 
 def with_falling_ids(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
-    """Return a graph whose edge ids fall in each column."""
+    """Return a graph whose edge ids decrease in each column."""
     fields = graph.fields()
     ids = int(graph.edge_attribute(gf.ORIGINAL_EDGE_ID).max()) - graph.edge_attribute(gf.ORIGINAL_EDGE_ID)
     return gf.FusedCSCSamplingGraph(

@@ -1,4 +1,4 @@
-"""One rank asks another through real sockets, whose other end the test holds: messages, connections, and answers."""
+"""Requests of one rank to another through real sockets, whose other end is in the test."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ def test_messages_come_out_as_they_went_in(monkeypatch: pytest.MonkeyPatch) -> N
     for most_pieces in (1, 2, 512):
         monkeypatch.setattr(messages, "MOST_PIECES", most_pieces)
         one, other = socket.socketpair()
-        one.settimeout(20)  # so that the system may take a part of a message
+        one.settimeout(20)  # so that the system may accept a part of a message
         with one, other, ThreadPoolExecutor(1) as pool:
             sent = pool.submit(send_all, one)
             found = [receive(other) for _ in MESSAGES]
@@ -55,12 +55,12 @@ def test_a_connection_that_ends_within_a_message_says_so() -> None:
     with one, other:
         one.sendall(messages.SIZE.pack(100) + bytes(99))
         one.close()
-        with pytest.raises(ConnectionResetError, match="the other end has closed the connection"):
+        with pytest.raises(ConnectionResetError, match="the other rank has closed the connection"):
             receive(other)
 
 
 class Other:
-    """The other rank: it answers each question when it is told to."""
+    """The other rank, which answers each request when the test says so."""
 
     def __init__(self) -> None:
         self.ends: list[socket.socket] = []
@@ -191,7 +191,7 @@ def test_a_fork_gives_up_its_copies(other: Other) -> None:
         connections.abandon()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    other.answer(0, 1)  # the parent's own still works
+    other.answer(0, 1)  # the parent's connection still works
     connections.close()
     wait_until(lambda: other.ends[0].recv(1) == b"")
 
@@ -221,7 +221,7 @@ def test_who_is_interrupted_while_reading_for_another_is_told_apart_from_a_lost_
         patch.setattr("graphfeed.distributed.ranks.connections.receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             connections.ask({"question": 1}, {})
-    with pytest.raises(InterruptedError, match="the thread that read an answer got KeyboardInterrupt"):
+    with pytest.raises(InterruptedError, match="the thread that read a response got KeyboardInterrupt"):
         answer.read()
     connections.close()
 
@@ -374,7 +374,7 @@ def test_a_question_waits_for_what_is_made_later_and_is_refused_at_the_end(
     assert found == [({}, {})]
     listener.end()
     threads[1].join(20)
-    assert found[1][0]["error"].startswith("RuntimeError: it has ended, and made no such graph")
+    assert found[1][0]["error"].startswith("RuntimeError: it has ended without creating this graph")
 
 
 def test_two_questions_are_answered_at_the_same_time(listener: Listener, connect: Connect) -> None:

@@ -1,4 +1,4 @@
-"""The signs of life of ranks, in one process: who leaves, who is silent, and who says that another one is lost."""
+"""Heartbeats of ranks in one process: leaving, silent and lost ranks."""
 
 import socket
 import time
@@ -14,7 +14,7 @@ from graphfeed.distributed.wire import make_mutual_contexts
 
 
 class Two:
-    """Two ranks, each with the ends of its connections to the other."""
+    """Two ranks, each with its connections to the other."""
 
     def __init__(self, silent_seconds: float = 60.0) -> None:
         self.ranks = [Heartbeat(rank, silent_seconds) for rank in range(2)]
@@ -43,7 +43,7 @@ def two() -> Iterator[Two]:
 
 
 def listen(rank: Heartbeat, seconds: float) -> None:
-    """Let a rank give signs of life for some seconds."""
+    """Send heartbeats of a rank for some seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         rank.beat(leaving=False)
@@ -58,7 +58,7 @@ def test_ranks_end_once_all_of_them_leave(two: Two) -> None:
     assert first.beat(leaving=True)
     first.close()
     assert second.beat(leaving=True)
-    second.beat(leaving=True)  # that the first has closed its connections is no loss
+    second.beat(leaving=True)  # the first has closed its connections, but is not lost
 
 
 def test_a_rank_may_need_others_again(two: Two) -> None:
@@ -96,7 +96,7 @@ def test_a_part_of_an_encrypted_sign_of_life_is_no_end(certificates: list[tuple[
         taken = pool.submit(server.wrap_socket, other, server_side=True)
         heart.begin(1, client.wrap_socket(own))
         with taken.result(20), heart._to[1]:
-            heart._hear(1, heart._to[1])  # of a sign, nothing has come
+            heart._hear(1, heart._to[1])  # no complete TLS record has arrived
             assert heart._gone == {}
 
 
@@ -107,7 +107,7 @@ def test_a_silent_rank_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):  # 0.4 s
         first.beat(leaving=False)
         second.beat(leaving=False)
-    with pytest.raises(LostError, match=r"rank 1: it gave no sign of life for 0\.2 s"):
+    with pytest.raises(LostError, match=r"rank 1: it sent no heartbeat for 0\.2 s"):
         listen(first, 20)
     first.close()
     second.close()
@@ -118,10 +118,10 @@ def test_a_rank_whose_machine_answers_has_its_own_time_and_is_named_before() -> 
     heart = Heartbeat(0, silent_seconds=1, frozen_seconds=6)
     with connected(heart) as (_, other):
         other.send(b"\0")
-        with pytest.warns(RuntimeWarning, match="rank 1 has given no sign of life for 5 s") as warned:
+        with pytest.warns(RuntimeWarning, match="rank 1 has sent no heartbeat for 5 s") as warned:
             listen(heart, 5.5)
         assert len(warned) == 1
-        with pytest.raises(LostError, match=r"no sign of life for 6 s; .* larger Peers\(frozen_timeout=\)"):
+        with pytest.raises(LostError, match=r"no heartbeat for 6 s; .* larger Peers\(frozen_timeout=\)"):
             listen(heart, 20)
 
 
@@ -137,14 +137,14 @@ def test_a_silent_rank_whose_machine_answers_is_lost_earlier() -> None:
     with connected(heart) as (connection, other):
         with suppress(BlockingIOError):
             while True:
-                connection.send(bytes(1 << 20))  # of which the other machine can't take all
+                connection.send(bytes(1 << 20))  # more than the other machine can accept
         other.send(b"\0")
         listen(heart, 0.3)
-        other.setblocking(False)  # what is not confirmed yet may have come
+        other.setblocking(False)  # unacknowledged data may have arrived
         while not is_confirmed(connection):
             with suppress(BlockingIOError):
                 other.recv(1 << 20)
-        with pytest.raises(LostError, match=r"rank 1: its machine answers, but it gave no sign of life for 0\.2 s"):
+        with pytest.raises(LostError, match=r"rank 1: its machine answers, but it sent no heartbeat for 0\.2 s"):
             heart.beat(leaving=False)
 
 
@@ -162,9 +162,9 @@ def test_a_rank_that_stood_still_itself_takes_no_other_for_silent(monkeypatch: p
     two = Two(silent_seconds=0.2)
     first, second = two.ranks
     for _ in range(3):
-        time.sleep(0.3)  # as all ranks of a job that is paused do
+        time.sleep(0.3)  # like all ranks of a job that is paused
         first.beat(leaving=False)
-    with pytest.raises(LostError, match="rank 1: it gave no sign of life"):
+    with pytest.raises(LostError, match="rank 1: it sent no heartbeat"):
         listen(first, 20)
     first.close()
     second.close()

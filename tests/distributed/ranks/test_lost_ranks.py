@@ -1,4 +1,4 @@
-"""Ranks that are lost: they fail, are killed or stopped, exit, don't come, or come again; and how others notice."""
+"""Lost ranks: they fail, are killed or stopped, exit, never register, or register again; and how others notice."""
 
 import json
 import os
@@ -26,13 +26,13 @@ from tests.distributed.rank_processes import end_of, result_file, run_ranks, run
 from tests.distributed.ranks.test_peers import make_graph, make_loader
 
 NEW_STORE: dict[str, Any] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Without it, torch's gloo connects to where the ranks before the restart listened."""
+"""Without it, torch's gloo connects to the address of the ranks before the restart."""
 
 
 def lose(name: str, timeout: float, ahead: bool) -> Any:
-    """Let rank 1 fail, or get a signal, in the middle.
+    """Make rank 1 fail, or send it a signal, during an epoch.
 
-    The others return their error, and after how many seconds it came.
+    The others return their error, and the number of seconds until it was raised.
     """
     peers = Peers(timeout=timeout, frozen_timeout=min(timeout, 5))
     rank, graph = rank_and_size()[0], make_graph(peers)
@@ -84,13 +84,13 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
     for rank in (0, 2):
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
-        assert seconds < (min(timeout, 5) + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
+        assert seconds < (min(timeout, 5) + 4 if name == "SIGSTOP" else 4) + 6  # 6 for a busy machine
 
 
 def lose_early(name: str, timeout: float) -> Any:
-    """Let rank 1 fail, or get a signal, once it has come, while rank 2 never does.
+    """Make rank 1 fail, or send it a signal, once it has registered, while rank 2 never does.
 
-    Rank 0 returns its error, and after how many seconds it came.
+    Rank 0 returns its error, and the number of seconds until it was raised.
     """
     rank, store = rank_and_size()[0], connect_to_store(distributed.group.WORLD, 20)
     if rank == 2:
@@ -99,7 +99,7 @@ def lose_early(name: str, timeout: float) -> Any:
     if rank == 1:
         while not store.check(["graphfeed/0/here/0", "graphfeed/0/here/1"]):
             time.sleep(0.01)
-        time.sleep(1)  # until they have seen each other
+        time.sleep(1)  # until they have connected
         store.set("lost", str(time.time()))
         if name == "failure":
             raise ZeroDivisionError
@@ -120,7 +120,7 @@ def lose_early(name: str, timeout: float) -> Any:
         (
             "SIGSTOP",
             2,
-            r"its machine answers, but it gave no sign of life for 2 s; .*Peers\(frozen_timeout=\) on all ranks",
+            r"its machine answers, but it sent no heartbeat for 2 s; .*Peers\(frozen_timeout=\) on all ranks",
         ),
     ],
 )
@@ -133,13 +133,13 @@ def test_a_rank_that_is_lost_before_all_have_met_is_named(tmp_path: Path, name: 
             rank.kill()
             end_of(rank)
     text, seconds = json.loads(result_file(tmp_path, 0).read_text())
-    lost = rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost before all ranks have met: {how}; start all ranks again"
+    lost = rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost before all ranks have connected: {how}; restart all ranks"
     assert re.match(lost, text)
-    assert seconds < 8  # of a busy machine
+    assert seconds < 8  # on a busy machine
 
 
 def fail_early(status: int | None) -> Any:
-    """Let rank 1 fail before it begins, or exit with a status; the others return their error."""
+    """Make rank 1 fail before it begins, or exit with a status; the others return their error."""
     if rank_and_size()[0] == 1:
         if status is not None:
             sys.exit(status)
@@ -161,15 +161,15 @@ def test_a_rank_that_ends_before_it_begins_is_named_by_those_that_wait_for_it(
     for rank in (0, 2):
         assert end_of(ranks[rank]) == ""
         text = json.loads(result_file(tmp_path, rank).read_text())
-        assert re.match(rf"rank 1 is lost before all ranks have met: its program {how}; start all ranks again", text)
+        assert re.match(rf"rank 1 is lost before all ranks have connected: its program {how}; restart all ranks", text)
 
 
 def exit_early(broke: bool, status: int) -> Any:
-    """Let rank 1 exit with a status; the others return how many mini-batches they made, or their error.
+    """Make rank 1 exit with a status; the others return their number of mini-batches, or their error.
 
     Args:
-        broke: Whether all ranks leave the epoch before, at the same mini-batch. Otherwise rank 1 exits in its middle.
-        status: The status.
+        broke: Whether all ranks leave the previous epoch at the same mini-batch. If not, rank 1 exits during an epoch.
+        status: Exit status of rank 1.
     """
     made, graph = 0, make_graph(Peers())
     try:
@@ -212,13 +212,13 @@ def test_a_spawned_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert status == 1
     assert "ZeroDivisionError" in printed
     assert not (tmp_path / "1.txt").exists()
-    # torch may have ended rank 0 before it could say so.
+    # torch may have ended rank 0 before it could report this.
     ends = [path.read_text() for path in tmp_path.glob("0.txt")]
     assert all(re.match(r"rank 1 \(.*\) is lost", end) for end in ends), ends
 
 
 def check_restarted(folder: Path) -> None:
-    """Fail unless both ranks made the mini-batches of one process, each once."""
+    """Fail unless both ranks together made the mini-batches of one process, without duplicates."""
     pipe = gf.ItemSampler(gf.ItemSet(96, names="seeds"), 6, shuffle=True).sample_neighbor(plain(), [3, 4])
     wanted = [digest(batch) for batch in gf.DataLoader(pipe, 0, seed=4)]
     for rank in range(2):
@@ -248,7 +248,7 @@ def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tm
 
 @pytest.fixture
 def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the program of this process not have failed."""
+    """Reset the state of this process to a program that has not failed."""
     monkeypatch.setattr(program_end, "FAILED", threading.Event())
     monkeypatch.delattr(sys, "last_value", raising=False)
 

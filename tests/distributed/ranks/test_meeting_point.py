@@ -1,4 +1,4 @@
-"""Ranks that meet at an address, or cannot, and what they must have in common."""
+"""Rendezvous of ranks at an address, its errors, and the checks of what ranks must have in common."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def test_ranks_get_the_same_store() -> None:
 
 
 def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() -> None:
-    # Gloo waits for keys of other ranks, and these set them only if their own threads are not held.
+    # Gloo waits for keys of other ranks, which they set only if their own threads are not blocked.
     port = free_port()
     places = [(rank, use) for use in range(2) for rank in range(2)]
     stores = {place: MeetingPoint("127.0.0.1", port, place[0], 2).open_store(30, place[1]) for place in places}
@@ -88,7 +88,7 @@ def end_of_meeting(peers: Peers) -> str:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(rank: int) -> None:
-    # Another spelling of the address stands for another process: each opens a store of its own.
+    # Another spelling of the address stands for another process: each opens its own store.
     port = free_port()
     ours = [Peers(meeting=MeetingPoint("127.0.0.1", port, 0, 2)), Peers(meeting=MeetingPoint("localhost", port, 1, 2))]
     (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in ours)
@@ -156,11 +156,11 @@ def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) ->
     program.wait_for("begun")
     begun = time.monotonic()
     assert program.end().returncode == 1
-    assert time.monotonic() - begun < 60  # of a busy machine
+    assert time.monotonic() - begun < 60  # on a busy machine
 
 
 def check_no_meeting(rank: int, port: int, reason: str) -> None:
-    """Fail unless a rank that can't meet the other one says where it tried."""
+    """Fail unless the error of a rank that can't connect to the other one contains the address."""
     peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", port, rank, 2))
     peers.join()
     with pytest.raises(OSError, match=f"rank 0 {reason}"):
@@ -172,7 +172,7 @@ def test_an_address_where_nobody_listens_is_named(no_leaks: None) -> None:
     check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
 
 
-@pytest.mark.since_torch("2.6")  # before, a store waits for ever
+@pytest.mark.since_torch("2.6")  # before, a store waits forever
 def test_an_address_where_somebody_listens_and_says_nothing_is_named(no_leaks: None) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -192,12 +192,12 @@ def test_an_address_that_others_use_is_named() -> None:
 def test_ranks_that_do_not_start_are_named() -> None:
     peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", free_port(), 0, 3))
     graph = PartitionedGraph(cut_graph(plain(), torch.arange(100) % 3, 0), peers)
-    with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] did not make their parts within 0\.5 s"):
+    with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] did not create their Peers within 0\.5 s"):
         graph.in_subgraph(torch.arange(3))
 
 
 class FrozenStore:
-    """Answers nothing, like the store of a process that is stopped; as a process group, its store has no connection."""
+    """Never responds, like the store of a stopped process; as a process group, its store has no connection."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -226,7 +226,7 @@ def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPat
 
 
 class FreezesLater(FrozenStore):
-    """Answers until rank 0 is found."""
+    """Responds until rank 0 is found."""
 
     def check(self, *keys: object) -> bool:
         return keys == (["come/1"],) or (self.is_found and bool(self.wait()))
@@ -249,7 +249,7 @@ def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch:
             if rank == 0:
                 heart.begin(0, socket.create_connection(server.getsockname()))
 
-        with pytest.raises(LostError, match=r"rank 0: it gave no sign of life for 0\.05 s"):
+        with pytest.raises(LostError, match=r"rank 0: it sent no heartbeat for 0\.05 s"):
             frozen.gather(lambda _: (("", 0), "", False), heart, welcome, 60)
     store.ended.set()
     heart.close()
@@ -306,17 +306,17 @@ SAME: dict[str, Any] = {
     "items": (0, 0),
 }
 DIFFERENT: list[dict[str, Any]] = [
-    {"seeds": (3, 4), "said": r"rank \d makes mini-batches with seed \d, but rank \d with seed \d; give the DataLo"},
-    {"fanouts": (3, 4), "said": r"the pipeline of rank \d is another one .*: fanouts of stage 2 NeighborSampler is"},
+    {"seeds": (3, 4), "said": r"rank \d produces mini-batches with seed \d, but rank \d with seed \d; give the Da"},
+    {"fanouts": (3, 4), "said": r"the pipelines of rank \d and rank \d differ: fanouts of stage 2 NeighborSampler is"},
     {
         "items": (0, 1),
-        "said": r"the pipeline of rank \d is another one .*: item_set \(checksum\) of stage 1 ",
+        "said": r"the pipelines of rank \d and rank \d differ: item_set \(checksum\) of stage 1 ",
     },
     {
         "graphs": (plain, another),
         "said": r"identity of 'graph 0' is \"\w+\" on ranks \[0\], and \"\w+\" on ranks \[1\]",
     },
-    {"shifts": (0, 1), "said": r"assignment of 'graph 0' is \d+ on ranks \[0\], and \d+ on ranks \[1\]; let all ranks"},
+    {"shifts": (0, 1), "said": r"assignment of 'graph 0' is \d+ on ranks \[0\], and \d+ on ranks \[1\]; all ranks"},
 ]
 
 

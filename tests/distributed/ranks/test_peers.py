@@ -1,4 +1,4 @@
-"""Ranks that meet, answer each other, and end well."""
+"""Ranks that connect, answer each other, and end properly."""
 
 import os
 import socket
@@ -91,7 +91,7 @@ def test_ranks_may_encrypt_what_they_send_and_listen_at_a_port(
 
     def be_rank(rank: int) -> list[int]:
         meeting = MeetingPoint(address, store, rank, 2)
-        # Each has a certificate of its own, which the other one knows.
+        # Each has its own certificate, which the other one knows.
         roots = certificates[1 - rank][0]
         peers = Peers(meeting=meeting, port=ports[rank], tls=certificates[rank], tls_root_certs=roots, timeout=60)
         name = peers.serve("rows", lambda _, asked: {"rows": asked["ids"] + rank})
@@ -112,8 +112,8 @@ def test_ranks_may_encrypt_what_they_send_and_listen_at_a_port(
 @pytest.mark.parametrize(
     ("other", "known", "said"),
     [
-        (None, 0, r"rank 0 has tls, but rank 1 has none; give Peers\(tls=...\)"),
-        (1, 0, r"rank [01] .*; give all ranks certificates that the tls_root_certs of all others know"),
+        (None, 0, r"rank 0 has tls, but rank 1 has none; pass Peers\(tls=...\)"),
+        (1, 0, r"rank [01] .*; give all ranks certificates that the tls_root_certs of all others verify"),
         (1, 1, r"rank [01] .*; give all ranks certificates"),  # also rank 0, which knows that of rank 1
     ],
 )
@@ -136,8 +136,8 @@ def test_what_can_not_be_waited_for_listened_at_or_shown_is_refused(certificates
     check_refused(
         [
             (lambda: Peers(frozen_timeout=float("nan")), ValueError, "frozen_timeout must be more than 0 seconds"),
-            (lambda: Peers(port=1 << 16), ValueError, "port must lie in 0 .. 65535, but is 65536"),
-            (lambda: Peers(tls_root_certs=b"x"), ValueError, "tls_root_certs is given without tls; give tls="),
+            (lambda: Peers(port=1 << 16), ValueError, "port must be in 0 .. 65535, but is 65536"),
+            (lambda: Peers(tls_root_certs=b"x"), ValueError, "tls_root_certs is given without tls; pass tls="),
             (lambda: Peers(tls=(b"x", b"y")), ValueError, "tls must be a certificate chain and the private key"),
         ]
     )
@@ -145,15 +145,15 @@ def test_what_can_not_be_waited_for_listened_at_or_shown_is_refused(certificates
         taken, store = server.getsockname()[1], free_port()
         points = [MeetingPoint("127.0.0.1", store, rank, 2) for rank in range(2)]
         both = [Peers(meeting=point, port=point.rank * taken, start_timeout=60) for point in points]
-        reason = f"port {taken} of 127.0.0.1 can't be listened at: .*; choose another port"
+        reason = f"can't listen at port {taken} of 127.0.0.1: .*; choose another port"
         with pytest.raises(OSError, match=reason):
             both[1].meet()
-        with pytest.raises(RankLostError, match=f"rank 1 is lost before all ranks have met: {reason}"):
+        with pytest.raises(RankLostError, match=f"rank 1 is lost before all ranks have connected: {reason}"):
             both[0].meet()
 
 
 def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None) -> gf.DataLoader:
-    """Return a loader of so many mini-batches; with rows that are asked for ahead, if peers are given."""
+    """Return a loader of `count` mini-batches; if peers are given, with rows that are prefetched."""
     pipe = gf.ItemSampler(gf.ItemSet(torch.arange(10 * count), names="seeds"), batch_size=10)
     pipe = pipe.sample_neighbor(graph, [5, 4])
     if peers is not None:
@@ -163,7 +163,7 @@ def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None)
 
 
 def make_graph(peers: Peers | None = None) -> PartitionedGraph:
-    """Return a graph of which this rank has a part."""
+    """Return a partitioned graph of which this rank stores a part."""
     return in_parts(untyped(), "random", peers)
 
 
@@ -203,7 +203,7 @@ def what_a_rank_never_made_fails_once_it_ends_and_holds_nobody() -> None:
     rank, world_size = rank_and_size()
     if rank == 0:
         answers = peers.gather("nothing 0", {}, {world_size - 1: {}})
-        with pytest.raises(RuntimeError, match=r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made"):
+        with pytest.raises(RuntimeError, match=r"rank 2 \(.*\) failed: RuntimeError: it has ended without"):
             next(answers)
     peers.close()
     peers.join(60)
@@ -215,7 +215,7 @@ def closed_peers_end_and_others_can_be_made() -> None:
     edges = [make_graph(peers).in_subgraph(torch.arange(100)).original_edge_ids]
     peers.close()
     peers.join()
-    with pytest.raises(RuntimeError, match="the peers are closed; make others"):
+    with pytest.raises(RuntimeError, match="the peers are closed; create new ones"):
         make_graph(peers).in_subgraph(torch.arange(100))
     edges.append(make_graph().in_subgraph(torch.arange(100)).original_edge_ids)
     assert torch.equal(*edges)
@@ -229,19 +229,19 @@ def test_ranks_of_a_process_group_end_well(tmp_path: Path) -> None:
         a_rank_may_leave_an_epoch_early,
         ranks_meet_however_often_torchrun_started_each_again,
         what_a_rank_never_made_fails_once_it_ends_and_holds_nobody,
-        # The last one: ranks that are done with their program wait for the others.
+        # The last one: ranks whose program has ended wait for the others.
         ranks_without_mini_batches_answer_until_all_are_done,
     ]
     run_cases(cases, 3, tmp_path)
 
 
 def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:
-    """Meet other ranks at an address, and make mini-batches; rank 1 perhaps fails after the first."""
+    """Connect to other ranks at an address, and make mini-batches; rank 1 may fail after the first."""
     peers = Peers(meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
     nodes = torch.arange(NUM_NODES) % world_size
     graph = PartitionedGraph(cut_graph(untyped(), nodes, rank), peers)
     try:
-        # A rank that fails answers until the others are told; so there must be more to ask for.
+        # A rank that fails answers until the others are notified, so there must be further requests.
         for _ in range(1000 if fails else 1):
             for batch, wanted in zip(make_loader(graph, 40), make_loader(untyped(), 40), strict=True):
                 assert_same(batch, wanted)
@@ -294,11 +294,11 @@ def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
 
 
 def wait_for_a_key(rank: int, world_size: int, port: int) -> None:
-    """Be a rank of two: the first waits in the store for what the second writes once the first has answered."""
+    """Run one of two ranks: the first waits in the store for a key that the second writes after a response."""
     address = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
     store = connect_to_store(distributed.group.WORLD, 20)
-    time.sleep(rank)  # the first one waits before its peers have met
+    time.sleep(rank)  # the first one waits before its peers are connected
     peers = Peers(start_timeout=20, timeout=20)
     name = peers.serve("key", lambda options, tensors: {})
     if rank == 0:
