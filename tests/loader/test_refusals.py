@@ -53,7 +53,7 @@ OPTIONS: list[Refusal] = [
     (lambda: with_options(servers=iter([ADDRESS]), num_workers=0)(), ValueError, "servers take the place of workers"),
     (with_options(executor=SERVERS, worker="process"), ValueError, "servers take the place of workers"),
     (with_options(servers=[ADDRESS], executor=POOL), ValueError, "servers take the place of workers"),
-    (with_options(servers=ADDRESS), TypeError, r"servers must be a list of addresses as '10\.0\.0\.2:50051', but is"),
+    (with_options(servers=ADDRESS), TypeError, r"servers must be a list of addresses such as '10\.0\.0\.2:50051'"),
 ]
 
 

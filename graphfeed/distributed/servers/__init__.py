@@ -1,8 +1,8 @@
-"""What serves other machines and reads from them over Arrow Flight, by the means of `graphfeed.distributed.wire`.
+"""Servers for other machines, and their clients, over Arrow Flight (`graphfeed.distributed.wire`).
 
-`SamplingServer` makes the mini-batches of a pipeline, for loaders (`SamplingServers`) and for programs without the
-pipeline (`RemoteReceivingChannel`). `SamplerSender` and `SamplerReceiver` carry samples of any kind, under DGL's former
-names. Channels between processes of one machine are in `graphfeed.channels`.
+`SamplingServer` produces the mini-batches of a pipeline, for loaders (`SamplingServers`) and for programs without the
+pipeline (`RemoteReceivingChannel`). `SamplerSender` and `SamplerReceiver` transfer arbitrary samples, under names that
+DGL once used. Channels between processes of one machine are in `graphfeed.channels`.
 """
 
 from graphfeed.distributed.servers.remote_executor import SamplingServers

@@ -1,4 +1,4 @@
-"""An executor whose workers are sampling servers, and the description of these that a loader is given."""
+"""An executor whose workers are sampling servers, and the public object that configures it for a loader."""
 
 import os
 import threading
@@ -44,19 +44,19 @@ from graphfeed.ops.arguments import brief, check_seconds, checked
 from graphfeed.ops.process import Changes
 
 BACKOFF_SECONDS = (1.0, 60.0)
-"""For how long a lost server is asked only if no other is left: the first time, and at most."""
+"""How long a lost server is avoided while others are left: at first, and at most."""
 RETRY_SECONDS = 0.5
-"""How often lost servers are asked whether one is back."""
+"""Interval at which lost servers are retried if all are lost."""
 BACKOFF_TIMES = 4.0
-"""The backoff is at least so many times the time spent waiting, so that waiting takes at most a fifth of the time."""
+"""Lower bound of the backoff as a multiple of the time spent waiting, which is then at most a fifth of all time."""
 
 
 class LostServerError(ConnectionError):
-    """A server is gone, or did not answer in time."""
+    """A server is gone, or did not respond in time."""
 
 
 class Wanted(NamedTuple):
-    """A mini-batch that is wanted, and its future."""
+    """A requested mini-batch and its future."""
 
     cut: Cut
     seed: int
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
 
 
 class RemoteServer:
-    """A reader's connection to one server, which is made when it is first needed. Threads share it."""
+    """A client's connection to one server, opened on first use and shared by threads."""
 
     def __init__(self, address: str, token: str, tls_root_certs: bytes | None, timeout: float, number: int = 0) -> None:
         self.address = check_encryption(address, "tls_root_certs=...", has_tls=tls_root_certs is not None)
@@ -75,11 +75,11 @@ class RemoteServer:
             make_client_context(tls_root_certs)
         self.token, self.tls_root_certs, self.timeout = token, tls_root_certs, timeout
         self.num_pending = 0
-        """How many mini-batches it was asked for and has not sent."""
+        """Number of mini-batches requested from it and not yet received."""
         self.num_at_once = 1
-        """How many fit into an answer, by the latest one."""
+        """Number of mini-batches that fit into one response, according to the latest one."""
         self.num_losses = 0
-        """How often it was lost since it last answered."""
+        """Number of times it was lost since its last response."""
         self.backs_off_until = 0.0
         self.number = FIRST_SERVER + number
         self.flight = import_flight()
@@ -87,7 +87,7 @@ class RemoteServer:
         self.connecting = threading.Lock()
 
     def ask(self, ticket: bytes) -> Iterator[Any]:
-        """Yield what a ticket asks for, or errors in the place of it."""
+        """Yield the results that a ticket requests; failures are yielded as exceptions."""
         flight, asked, answer = self.flight, perf_counter_ns(), None
         with self.connecting:
             if self.client is None:
@@ -100,25 +100,25 @@ class RemoteServer:
             for answer in reader:
                 yield self.read(*from_batch(answer.data), asked)
             if answer is None:
-                raise LostServerError("it sent no answer")
+                raise LostServerError("its response was empty")
         except flight.FlightUnauthenticatedError as error:
             raise PermissionError(f"the sampling server {self.address} does not accept the token") from error
         except flight.FlightTimedOutError as error:
-            raise LostServerError(f"no answer for {self.timeout:g} s") from error
+            raise LostServerError(f"no response for {self.timeout:g} s") from error
         except (flight.FlightError, OSError) as error:
             way = "without TLS" if self.tls_root_certs is None else "over TLS"
-            raise LostServerError(f"{text_of(error)} (asked {way})") from error
+            raise LostServerError(f"{text_of(error)} (connecting {way})") from error
         except (ValueError, import_arrow().ArrowException) as error:
             raise ValueError(
-                f"the answer of the sampling server {self.address} can't be read: {text_of(error)}"
+                f"the response of the sampling server {self.address} can't be read: {text_of(error)}"
             ) from error
 
     def read(self, kind: Any, value: Any, asked: int) -> Any:
-        """Return what an answer holds; where it says that there is none, return the error to raise."""
+        """Return the value of a response, or the exception that it reports."""
         if not is_answer(kind, value):
-            raise ValueError(f"what came is no answer of a sampling server: it is {brief(kind)}")
+            raise ValueError(f"a sampling server does not send such a response: {brief(kind)}")
         if kind == REFUSED:
-            return ValueError(f"the sampling server {self.address} refused: {value}")
+            return ValueError(f"the sampling server {self.address} rejected the request: {value}")
         if kind == FAILED:
             summary, notes, text = value
             failure = RemoteError(b"", summary, tuple(notes), text).unpack()
@@ -130,15 +130,15 @@ class RemoteServer:
         return value
 
     def back_off(self, waited: float) -> None:
-        """Forget the connection, and back off: twice as long each time, at least `BACKOFF_TIMES` the seconds waited."""
+        """Drop the connection, and back off: twice as long each time, at least `BACKOFF_TIMES` the seconds waited."""
         now = time.monotonic()
         with self.connecting:
             self.client = None
-        if now < self.backs_off_until:  # it was lost to several requests at once
+        if now < self.backs_off_until:  # several concurrent requests failed
             return
         first, most = BACKOFF_SECONDS
         self.backs_off_until = now + max(min(first * 2**self.num_losses, most), BACKOFF_TIMES * waited)
-        self.num_losses = min(self.num_losses + 1, 10)  # by then, the backoff is the longest
+        self.num_losses = min(self.num_losses + 1, 10)  # by then, the backoff has reached its maximum
 
     def close(self) -> None:
         with self.connecting:
@@ -147,10 +147,10 @@ class RemoteServer:
 
 
 class RemoteExecutor(ThreadExecutor):
-    """Threads that ask sampling servers for mini-batches, each for one at a time, or for several small ones."""
+    """Threads that request mini-batches from sampling servers, singly or several small ones at a time."""
 
-    # A server counts as lost after `timeout` seconds without an answer. `patience` is how many seconds to wait for one
-    # to come back, if all are lost and one has answered before.
+    # A server is considered lost after `timeout` seconds without a response. If all are lost, and one had responded
+    # before, `patience` is the number of seconds to wait for one to come back.
     def __init__(
         self,
         servers: Sequence[str],
@@ -170,11 +170,11 @@ class RemoteExecutor(ThreadExecutor):
         self._has_answered = False
         super().__init__(num_requests, "graphfeed-server")
         self._wanted: deque[Wanted] = deque()
-        # Nothing is wanted that no call of `_fetch_some` will take: both are added under the executor's lock.
+        # Each wanted mini-batch has its own call of `_fetch_some`: both are added under the executor's lock.
         self._changes, self._taking = Changes(self._lock), threading.Lock()
 
     def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any, "Future[Any]"], Any]:  # noqa: ARG002
-        # Servers have the pipeline already: a mini-batch is asked for by (seed, epoch, index).
+        # Servers have the pipeline already: (seed, epoch, index) identifies a mini-batch.
         return partial(self.fetch, describe_cut(cut.datapipe), is_measured=cut.is_measured)
 
     def fetch(
@@ -183,21 +183,21 @@ class RemoteExecutor(ThreadExecutor):
         seed, epoch, index = task
         wanted = Wanted(cut, seed, epoch, is_measured, index, future or Future())
         with self._changes.lock:
-            # One call for each mini-batch; where another call has taken it along, it finds nothing to do.
+            # One call per mini-batch. If another call has already fetched it, this one does nothing.
             self.submit(self._fetch_some)
             self._wanted.append(wanted)
         self._changes.notify_all()
         return wanted.future
 
     def _fetch_some(self) -> None:
-        """Ask for some of the mini-batches that are wanted, if others have not; what does not come is wanted again."""
-        left = self._take_some()  # whose futures no frame keeps: the traceback of an error refers to this one
+        """Request some of the wanted mini-batches, if there are any left; requeue those that don't arrive."""
+        left = self._take_some()  # no other variable keeps the futures: tracebacks of errors refer to this frame
         if not left:
             return
         cut, seed, epoch, is_measured, first = left[0][:5]
         try:
             ticket = write_ticket(cut, seed, epoch, [each.number for each in left], is_measured=is_measured)
-            # A future is pending until its mini-batch has come, so that it can be cancelled wherever it waits.
+            # A future stays pending until its mini-batch has arrived, so that it can be cancelled at any time.
             for result in self.ask(ticket, f"mini-batch {first} of epoch {epoch}", len(left)):
                 settle(left.popleft().future, result)
                 if not left:
@@ -211,17 +211,17 @@ class RemoteExecutor(ThreadExecutor):
                 settle(left.popleft().future, error)
 
     def _take_some(self) -> deque[Wanted]:
-        """Return the first mini-batches that are wanted, for one request; wait a bit until there are enough."""
+        """Remove the first wanted mini-batches for one request; wait shortly until there are enough."""
         with self._taking:
             with self._changes.lock:
-                # As many mini-batches as the latest answer says that fit into one, but half of those in flight at most,
-                # so that two requests take turns. With mini-batches of 0.5 MB that cost nothing to make, on two cores
-                # for both sides, this gives 1.2 times as many per second as a request for each. Large or slow ones are
-                # asked for singly.
+                # As many mini-batches as fit into one response, according to the latest one, but at most half of those
+                # in flight, so that two requests alternate. For mini-batches of 0.5 MB without production cost, on two
+                # cores for both sides, this gives 1.2 times the throughput of one request each. Large or slow
+                # mini-batches are requested singly.
                 asked = len(self._wanted) + sum(server.num_pending for server in self.servers)
                 share = asked // (2 * len(self.servers))
                 most = max(1, min(share, max(server.num_at_once for server in self.servers)))
-                # The times of a mini-batch are those of its own request.
+                # A measured mini-batch has a request to itself, whose times it reports.
                 if self._wanted and self._wanted[0].is_measured:
                     most = 1
             self._changes.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
@@ -238,20 +238,20 @@ class RemoteExecutor(ThreadExecutor):
         return unpack_cuts(cuts)
 
     def ask(self, ticket: bytes, wanted: str, count: int = 1) -> Iterator[Any]:
-        """Yield what the first server that answers has of `count` mini-batches, which errors call `wanted`."""
+        """Yield `count` results from the first server that responds; `wanted` describes them in errors."""
         lost: dict[str, LostServerError] = {}
         reasons: dict[str, LostServerError] = {}
         give_up = inf
         while not self._finishing:
             if len(lost) == len(self.servers):
-                # Only then: a silent one may have taken longer than that, while another one came back.
+                # Not earlier: waiting for a silent server may take longer, while another one comes back.
                 give_up = min(give_up, time.monotonic() + (self.patience if self._has_answered else 0.0))
                 if (left := give_up - time.monotonic()) <= 0:
                     break
                 time.sleep(min(RETRY_SECONDS, left))
                 lost.clear()
                 continue
-            # If it is lost, another one is asked for the same; so every mini-batch comes once, whoever makes it.
+            # If it is lost, another server gets the same request, so every mini-batch arrives exactly once.
             server, begin, has_answered = self.choose(lost, count), time.monotonic(), False
             try:
                 for answer in server.ask(ticket):
@@ -265,7 +265,7 @@ class RemoteExecutor(ThreadExecutor):
                 lost[server.address] = reasons[server.address] = error
                 with self.choosing:
                     server.back_off(time.monotonic() - begin)
-                # The rest is wanted again.
+                # The remaining mini-batches are requeued.
                 if has_answered:
                     return
             finally:
@@ -276,13 +276,13 @@ class RemoteExecutor(ThreadExecutor):
         raise ConnectionError(f"no sampling server is left for {wanted}{waited}: {texts}")
 
     def choose(self, lost: dict[str, LostServerError], count: int) -> RemoteServer:
-        """Return the server to ask next for so many mini-batches, apart from some: the one with the fewest to make."""
+        """Select the next server for `count` mini-batches: the one with the fewest pending, except lost ones."""
         with self.choosing:
             now = time.monotonic()
             left = [server for server in self.servers if server.address not in lost]
 
-            # Those that were lost lately come last. One that was lost before them gets one request, and more once it
-            # has answered that.
+            # Recently lost servers come last. One that was lost earlier gets a single request, and more once it has
+            # responded to that.
             def cost(server: RemoteServer) -> tuple[bool, float, int]:
                 is_tried = server.num_losses > 0 and server.num_pending > 0
                 return is_tried or server.backs_off_until > now, max(server.backs_off_until, now), server.num_pending
@@ -292,11 +292,11 @@ class RemoteExecutor(ThreadExecutor):
             return server
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads, as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
-        if os.getpid() != self._process:  # the lock of a forked copy may be held for ever
+        """End the threads as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
+        if os.getpid() != self._process:  # in a fork, another thread may have held the lock
             return
         with self._changes.lock:
-            self._finishing = True  # from here on, nothing is wanted any more
+            self._finishing = True  # from here on, nothing more is added to `_wanted`
             dropped = list(self._wanted)
             self._wanted.clear()
         for each in dropped:
@@ -308,21 +308,21 @@ class RemoteExecutor(ThreadExecutor):
 
 
 class SamplingServers:
-    """Sampling servers (`SamplingServer`) in the place of workers: `DataLoader(pipe, executor=SamplingServers(...))`.
+    """Sampling servers (`SamplingServer`) instead of workers: `DataLoader(pipe, executor=SamplingServers(...))`.
 
-    They must have the same pipeline and data as the loader. A server that needs longer than the loader's `timeout`
-    counts as lost, and another one makes its mini-batches. Making the object connects to nothing. Needs pyarrow (extra
-    `serve`).
+    They must have the same pipeline and data as the loader. A server that takes longer than the loader's `timeout` is
+    considered lost, and another one produces its mini-batches. The constructor opens no connections. Needs pyarrow
+    (extra `serve`).
 
     Args:
-        addresses: The addresses of the servers as "host:port". Without TLS, the address of another machine must be
-            written as "grpc://host:port", where nobody else is on the network.
-        token: The token of the servers. The default is the environment's GRAPHFEED_TOKEN.
-        tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
-        patience: How many seconds to wait for a server to come back if all are lost that had answered before.
+        addresses: Addresses of the servers as "host:port". Without TLS, the address of another machine must be
+            written as "grpc://host:port"; use this only on a trusted network.
+        token: The token of the servers. The default is the environment variable GRAPHFEED_TOKEN.
+        tls_root_certs: Certificates with which to verify the servers, as PEM. None connects without TLS.
+        patience: Seconds to wait for a server to come back, if all are lost and one had responded before.
 
     Raises:
-        ValueError: There is no address, or `patience` is below 0.
+        ValueError: There is no address, or `patience` is negative.
     """
 
     @checked
@@ -335,7 +335,7 @@ class SamplingServers:
     ) -> None:
         found = () if isinstance(addresses, str) else tuple(dict.fromkeys(addresses))
         if isinstance(addresses, str) or not all(isinstance(each, str) for each in found):
-            raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(addresses)}")
+            raise TypeError(f"servers must be a list of addresses such as '10.0.0.2:50051', but is {brief(addresses)}")
         if not found:
             raise ValueError("addresses must name a server, but is empty")
         if patience != 0:
@@ -344,11 +344,11 @@ class SamplingServers:
         self._token, self._tls_root_certs, self._patience = token, tls_root_certs, patience
 
     def start(self, num_requests: int, timeout: float) -> RemoteExecutor:
-        """Return an executor that asks the servers for so many mini-batches at once."""
+        """Return an executor with up to `num_requests` concurrent requests to the servers."""
         return RemoteExecutor(self.addresses, self._token, self._tls_root_certs, num_requests, timeout, self._patience)
 
     def longest_wait(self, timeout: float) -> float:
-        """Return how many seconds a mini-batch may take: one server after the other may be lost."""
+        """Return the maximum number of seconds per mini-batch: the servers may be lost one after another."""
         return timeout * (len(self.addresses) + 1) + self._patience
 
     def __repr__(self) -> str:

@@ -17,33 +17,33 @@ from graphfeed.ops.process import Closeable, wait_until_done
 
 
 class RemoteReceivingChannel(ChannelBase, Closeable):
-    """Pulls the mini-batches of an epoch from sampling servers, for programs that don't have the pipeline.
+    """Receives the mini-batches of an epoch from sampling servers, for programs that don't have the pipeline.
 
-    It has the name and both signatures that GraphLearn-for-PyTorch gave it: with `num_expected` before
-    `prefetch_size=4` for one server, or with `prefetch_size=2` alone, for one server or a list of them.
+    It has the name and both signatures of GraphLearn-for-PyTorch: `num_expected` before `prefetch_size=4` for one
+    server, or only `prefetch_size=2`, for one server or a list of them.
 
-    `recv()` returns the mini-batches of an epoch in their order, those of a `DataLoader` with the same seed, and then
-    raises StopIteration. Each server can make any of them, where GraphLearn's have seeds of their own. If one is lost,
-    another one makes what it was asked for; if none is left, an error names them all, and the next `recv()` asks again
-    for the same mini-batch. `reset()` begins the next epoch, into which nothing of the last one comes.
+    `recv()` returns the mini-batches of an epoch in order, equal to those of a `DataLoader` with the same seed, and
+    then raises StopIteration. Each server can produce any of them, while GraphLearn's have their own seeds. If one is
+    lost, another takes over its requests. If none is left, an error names them all, and the next `recv()` requests the
+    same mini-batch again. `reset()` begins the next epoch, and drops the rest of the last one.
 
     Args:
         server_rank: The server, or a list of servers: addresses, or positions in `servers`.
-        producer_id: Which cut of the servers' pipeline is read, from 0 on; more than one has only a pipeline with
-            branches. For a list of servers, a list of as many equal numbers.
-        counts: `num_expected` and `prefetch_size`, as in the signatures above; both can be given by name.
-        num_expected: How many mini-batches the epoch has, to be checked; servers know it.
-        prefetch_size: How many mini-batches each server is asked for ahead.
-        servers: The addresses that `server_rank` counts in, as "host:port"; without TLS to other machines, which lets
-            anybody on the way read the token and the mini-batches, as "grpc://host:port".
-        token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
-        tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
-        timeout: After how many seconds without an answer a server counts as lost.
+        producer_id: Index of the cut of the servers' pipeline to read; only pipelines with branches have more than one.
+            For a list of servers, a list of the same length with equal values.
+        counts: `num_expected` and `prefetch_size`, as in the signatures above; both can be passed by name.
+        num_expected: Expected number of mini-batches per epoch, to be checked against the servers' number.
+        prefetch_size: Number of mini-batches requested ahead from each server.
+        servers: The addresses that `server_rank` indexes, as "host:port". Without TLS, those of other machines must be
+            written as "grpc://host:port"; others on the network can then read the token and the mini-batches.
+        token: The servers' token. The default is the environment variable GRAPHFEED_TOKEN.
+        tls_root_certs: Certificates with which to verify the servers, as PEM; None connects without TLS.
+        timeout: Seconds without a response after which a server is considered lost.
 
     Raises:
         ImportError: pyarrow is not installed.
-        ValueError: There is no server or no token, an address is wrong or would be sent the token in clear, the lists
-            differ in length, or a count is below 1.
+        ValueError: There is no server or no token, an address is wrong or would receive the token unencrypted, the
+            lists differ in length, or a count is below 1.
 
     Example:
         >>> import graphfeed as gf
@@ -71,7 +71,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         is_list = isinstance(server_rank, Sequence) and not isinstance(server_rank, str)
         num_expected, prefetch_size = find_counts(counts, num_expected, prefetch_size, is_list=is_list)
         if prefetch_size is None:
-            prefetch_size = 2 if num_expected is None else 4  # as the two signatures have it
+            prefetch_size = 2 if num_expected is None else 4  # the defaults of the two signatures
         for name, count in (("num_expected", num_expected), ("prefetch_size", prefetch_size)):
             if count is not None:
                 check_count(name, count, 1)
@@ -91,21 +91,21 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
         self._num_received = 0
         self._closed = False
         self.epoch = 0
-        """The epoch that is read."""
+        """The current epoch."""
 
     def send(self, msg: Any, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse to send, by a RuntimeError: servers send, and this end receives."""
+        """Raise a RuntimeError: servers send, and this object only receives."""
         raise RuntimeError("a RemoteReceivingChannel only receives; a SamplingServer sends")
 
     def recv(self, *_: Any, **__: Any) -> Any:
-        """Return the next mini-batch, and ask for those after it.
+        """Return the next mini-batch, and prefetch those after it.
 
         Raises:
             StopIteration: The epoch is over, until `reset()`.
-            ConnectionError: All servers are lost; the next call asks again for the same mini-batch.
+            ConnectionError: All servers are lost; the next call requests the same mini-batch again.
             PermissionError: A server does not accept the token.
-            RuntimeError: A stage failed, and the next call goes on behind its mini-batch; or the channel is closed.
-            ValueError: The servers have different pipelines, no such producer, or another number of mini-batches.
+            RuntimeError: A stage failed, and the next call continues after its mini-batch; or the channel is closed.
+            ValueError: Servers have different pipelines, `producer_id` doesn't exist, or `num_expected` is wrong.
         """
         with self._receiving:
             cut, length = self._describe()
@@ -123,7 +123,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
             raise error
 
     def reset(self) -> None:
-        """Begin the next epoch, or stay where nothing of an epoch was received; what was asked for is dropped."""
+        """Begin the next epoch, unless nothing of this one was received yet. Requests in flight are dropped."""
         with self._receiving:
             self._drop()
             if self._num_received:
@@ -131,24 +131,24 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
             self._num_received = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches of an epoch, or what is left of it; then begin the next one."""
+        """Yield the remaining mini-batches of the epoch; then begin the next one."""
         with suppress(StopIteration):
             while True:
                 yield self.recv()
         self.reset()
 
     def __len__(self) -> int:
-        with self._receiving:  # a server is asked once
+        with self._receiving:  # so that only one request is sent
             return self._describe()[1]
 
     def close(self) -> None:
-        """End the requests and close the connections. Does nothing the second time."""
+        """End the requests and close the connections. Has no effect if called again."""
         self._closed = True
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _describe(self) -> tuple[Cut, int]:
         if self._closed:
-            raise RuntimeError("the channel is closed; make another")
+            raise RuntimeError("the channel is closed; create a new one")
         if self._cut is None:
             cuts = self._executor.describe(find_rank() or (0, 1))
             if self._producer >= len(cuts):
@@ -160,7 +160,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
             if self._num_expected not in (None, length):
                 raise ValueError(
                     f"num_expected is {self._num_expected}, but an epoch has {length} mini-batches; leave it out, or "
-                    "write prefetch_size=... if that was meant"
+                    "pass prefetch_size=... if that was meant"
                 )
             self._cut = cut, length
         return self._cut
@@ -174,7 +174,7 @@ class RemoteReceivingChannel(ChannelBase, Closeable):
 def find_counts(
     counts: tuple[int, ...], num_expected: int | None, prefetch_size: int | None, *, is_list: bool
 ) -> tuple[int | None, int | None]:
-    """Return num_expected and prefetch_size, given by position, as either signature has them, or by name."""
+    """Return num_expected and prefetch_size, passed by position in either signature, or by name."""
     names = ["prefetch_size"] if is_list else ["num_expected", "prefetch_size"]
     given = {"num_expected": num_expected, "prefetch_size": prefetch_size}
     if len(counts) > len(names):
@@ -187,20 +187,19 @@ def find_counts(
 
 
 def find_address(server_rank: int | str, servers: Sequence[str]) -> str:
-    """Return the address of a server, which is that or a number."""
+    """Return the address of a server, given by itself or as a position."""
     if isinstance(server_rank, str):
         return server_rank
     check_count("server_rank", server_rank, 0)
     if server_rank >= len(servers):
         raise ValueError(
-            f"server_rank is {server_rank}, but servers has {len(servers)} addresses; give it as an address, or "
-            "servers=[...]"
+            f"server_rank is {server_rank}, but servers has {len(servers)} addresses; pass an address, or servers=[...]"
         )
     return servers[server_rank]
 
 
 def find_producer(producer_id: Any, num_servers: int | None) -> int:
-    """Return the cut that is read, which is the same on all servers; one number belongs to one server."""
+    """Return the index of the cut to read, which must be the same for all servers; one number means one server."""
     given = list(producer_id) if isinstance(producer_id, Sequence) else [producer_id]
     if isinstance(producer_id, Sequence) != (num_servers is not None) or len(given) != (num_servers or 1):
         raise ValueError(
@@ -211,7 +210,7 @@ def find_producer(producer_id: Any, num_servers: int | None) -> int:
         check_count("producer_id", number, 0)
     if len(set(given)) > 1:
         raise ValueError(
-            f"each server can make all mini-batches of a cut, so producer_id must be the same for all servers, but is "
-            f"{producer_id}; make a channel for each cut"
+            f"each server can produce all mini-batches of a cut, so producer_id must be the same for all servers, but "
+            f"is {producer_id}; create a channel for each cut"
         )
     return int(given[0])

@@ -1,4 +1,4 @@
-"""DGL's former receiver of samples, which is a server of Arrow Flight."""
+"""The receiver of samples that DGL once had, as an Arrow Flight server."""
 
 import time
 import weakref
@@ -25,32 +25,32 @@ from graphfeed.ops.process import Changes, Closeable
 from graphfeed.storage.memory import describe_tensors
 
 HELLO, SAMPLE, END, LEAVE = "hello", "sample", "end", "leave"
-"""What a sender puts: nothing, to see whether it may; a sample; the end of its epoch; and that it goes."""
+"""Messages of a sender: a check of the connection, a sample, the end of its epoch, and that it leaves."""
 CAPACITY = 2
-"""How many samples, or ends of epochs, of a sender wait to be taken before it has to wait itself."""
+"""Number of samples and epoch ends per sender in the queue, beyond which the sender has to wait."""
 STEP_SECONDS = 0.1
-"""How often it is looked whether a sender is still there."""
+"""How often the connection of a sender is checked."""
 
 
 @dataclass(eq=False)
 class Sender:
-    """A sender that is connected."""
+    """A connected sender."""
 
     name: str
     queue: deque[tuple[str, SampleMessage]] = field(default_factory=deque)
-    """What it has put and nobody has taken: samples, and ends of its epochs."""
+    """Received messages that were not taken yet: samples, and ends of its epochs."""
     num_samples: int = 0
-    """How many samples were taken in this epoch."""
+    """Number of samples taken in this epoch."""
     ended: bool = False
-    """It has signalled the end of the epoch; what it puts after that is not taken before the next epoch."""
+    """Whether it has signalled the end of the epoch. Later messages are taken in the next epoch."""
     left: bool = False
-    """It has said that it goes."""
+    """Whether it has announced that it leaves."""
     lost: str | None = None
-    """Why nothing more can come from it."""
+    """The reason if nothing more can arrive from it."""
 
 
 class SampleInbox:
-    """The samples of several senders, a few of each; threads of the server put, and the trainer's takes."""
+    """The queues of several senders, a few samples each: server threads fill them, and the trainer empties them."""
 
     def __init__(self, num_sender: int) -> None:
         self.num_sender = num_sender
@@ -59,11 +59,11 @@ class SampleInbox:
         self.changes = Changes()
 
     def connect(self, context: Any, ticket: Any) -> Any:
-        # A sender holds this call open, so that each side notices the end of the other one's process.
+        # The sender keeps this call open, so that each process notices the end of the other.
         return import_flight().GeneratorStream(to_batch(HELLO, None).schema, self.hold_open(context, ticket.ticket))
 
     def hold_open(self, context: Any, key: bytes) -> Iterator[Any]:
-        """Yield one batch, and nothing until one of both sides goes."""
+        """Yield one batch, then nothing until one of the processes closes the call."""
         sender = Sender(f"sender {unquote(context.peer().partition(':')[2])}")
         with self.changes.lock:
             self.senders[key] = sender
@@ -71,13 +71,13 @@ class SampleInbox:
             yield to_batch(HELLO, None)
             while not context.is_cancelled() and not self.changes.wait_for(lambda: self.closed, STEP_SECONDS):
                 pass
-        finally:  # also where Arrow drops the call at the first batch
+        finally:  # also if Arrow drops the call at the first batch
             with self.changes.lock:
                 sender.lost = sender.lost or "the sender has closed the connection, or is dead"
             self.changes.notify_all()
 
     def put(self, context: Any, descriptor: Any, reader: Any, _: Any) -> None:
-        """Add a sample to the queue of its sender, as soon as there is room."""
+        """Add a sample to the queue of its sender as soon as there is space."""
         key = descriptor.command
         try:
             check_schema(reader.schema)
@@ -85,7 +85,7 @@ class SampleInbox:
             if kind == SAMPLE:
                 describe_tensors(sample)
             elif kind not in (HELLO, END, LEAVE):
-                raise ValueError("what came is no sample")
+                raise ValueError("the message is not a sample")
         except Exception as error:
             with self.changes.lock:
                 if key in self.senders:
@@ -98,7 +98,7 @@ class SampleInbox:
         if sender is not None and kind == LEAVE:
             sender.left = True
         elif sender is not None:
-            # The sender waits meanwhile, so that its samples fill no memory.
+            # Until then the sender waits, which limits memory here.
             self.changes.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed)
         with self.changes.lock:
             if sender is None or sender.lost or self.closed or context.is_cancelled():
@@ -114,8 +114,8 @@ class SampleInbox:
         def look() -> tuple[SampleMessage | None] | None:
             nonlocal end
             if self.closed:
-                raise RuntimeError("the receiver is closed; make another")
-            # A copy, as senders change their places below.
+                raise RuntimeError("the receiver is closed; create a new one")
+            # A copy, because senders are reordered below.
             for key, sender in list(self.senders.items()):
                 if sender.ended:
                     continue
@@ -124,9 +124,9 @@ class SampleInbox:
                     self.changes.notify_all()
                     if kind == SAMPLE:
                         sender.num_samples += 1
-                        self.senders[key] = self.senders.pop(key)  # it is the turn of others
+                        self.senders[key] = self.senders.pop(key)  # so that other senders take turns
                         return (sample,)
-                    # A signal is a sign of life as well, so the time begins anew.
+                    # A signal shows that senders are alive as well, so the time limit restarts.
                     sender.ended = True
                     end = time.monotonic() + seconds
                     if self.num_ended >= self.num_sender:
@@ -141,7 +141,7 @@ class SampleInbox:
                     if sender.num_samples:
                         raise PeerError(f"{sender.name} left after {sender.num_samples} samples, before it signalled")
             if all(sender.ended for sender in self.senders.values()):
-                # Nobody is connected who could end the epoch. It is said once of each; its signal counts.
+                # No connected sender can end the epoch. Raise once for each lost one; its signal still counts.
                 for sender in self.senders.values():
                     if sender.lost and not sender.left:
                         sender.left = True
@@ -173,29 +173,29 @@ class SamplerReceiver(Closeable):
     """Receives the samples of several senders, under the name that DGL's contrib package used.
 
     An iteration yields the samples of one epoch, in order for each sender, until `num_sender` senders have signalled;
-    the next iteration yields the next epoch. Unlike DGL's, it mixes no epochs, raises an error for a dead sender, and
-    lets senders join at any time. At most three samples of each are in memory here; who sends faster has to wait.
+    the next iteration yields the next epoch. Unlike DGL's, it keeps epochs apart, raises an error for a dead sender,
+    and lets senders join at any time. It buffers at most three samples per sender; faster senders have to wait.
 
-    Samples come over Arrow Flight: `pip install ".[serve]"`. Nothing is unpickled. As for a `SamplingServer`, the token
-    and TLS keep others from sending, and not from being a burden.
+    Samples are sent over Arrow Flight: `pip install ".[serve]"`. Nothing is unpickled. As for a `SamplingServer`, the
+    token and TLS keep others from sending samples, but not from causing load.
 
     Args:
-        graph: Ignored, for programs that pass it; samples come as dicts of tensors, whatever the graph.
-        addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051"; port 0 takes a free one. Without
-            TLS, other than loopback addresses must be written as "grpc://0.0.0.0:50051"; then anybody on the way can
+        graph: Ignored, for programs that pass it; samples are dicts of tensors for any graph.
+        addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051"; port 0 selects a free port. Without
+            TLS, addresses other than loopback must be written as "grpc://0.0.0.0:50051"; others on the network can then
             read the token, and read and change the samples.
-        num_sender: How many signals end an epoch.
-        net_type: "socket".
-        token: What senders have to know; None takes the environment's GRAPHFEED_TOKEN. Without one, only a loopback
-            address can be listened on, and every user of this machine may send.
+        num_sender: Number of signals that end an epoch.
+        net_type: Must be "socket".
+        token: The token that senders must have. The default is the environment variable GRAPHFEED_TOKEN. Without one,
+            only loopback addresses are allowed, and every user of this machine may send.
         tls: A certificate chain and a private key, both as PEM.
-        timeout: After how many seconds in which nothing came the receiver gives up.
+        timeout: Time limit in seconds for receiving nothing.
 
     Raises:
         ImportError: pyarrow is not installed.
-        OSError: The address is taken, or not one of this machine.
-        ValueError: A malformed address, another net_type, no sender, a certificate that can't be used, or no token or
-            no TLS where other machines can call.
+        OSError: The address is in use, or does not belong to this machine.
+        ValueError: The address, `net_type`, `num_sender` or a certificate is invalid, or there is no token or no TLS
+            although other machines can connect.
 
     Example:
         >>> import threading, torch
@@ -231,30 +231,30 @@ class SamplerReceiver(Closeable):
         self.num_sender = num_sender
         self.timeout = timeout
         self.epoch = 0
-        # The server must not refer to this object, which ends it when it is dropped.
+        # The server must not refer to this object, whose finalizer closes the server.
         inbox = self._inbox = SampleInbox(num_sender)
         server = FlightServer(host, port, token, tls, lambda *_: None, do_get=inbox.connect, do_put=inbox.put)
         self.address = server.address
-        """Where it listens, as "host:port"."""
+        """The address it listens on, as "host:port"."""
         self._close = weakref.finalize(self, end_both, inbox, server)
 
     def __iter__(self) -> Iterator[SampleMessage]:
-        """Yield the samples of an epoch, or what is left of it.
+        """Yield the remaining samples of the epoch.
 
         Raises:
             PeerError: A sender left or was cut off before it signalled.
-            TimeoutError: Those that are connected are silent.
+            TimeoutError: All connected senders were silent for too long.
         """
         while (sample := self._inbox.take(self.timeout)) is not None:
             yield sample
         self.epoch += 1
 
     def close(self) -> None:
-        """Stop listening, and close all connections. Does nothing the second time."""
+        """Stop listening, and close all connections. Has no effect if called again."""
         self._close()
 
 
 def end_both(inbox: SampleInbox, server: FlightServer) -> None:
-    # First, as the server waits for the calls that senders hold open.
+    # The inbox first, because the server waits for the calls that senders keep open.
     inbox.close()
     server.close()

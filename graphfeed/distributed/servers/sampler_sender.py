@@ -1,4 +1,4 @@
-"""DGL's former sender of samples to trainers, which is a client of Arrow Flight."""
+"""The sender of samples that DGL once had, as an Arrow Flight client."""
 
 import os
 import secrets
@@ -29,34 +29,34 @@ from graphfeed.storage.memory import describe_tensors
 
 RETRY_SECONDS = 0.2
 LEAST_SECONDS = 0.01
-"""How long each step of connecting may take, if the time is over."""
+"""Minimum time limit of each step of connecting, once the total limit has passed."""
 LEAVE_SECONDS = 5.0
-"""How long it may take to say that a sender leaves."""
+"""Time limit for announcing that a sender leaves."""
 LARGEST_BYTES = (1 << 31) - (1 << 25)
-"""The largest sample: gRPC takes messages below 2 GiB."""
+"""Maximum size of a sample: gRPC messages are limited to 2 GiB."""
 
 
 class SamplerSender(Closeable):
     """Sends samples to numbered receivers, under the name that DGL's contrib package used.
 
     A sample is a dict of tensors of any dtypes. `send` returns once the receiver has the sample, and waits while two
-    that were sent before have not been taken there. For one thread at a time. Needs pyarrow: `pip install ".[serve]"`.
+    earlier ones were not taken from the receiver yet. Not thread-safe. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
-        namebook: The receivers' addresses by number, such as {0: "127.0.0.1:50051"}. Without TLS, those of other
-            machines must be written as "grpc://10.0.0.2:50051"; then anybody on the way can read the token, and read
-            and change the samples.
-        net_type: "socket".
-        token: What receivers ask for; None takes the environment's GRAPHFEED_TOKEN. Without one, only receivers on this
-            machine can be called.
-        tls_root_certs: The certificates that the receivers' are checked against, as PEM; None connects without TLS.
-        timeout: How many seconds connecting may take, and each `send`.
+        namebook: Addresses of the receivers by number, such as {0: "127.0.0.1:50051"}. Without TLS, those of other
+            machines must be written as "grpc://10.0.0.2:50051"; others on the network can then read the token, and
+            read and change the samples.
+        net_type: Must be "socket".
+        token: The token of the receivers. The default is the environment variable GRAPHFEED_TOKEN. Without one, only
+            receivers on this machine are allowed.
+        tls_root_certs: Certificates with which to verify the receivers, as PEM; None connects without TLS.
+        timeout: Time limit in seconds for connecting, and for each `send`.
 
     Raises:
         ImportError: pyarrow is not installed.
-        ValueError: No or malformed addresses, another net_type, or no token or no TLS for another machine.
-        TimeoutError: A receiver did not answer in time.
-        PermissionError: A receiver has another token, or no certificate that is known.
+        ValueError: `namebook` or `net_type` is invalid, or there is no token or no TLS for another machine.
+        TimeoutError: A receiver did not respond in time.
+        PermissionError: A receiver has another token, or no certificate that can be verified.
 
     Example:
         >>> import threading, torch
@@ -82,7 +82,7 @@ class SamplerSender(Closeable):
         timeout: float = 600.0,
     ) -> None:
         if not namebook:
-            raise ValueError("namebook must have a receiver's address under each number, but is empty")
+            raise ValueError("namebook must map numbers to addresses of receivers, but is empty")
         if net_type != "socket":
             raise ValueError(f"net_type must be 'socket', but is {net_type!r}")
         check_seconds("timeout", timeout)
@@ -91,7 +91,7 @@ class SamplerSender(Closeable):
             number: Connection(address, token, tls_root_certs, timeout) for number, address in namebook.items()
         }
         self.connections: dict[int, Connection] = {}
-        # Calls of Arrow Flight are not interrupted by signals, but waiting for another thread is.
+        # Signals don't interrupt calls of Arrow Flight, but they interrupt waiting for another thread.
         self._executor = ThreadExecutor(1, "graphfeed-sender")
         self._close = weakref.finalize(self, leave_all, self.connections, self._executor)
         try:
@@ -109,13 +109,13 @@ class SamplerSender(Closeable):
         Raises:
             KeyError: There is no such receiver, or it was lost before.
             ValueError: The sample is larger than 2 GiB; nothing was sent.
-            Closed: The receiver is gone.
-            TimeoutError: It takes no more samples, and was left.
+            Closed: The receiver has ended.
+            TimeoutError: The receiver was full for too long. The connection was closed.
         """
-        # Before any is made contiguous: one that is expanded may be far larger than its memory.
+        # Checked before tensors are made contiguous: an expanded one may be far larger than its storage.
         size = sum(spec.nbytes for spec in describe_tensors(nodeflow))
         if size > LARGEST_BYTES:
-            raise ValueError(f"a sample may have {LARGEST_BYTES} bytes, but this one has {size}; send less at a time")
+            raise ValueError(f"a sample may have at most {LARGEST_BYTES} bytes, but has {size}; send less at a time")
         sample = {name: tensor.detach() for name, tensor in nodeflow.items()}
         self._put(to_batch(SAMPLE, sample), recv_id)
 
@@ -127,11 +127,11 @@ class SamplerSender(Closeable):
 
     @checked
     def signal(self, recv_id: int) -> None:
-        """Tell one receiver that this sender's epoch is over."""
+        """Signal the end of this sender's epoch to one receiver."""
         self._put(to_batch(END, None), recv_id)
 
     def close(self) -> None:
-        """Leave all receivers. Does nothing the second time."""
+        """Leave all receivers. Has no effect if called again."""
         self._close()
 
     def _put(self, batch: Any, recv_id: int) -> None:
@@ -142,26 +142,26 @@ class SamplerSender(Closeable):
             result_of(self._executor.submit(connection.put, batch, self.timeout))
             is_sent = True
         except TimeoutError as error:
-            raise TimeoutError(f"receiver {recv_id} took nothing for {self.timeout:g} s; it was left") from error
+            raise TimeoutError(f"receiver {recv_id} took no sample for {self.timeout:g} s; disconnected it") from error
         except ConnectionError as error:
             raise Closed(
                 f"receiver {recv_id} at {connection.address} has closed the connection, or is dead: {error}"
             ) from error
         finally:
             if not is_sent:
-                # After an interrupt, the sample may still be on its way, so no other one can follow.
+                # After an interrupt, the sample may still be in flight, so no other one can follow.
                 self.connections.pop(recv_id).cut_off()
 
 
 class Connection:
-    """A sender's connection to one receiver: a call that is held open while both live, and one for each sample."""
+    """A sender's connection to one receiver: a call that stays open while both live, and a call for each sample."""
 
     def __init__(self, address: str, token: str | None, tls_root_certs: bytes | None, timeout: float) -> None:
         self.address = check_encryption(address, "tls_root_certs=...", has_tls=tls_root_certs is not None)
         self.host, self.port = parse_address(self.address)
         if self.port == 0:
             raise ValueError(
-                f"nobody can be called at port 0, as in {address!r}; give the port that the receiver listens on"
+                f"port 0 can't be connected to, as in {address!r}; give the port that the receiver listens on"
             )
         self.token = choose_token(token, self.host)
         self.tls_root_certs, self.timeout = tls_root_certs, timeout
@@ -175,23 +175,23 @@ class Connection:
         self._find_listener(end)
         self.client = make_client(self.address, self.tls_root_certs, self.timeout)
         try:
-            # It has no effect but to tell whether this sender may put anything.
+            # Has no effect but to check whether this sender may send.
             self.put(to_batch(HELLO, None), max(end - time.monotonic(), LEAST_SECONDS))
             ticket = import_flight().Ticket(self.key)
-            # Held open, without a time limit, so that each side notices the end of the other one.
+            # Kept open without a time limit, so that each process notices the end of the other.
             self.session = self.client.do_get(ticket, call_options(self.token, None))
             self.session.read_chunk()
         except TimeoutError as error:
-            raise TimeoutError(f"receiver {self.address} let nobody in for {self.timeout:g} s") from error
+            raise TimeoutError(f"receiver {self.address} accepted no connection for {self.timeout:g} s") from error
         except (ConnectionError, import_flight().FlightError) as error:
             way = "without TLS" if self.context is None else "over TLS"
             raise PermissionError(
-                f"receiver {self.address} has another token, or is not one of graphfeed's (it was called {way}): "
+                f"receiver {self.address} has another token, or is not a graphfeed receiver (connecting {way}): "
                 f"{text_of(error)}"
             ) from error
 
     def _find_listener(self, end: float) -> None:
-        """Wait until somebody listens; gRPC doesn't tell a wrong certificate from an address where nobody does."""
+        """Wait until the port is open; gRPC doesn't distinguish a closed port from a wrong certificate."""
         sock = None
         while sock is None:
             try:
@@ -199,8 +199,8 @@ class Connection:
             except (OSError, UnicodeError) as error:
                 if time.monotonic() + RETRY_SECONDS > end:
                     raise TimeoutError(
-                        f"receiver {self.address} did not answer for {self.timeout:g} s: is it running? The last error "
-                        f"was: {error}"
+                        f"receiver {self.address} did not respond for {self.timeout:g} s: is it running? The last "
+                        f"error was: {error}"
                     ) from error
                 time.sleep(RETRY_SECONDS)
         with sock:
@@ -208,14 +208,14 @@ class Connection:
                 if self.context is not None:
                     self.context.wrap_socket(sock, server_hostname=self.host).close()
             except TimeoutError as error:
-                raise TimeoutError(f"receiver {self.address} let nobody in for {self.timeout:g} s") from error
+                raise TimeoutError(f"receiver {self.address} accepted no connection for {self.timeout:g} s") from error
             except OSError as error:
                 raise PermissionError(
-                    f"receiver {self.address} has no TLS, or no certificate that is known: {error}"
+                    f"receiver {self.address} has no TLS, or no certificate that can be verified: {error}"
                 ) from error
 
     def put(self, batch: Any, seconds: float) -> None:
-        """Put a record batch, and wait until the receiver has it."""
+        """Send a record batch, and wait until the receiver has it."""
         flight, arrow = import_flight(), import_arrow()
         end = time.monotonic() + seconds
         try:
@@ -229,20 +229,20 @@ class Connection:
             raise ConnectionError(text_of(error)) from error
 
     def cut_off(self) -> None:
-        # The receiver takes this for a failure unless this sender has left.
+        # The receiver treats this as a failure, unless this sender has announced that it leaves.
         self.session.cancel()
         self.client.close()
 
 
 def leave_all(connections: dict[int, Connection], executor: ThreadExecutor) -> None:
-    """Tell all receivers that their sender leaves."""
+    """Announce to all receivers that their sender leaves, and close the connections."""
     executor.shutdown(wait=False, cancel_futures=True)
     while connections:
         _, connection = connections.popitem()
         if connection.process == os.getpid():  # not in a forked process, where gRPC would hang
             try:
                 connection.put(to_batch(LEAVE, None), min(connection.timeout, LEAVE_SECONDS))
-            except OSError:  # it is gone
+            except OSError:  # the receiver has ended
                 continue
             finally:
                 connection.cut_off()

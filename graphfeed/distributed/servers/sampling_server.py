@@ -1,4 +1,4 @@
-"""A server that makes the mini-batches of a pipeline for loaders on other machines."""
+"""A server that produces the mini-batches of a pipeline for loaders on other machines."""
 
 import hashlib
 import json
@@ -48,43 +48,43 @@ from graphfeed.ops.arguments import check_count, check_flags
 from graphfeed.ops.process import Closeable
 
 STEP_SECONDS = 1.0
-"""How often a request that waits looks whether its reader is still there."""
+"""How often a waiting request checks whether its reader is still connected."""
 MOST_WAITING = 1000
-"""How many requests may wait until others are made; each of them takes up a thread."""
+"""Maximum number of waiting requests; each occupies a thread."""
 MOST_TASKS = 64
-"""How many readers' cuts are kept, so that their fingerprints need not be read anew."""
+"""Number of readers' cuts that are cached, so that their fingerprints are not parsed again."""
 LONGEST_EVENT = 1000
-"""How many characters the line of an event has; texts of readers may be in it."""
+"""Maximum length of the line of an event in characters; it may contain strings of readers."""
 
 
 class SamplingServer(Closeable):
-    """Makes the mini-batches of a pipeline for loaders elsewhere, which name it by `executor=SamplingServers(...)`.
+    """Produces the mini-batches of a pipeline for loaders elsewhere, which use it by `executor=SamplingServers(...)`.
 
-    The server runs the stages that workers would run: all up to the first one that must run in the main process. A
-    request names a seed, an epoch and an index, and nothing is kept of readers, so any number of servers serves any
-    number of loaders, and one takes over from another. Only a request with the token is answered, for a pipeline of the
-    same fingerprint, over the same data, by the same release. Nothing that comes in is unpickled.
+    The server runs the stages that workers would run: all stages before the first one that must run in the main
+    process. A request contains a random seed, an epoch and an index, and the server keeps no state of readers, so any
+    number of servers serves any number of loaders, and one can replace another. It only answers requests with the
+    token, for a pipeline with the same fingerprint, over the same data, by the same release. It unpickles nothing.
 
-    The token and TLS keep others from reading, and not from being a burden: pyarrow receives a request of any size
-    before its token is checked. Use a network that you trust, or a proxy that limits the size of requests. Readers
-    should know their servers, by TLS: answers that Arrow has compressed are refused, but pyarrow inflates them before.
+    The token and TLS keep others from reading, but not from causing load: pyarrow receives requests of any size before
+    their token is checked. Use a trusted network, or a proxy that limits the size of requests. Readers should verify
+    their servers by TLS: they reject compressed responses, but only after pyarrow has decompressed them.
 
-    It runs from its creation to `close()`, in threads of Arrow Flight. Stages in Python hold the GIL; for these, start
-    a server for each core. Needs pyarrow: `pip install ".[serve]"`.
+    It runs in threads of Arrow Flight until `close()`. Stages in Python hold the GIL; for these, start one server per
+    core. Needs pyarrow: `pip install ".[serve]"`.
 
     Args:
-        port: 0 takes a free one, which is then the attribute `port`.
-        token: A secret that both sides share.
+        port: 0 selects a free port, which is then the attribute `port`.
+        token: A secret shared by both sides.
         tls: A certificate chain and a private key, both as PEM.
-        allow_plaintext: Whether to listen on other than loopback addresses without TLS. Then anybody on the way can
+        allow_plaintext: Whether to listen on addresses other than loopback without TLS. Others on the network can then
             read the token and the mini-batches.
-        num_workers: How many mini-batches are made at once. None means one for each core.
+        num_workers: Number of mini-batches produced concurrently. None means one per core.
 
     Raises:
         ImportError: pyarrow is not installed.
-        OSError: The address is taken, or not one of this machine.
-        ValueError: The token is missing, the pipeline has nothing that a server could make, or others could reach the
-            address and there is no TLS.
+        OSError: The address is in use, or does not belong to this machine.
+        ValueError: The token is missing, the pipeline has no stages that a server could run, or other machines could
+            reach the address without TLS.
 
     Example:
         >>> import graphfeed as gf
@@ -120,34 +120,34 @@ class SamplingServer(Closeable):
         fingerprints = json.dumps([cut.fingerprint for cut, _ in self._cuts], sort_keys=True)
         fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
         self.metrics = ServerMetrics(fingerprint, MOST_WAITING + cores, partial(find_caches, pipe))
-        """What the server counts."""
+        """Counters of requests, mini-batches and errors."""
         self.on_event: Callable[[str], None] = lambda _: None
-        """Gets a line for each request that was refused, or failed; set it to print or log them."""
+        """Called with a line for each rejected or failed request; assign a function that prints or logs it."""
         self._server = FlightServer(host, port, token, tls, self.note, do_get=self._do_get)
         self.port, self.address = self._server.port, self._server.address
         self._endpoints: list[Any] = []
 
     @property
     def num_made(self) -> int:
-        """How many mini-batches were made."""
+        """Number of mini-batches produced."""
         return self.metrics.num_made
 
     def serve_health(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Serve health and metrics over HTTP until the server is closed; return the address.
 
-        `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
+        `GET /health` returns 200, or 503 with the reason. `GET /metrics` returns Prometheus's text format:
         mini-batches, bytes, requests in flight, errors by kind, the uptime, the pipeline's fingerprint, and the size,
-        hits and misses of each cache. Neither needs a token, as probes have none. On another address than loopback, the
-        endpoint has the server's TLS.
+        hits and misses of each cache. Neither needs a token, because probes have none. On addresses other than
+        loopback, the endpoint uses the server's TLS.
 
         Args:
-            host: The address to listen on; by default, no other machine reaches it.
-            port: 0 takes a free one.
+            host: The address to listen on; by default, other machines can't reach it.
+            port: 0 selects a free port.
 
         Raises:
             ImportError: prometheus_client is not installed.
-            OSError: The address is taken, or not one of this machine.
-            ValueError: Others could reach the address, and there is no TLS.
+            OSError: The address is in use, or does not belong to this machine.
+            ValueError: Other machines could reach the address, and there is no TLS.
 
         Example:
             >>> import graphfeed as gf, urllib.request
@@ -162,7 +162,7 @@ class SamplingServer(Closeable):
         return join_address(host, endpoint.port)
 
     def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> tuple[list[Any], int]:
-        """Return a record batch for each mini-batch, as many as fit into an answer, and how many like these would."""
+        """Return a record batch per mini-batch, as many as fit into one response, and how many similar ones would."""
         received = perf_counter_ns()
         with self.metrics.request():
             try:
@@ -180,7 +180,7 @@ class SamplingServer(Closeable):
                 for task in tasks:
                     answers.append(self._make(work, task, received if is_measured else None))
                     size += answers[-1].nbytes
-                    # How full the answer is, by its bytes or by the time that it took.
+                    # Fill level of the response, by its size or by the time that it took.
                     share = max(size / ANSWER_BYTES, (monotonic() - begin) / ANSWER_SECONDS)
                     if share >= 1:
                         break
@@ -189,7 +189,7 @@ class SamplingServer(Closeable):
                 self._slots.release()
 
     def _make(self, work: WorkerTask, task: tuple[int, int, int], received: int | None) -> Any:
-        """Return the answer with a mini-batch, or with the error of its stage."""
+        """Return the response with a mini-batch, or with the error of its stage."""
         try:
             answer = to_batch(MADE, work(task)) if received is None else measure(work, task, received)
         except Exception as error:
@@ -200,16 +200,16 @@ class SamplingServer(Closeable):
         return answer
 
     def note(self, error: str, reason: str) -> None:
-        """Count a request without an answer, and call `on_event`, in one line with escapes for what does not print."""
+        """Count a request without a mini-batch, and call `on_event` with one line of printable characters."""
         self.metrics.count_error(error)
         line = " ".join(f"{'failed' if error == 'failed' else 'refused'}: {reason}".split())[:LONGEST_EVENT]
         try:
             self.on_event("".join(part if part.isprintable() else repr(part)[1:-1] for part in line))
-        except Exception:  # it is the program's affair, and no reader's
+        except Exception:  # an error of the program's callback must not reach the reader
             traceback.print_exc()
 
     def close(self) -> None:
-        """Stop listening, and wait for the requests at work, 10 seconds at most. Does nothing the second time."""
+        """Stop listening, and wait at most 10 seconds for requests in progress. Has no effect if called again."""
         self.metrics.is_closed = True
         self._server.close()
         for end in self._endpoints:
@@ -225,33 +225,33 @@ class SamplingServer(Closeable):
         if self._tls is None and not self._allow_plaintext and not is_loopback(host):
             raise ValueError(
                 f"others can reach host {host!r}, and without TLS they can read the token and the mini-batches; "
-                "give tls=(certificate, key), or allow_plaintext=True where nobody else is on the network"
+                "pass tls=(certificate, key), or allow_plaintext=True on a trusted network"
             )
 
     def _take_slot(self, has_gone: Callable[[], bool]) -> None:
         flight = import_flight()
         if self.metrics.in_flight > self.metrics.most_in_flight:
-            reason = f"{MOST_WAITING} requests wait already"
+            reason = f"{MOST_WAITING} requests are waiting already"
             self.note("full", reason)
             raise flight.FlightUnavailableError(reason)
         is_mine = False
         while not has_gone():
-            # Only once the reader was looked for again: while this waited, it may have gone.
+            # Only after checking the reader again, as it may have disconnected while this waited.
             if is_mine:
                 return
             is_mine = self._slots.acquire(timeout=STEP_SECONDS)
         if is_mine:
             self._slots.release()
         self.metrics.count_error("cancelled")
-        raise flight.FlightCancelledError("the reader has given up")
+        raise flight.FlightCancelledError("the reader has disconnected")
 
     def _describe(self, rank: list[int]) -> list[Any]:
-        """Return the cuts for a rank, each with the mini-batches that it has in an epoch, for `unpack_cuts`."""
+        """Return the cuts for a rank, each with its number of mini-batches per epoch, for `unpack_cuts`."""
         ranked = [cut if cut[0].rank is None else of_rank(*cut, rank) for cut in self._cuts]
         return [[asdict(cut), len(work.source)] for cut, work in ranked]  # type: ignore[arg-type]
 
     def _find_task(self, text: bytes) -> WorkerTask:
-        """Return what makes the mini-batches of a reader's cut."""
+        """Return the task that produces the mini-batches of a reader's cut."""
         asked = read_cut(text)
         if asked.release != RELEASE:
             raise ValueError(
@@ -260,16 +260,16 @@ class SamplingServer(Closeable):
         differences = [find_difference(asked.fingerprint, cut.fingerprint) for cut, _ in self._cuts]
         equal = [pair for pair, difference in zip(self._cuts, differences, strict=True) if difference is None]
         if not equal:
-            raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
-        # Alike branches of a join differ only in their random streams.
+            raise ValueError(f"the pipelines of the loader and of the server differ: {differences[0]}")
+        # Equal branches of a join differ only in their random streams.
         for cut, work in equal:
             if cut.streams == asked.streams and (cut.rank is None) == (asked.rank is None):
                 return work if asked.rank is None else of_rank(cut, work, asked.rank)[1]
-        raise ValueError("the loader's pipeline draws from other random streams than the server's")
+        raise ValueError("the pipelines of the loader and of the server use different random streams")
 
 
 def measure(work: WorkerTask, task: tuple[int, int, int], received: int) -> Any:
-    """Return the answer with a mini-batch, the times of its stages, and how long the request waited for its turn."""
+    """Return the response with a mini-batch, the times of its stages, and the waiting time of the request."""
     begun, (_, epoch, index) = perf_counter_ns(), task
     where = (os.getpid(), threading.get_ident())
     queued = Span(0, "SamplingServer", "maker", epoch, index, received, begun, begun - received, 0, *where)
@@ -278,13 +278,13 @@ def measure(work: WorkerTask, task: tuple[int, int, int], received: int) -> Any:
 
 
 def find_cuts(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
-    """Return the cuts of a pipeline, each with what workers would run there."""
+    """Return the cuts of a pipeline, each with the task that workers would run."""
     running = make_plan(pipe, LoaderOptions(num_workers=1)).running
     cuts = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
     if not cuts or any(work.source is None for _, work in cuts):
         raise ValueError(
-            f"a server makes mini-batches by their index, which this pipeline does not allow: {pipe!r}; begin with an "
-            "ItemSampler, and put at least one stage behind it"
+            f"a server must be able to produce mini-batches by their index, but the pipeline is {pipe!r}; begin "
+            "with an ItemSampler, and add at least one stage after it"
         )
     return cuts
 

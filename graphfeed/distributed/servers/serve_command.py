@@ -22,7 +22,7 @@ from graphfeed.loader.executors import summarise
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("pipeline", help="a Python file that sets pipe to the pipeline")
-    parser.add_argument("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 selects a free port")
     parser.add_argument("--token-file", required=True, metavar="FILE", help="a file with a secret that loaders know")
     parser.add_argument("--tls-cert", metavar="FILE", help="the certificate chain as PEM")
     parser.add_argument("--tls-key", metavar="FILE", help="the certificate's private key as PEM")
@@ -30,11 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--health-bind", metavar="HOST:PORT", help="answer GET /health and GET /metrics there; off by default"
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="how many mini-batches are made at once")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of mini-batches produced concurrently")
 
 
 def run(options: Any) -> None:
-    """Serve until SIGINT or SIGTERM; print the address, then a line for each request that is refused or fails."""
+    """Serve until SIGINT or SIGTERM; print the address, then a line for each rejected or failed request."""
     if (options.tls_cert is None) != (options.tls_key is None):
         raise ValueError("--tls-cert and --tls-key go together; give both")
     host, port = parse_address(options.bind)
@@ -54,18 +54,18 @@ def run(options: Any) -> None:
         if health is not None:
             say(f"health and metrics at {server.serve_health(*health)}")
         while not signals:
-            time.sleep(0.1)  # the system may give a signal to another thread, which does not wake this one
+            time.sleep(0.1)  # the system may deliver a signal to another thread, which does not wake this one
         say(f"stopped after {server.num_made} mini-batches")
 
 
 @contextmanager
 def signals_noted() -> Iterator[list[int]]:
-    """Yield a list that gets the first SIGINT or SIGTERM within the block; the second one ends the process."""
-    signals: list[int] = []  # not an Event: a signal may come while the main thread holds its lock
+    """Yield a list that receives the first SIGINT or SIGTERM within the block; a second one ends the process."""
+    signals: list[int] = []  # not an Event: a signal may arrive while the main thread holds its lock
 
     def note(number: int, _: object) -> None:
         if signals:
-            # At once, without waiting for the requests at work.
+            # At once, without waiting for requests in progress.
             os._exit(128 + number)
         signals.append(number)
 
@@ -80,7 +80,7 @@ def signals_noted() -> Iterator[list[int]]:
 def read_secret(path: str) -> bytes:
     mode = Path(path).stat().st_mode
     if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
-        # No error, as it may be mounted so.
+        # Not an error, because mounted files may have fixed permissions.
         sys.stderr.write(f"graphfeed serve: others on this machine may read {path}; chmod 600 {path} prevents it\n")
     return Path(path).read_bytes()
 
@@ -91,7 +91,7 @@ def run_pipeline(path: str) -> Datapipe:
         pipe = run_path(path).get("pipe")
     except Exception as error:
         frames = error.__traceback__
-        # What people see begins at their own file.
+        # Show only the frames of the user's file and of the functions that it calls.
         while frames is not None and frames.tb_frame.f_code.co_filename != path:
             frames = frames.tb_next
         if frames is None and not isinstance(error, SyntaxError):
@@ -104,6 +104,6 @@ def run_pipeline(path: str) -> Datapipe:
 
 
 def say(event: str) -> None:
-    # On one line, whatever is in the text.
+    # Always on one line.
     sys.stdout.write(" ".join(event.split()) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Prometheus metrics and the health of a sampling server, and both over HTTP, for Prometheus and for probes."""
+"""Health and Prometheus metrics of a sampling server, and an HTTP endpoint for them."""
 
 import threading
 import time
@@ -14,17 +14,17 @@ from graphfeed.storage.memory import Cache
 Caches: TypeAlias = list[tuple[str, Cache]]
 
 STUCK_SECONDS = 60.0
-"""How long a server with requests may finish none before it counts as ill."""
+"""Time without a finished request after which a server with requests is unhealthy."""
 SILENT_SECONDS = 5.0
-"""How long a caller over HTTP may say nothing before it is hung up on."""
+"""Time after which a silent HTTP connection is closed."""
 ERRORS = ("cancelled", "failed", "full", "refused", "unauthenticated")
-"""Why requests get no mini-batch: the reader gave up, a stage failed, too many wait, another pipeline, no token."""
+"""Reasons for failed requests: reader disconnected, stage failed, too many waiting, other pipeline, no valid token."""
 
 
 class ServerMetrics:
-    """The counts of a sampling server. Threads share it."""
+    """Counters of a sampling server, shared by threads."""
 
-    # The fingerprint differs where pipelines differ. Each cache comes with the names of what it is for.
+    # The fingerprint identifies the pipeline. Each cache comes with the names of its features or graphs.
     def __init__(self, fingerprint: str, most_in_flight: int, caches: Callable[[], Caches] = list) -> None:
         self.fingerprint = fingerprint
         self.most_in_flight = most_in_flight
@@ -39,10 +39,10 @@ class ServerMetrics:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request as in flight meanwhile."""
+        """Count a request as in flight within the block."""
         with self.lock:
             if self.in_flight == 0:
-                # A server that had nothing to do was not stuck meanwhile.
+                # An idle server is not stuck.
                 self.latest_step = time.monotonic()
             self.in_flight += 1
         try:
@@ -62,41 +62,41 @@ class ServerMetrics:
             self.errors[error] += 1
 
     def problem(self) -> str | None:
-        """Return why the server is unhealthy; None if it is well."""
+        """Return why the server is unhealthy, or None if it is healthy."""
         with self.lock:
             silence = time.monotonic() - self.latest_step
             if self.is_closed:
                 return "the server is closing"
             if self.in_flight >= self.most_in_flight:
-                return f"{self.in_flight} requests wait, and others are refused"
+                return f"{self.in_flight} requests are waiting, and others are rejected"
             if self.in_flight > 0 and silence > STUCK_SECONDS:
-                return f"{self.in_flight} requests wait, and none was finished for {silence:.0f} s"
+                return f"{self.in_flight} requests are waiting, and none was finished for {silence:.0f} s"
         return None
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics, as prometheus_client asks of its collectors."""
+        """Yield the metrics; prometheus_client calls this method of its collectors."""
         core = import_prometheus("prometheus_client.core")
         gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
         with self.lock:
-            yield counter("graphfeed_minibatches", "Mini-batches made.", self.num_made)
-            yield counter("graphfeed_sent_bytes", "Bytes of the answers with them.", self.sent_bytes)
-            yield gauge("graphfeed_requests_in_flight", "Requests that wait or are at work.", self.in_flight)
+            yield counter("graphfeed_minibatches", "Mini-batches produced.", self.num_made)
+            yield counter("graphfeed_sent_bytes", "Bytes of the responses with mini-batches.", self.sent_bytes)
+            yield gauge("graphfeed_requests_in_flight", "Requests that wait or are in progress.", self.in_flight)
             errors = counter("graphfeed_errors", "Requests that got no mini-batch.", labels=["kind"])
             for kind, count in self.errors.items():
                 errors.add_metric([kind], count)
             yield errors
-        yield gauge("graphfeed_uptime_seconds", "Since the server began.", round(time.monotonic() - self.begin, 3))
+        yield gauge("graphfeed_uptime_seconds", "Time since the start.", round(time.monotonic() - self.begin, 3))
         pipeline = gauge("graphfeed_pipeline_info", "The served pipeline.", labels=["fingerprint"])
         pipeline.add_metric([self.fingerprint], 1)
         yield pipeline
-        # Prometheus takes each pair of labels once: caches that have the same are summed up.
+        # Prometheus allows each pair of labels once: caches with equal labels are added up.
         by_labels: dict[tuple[str, str], list[Cache]] = {}
         for names, cache in self.caches():
             by_labels.setdefault((names, cache.kind), []).append(cache)
         for attribute, family, name, meaning in (
-            ("max_size_in_bytes", gauge, "cache_bytes", "What a cache takes when it is full."),
-            ("hits", counter, "cache_hits", "Rows or columns that a cache had."),
-            ("misses", counter, "cache_misses", "Rows or columns that it lacked."),
+            ("max_size_in_bytes", gauge, "cache_bytes", "Size of a full cache."),
+            ("hits", counter, "cache_hits", "Rows or columns found in a cache."),
+            ("misses", counter, "cache_misses", "Rows or columns not found in a cache."),
         ):
             rows = family(f"graphfeed_{name}", meaning, labels=["of", "kind"])
             for labels, caches in by_labels.items():
@@ -106,7 +106,7 @@ class ServerMetrics:
 
 
 class HealthEndpoint(ThreadingHTTPServer):
-    """Answers `GET /health` and `GET /metrics`, without a token; `tls` is a chain and a private key, both as PEM."""
+    """Answers `GET /health` and `GET /metrics` without a token; `tls` is a chain and a private key, both as PEM."""
 
     def __init__(self, metrics: ServerMetrics, host: str, port: int, tls: tuple[bytes, bytes] | None) -> None:
         prometheus = import_prometheus()
@@ -131,7 +131,7 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listen(host, port)
         if context is not None:
-            # Handshakes are made by the threads of requests, so that a slow one keeps no other waiting.
+            # The threads of requests perform the handshakes, so that a slow one doesn't delay others.
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.port: int = self.socket.getsockname()[1]
         self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="graphfeed-health", daemon=True)
@@ -143,7 +143,7 @@ class HealthEndpoint(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a caller that has gone."""
+        """Ignore a client that has disconnected."""
 
 
 def import_prometheus(module: str = "prometheus_client") -> Any:

@@ -1,8 +1,8 @@
-"""The requests to sampling servers and their answers, as JSON.
+"""The JSON format of requests to sampling servers, and of their responses.
 
-A reader asks for mini-batches by a ticket: a line with the fingerprint of the stages that make them, and one with the
-seed, the epoch and their indexes. The answer has a record batch for each of them, from the first on; there are fewer
-where they are large, or take long. A reader without the pipeline first asks which mini-batches there are.
+A reader requests mini-batches by a ticket: a line with the fingerprint of the stages, and one with the random seed,
+the epoch and the indexes of mini-batches. The response has one record batch per mini-batch, in this order, but fewer
+if they are large or slow. A reader without the pipeline first queries the server's cuts.
 """
 
 import json
@@ -18,38 +18,38 @@ from graphfeed.loader import Fingerprint, take_fingerprint
 from graphfeed.loader.profile import Span
 
 MADE, MEASURED, REFUSED, FAILED = "made", "measured", "refused", "failed"
-"""What an answer holds: a mini-batch, one with the times of its stages, why none is made here, or a stage's error."""
+"""Kinds of responses: a mini-batch, one with the times of its stages, a rejected request, or a stage's error."""
 ANSWER_BYTES, ANSWER_SECONDS = 1 << 22, 0.004
-"""No mini-batch is added to an answer that has so many bytes, or took so long to make."""
+"""Limits of a response: once it has this size, or took this time, no further mini-batch is added."""
 AT_ONCE = b"at once"
-"""What the metadata of an answer call the number of mini-batches like these that would fit into one."""
+"""Metadata key of a response: the number of similar mini-batches that would fit into one."""
 ABOUT = b"about "
-"""What a question about the server's pipeline begins with."""
+"""Prefix of a query for the server's cuts."""
 LARGEST_TICKET = 1 << 20
-"""How many bytes a ticket may have; those of large pipelines have a few thousand."""
+"""Maximum size of a ticket in bytes; large pipelines need a few thousand."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The stages that make a mini-batch, as a server and its readers name them."""
+    """Identifies the stages that produce a mini-batch, for servers and readers."""
 
     fingerprint: Fingerprint
     streams: list[list[int]]
-    """The random streams of each stage, which tell alike branches of a join apart."""
+    """The random streams of each stage, which distinguish equal branches of a join."""
     rank: list[int] | None
-    """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
+    """The rank of the mini-batches and the number of ranks; None if the source does not depend on ranks."""
     release: str
-    """That of graphfeed."""
+    """Release of graphfeed."""
 
     def __post_init__(self) -> None:
-        # The fields may come from elsewhere.
+        # The fields may come from another machine.
         stages: Any = self.fingerprint
         is_valid = isinstance(stages, dict) and isinstance(self.streams, list)
         texts = [self.release, *(text for fields in stages.values() for text in fields.values())] if is_valid else []
         if not is_valid or not all(isinstance(text, str) for text in texts):
-            raise TypeError("a field of a cut has another type")
+            raise TypeError("a field of a cut has the wrong type")
         if self.rank is not None and not is_rank(self.rank):
-            raise TypeError("the rank of a cut is none, or is out of range")
+            raise TypeError("the rank of a cut is invalid or out of range")
 
     @cached_property
     def text(self) -> bytes:
@@ -64,19 +64,19 @@ def describe_cut(pipe: Datapipe) -> Cut:
 
 
 def write_ticket(cut: Cut, seed: int, epoch: int, indexes: list[int], *, is_measured: bool = False) -> bytes:
-    # A line for the cut, and one for the mini-batches, which begins with 1 to measure them.
+    # One line for the cut, and one for the mini-batches, which begins with 1 to measure them.
     return b"%b\n%b" % (cut.text, json.dumps([int(is_measured), seed, epoch, *indexes]).encode())
 
 
 def read_ticket(ticket: bytes) -> tuple[bytes, list[tuple[int, int, int]], bool]:
-    """Return the text of the cut that a ticket names, for `read_cut`, the mini-batches, and whether to measure them."""
+    """Return the encoded cut of a ticket, for `read_cut`, the mini-batches, and whether to measure them."""
     if len(ticket) > LARGEST_TICKET:
-        raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
+        raise ValueError(f"a ticket may have at most {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
     text, _, task = ticket.rpartition(b"\n")
     try:
         is_measured, seed, epoch, *indexes = json.loads(task)
         if not are_counts([is_measured, abs(seed), epoch, *indexes]) or not indexes:
-            raise TypeError("a number is none, or is out of range")
+            raise TypeError("a number is invalid or out of range")
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
     return text, [(seed, epoch, index) for index in indexes], bool(is_measured)
@@ -98,23 +98,23 @@ def read_question(ticket: bytes) -> list[int]:
     with suppress(RecursionError, ValueError):
         rank = json.loads(ticket[len(ABOUT) :]) if len(ticket) < 100 else None
     if not is_rank(rank):
-        raise ValueError(f"not a question about the pipeline: {ticket[:80]!r}")
+        raise ValueError(f"not a query about the pipeline: {ticket[:80]!r}")
     return list(rank)
 
 
 def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
-    """Return the cuts in the answer to a question, each with the mini-batches that it has in an epoch."""
+    """Return the cuts in the response to a query, each with its number of mini-batches per epoch."""
     try:
         cuts = [(Cut(**fields), length) for fields, length in packed]
         if not are_counts([length for _, length in cuts]):
-            raise TypeError("a number is none, or is out of range")
+            raise TypeError("a number is invalid or out of range")
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError("what came is no answer of a sampling server") from error
+        raise ValueError("a sampling server does not send such a response") from error
     return cuts
 
 
 def is_answer(kind: Any, value: Any) -> bool:
-    """Return whether a value that came from elsewhere is of the type that an answer of its kind has."""
+    """Return whether a received value has the type of its kind of response."""
     if kind == REFUSED:
         return isinstance(value, str)
     if kind == FAILED:
@@ -129,7 +129,7 @@ def is_answer(kind: Any, value: Any) -> bool:
 def is_span(value: Any) -> bool:
     if not isinstance(value, list) or len(value) != len(Span._fields):
         return False
-    position, name, side, *numbers = value  # the others are numbers
+    position, name, side, *numbers = value  # the remaining fields are numbers
     return type(name) is type(side) is str and all(type(number) is int for number in (position, *numbers))
 
 
@@ -138,4 +138,4 @@ def is_rank(value: Any) -> bool:
 
 
 def are_counts(values: list[Any]) -> bool:
-    return all(type(value) is int and value >= 0 for value in values)  # no bools, which are ints to isinstance
+    return all(type(value) is int and value >= 0 for value in values)  # isinstance would allow bools

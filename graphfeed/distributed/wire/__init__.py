@@ -1,7 +1,7 @@
-"""What all that leaves the machine has in common: one TLS, and over Arrow Flight one token and one format.
+"""TLS, tokens and formats shared by all connections to other machines.
 
-Who sends what is in `graphfeed.distributed.servers`. Ranks, which have sockets of their own
-(`graphfeed.distributed.ranks`), take their TLS from here.
+The servers and clients are in `graphfeed.distributed.servers`. Ranks use their own sockets
+(`graphfeed.distributed.ranks`), but the TLS of this package.
 """
 
 from graphfeed.distributed.wire.access import (

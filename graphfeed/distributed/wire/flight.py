@@ -1,4 +1,4 @@
-"""Servers and clients of Arrow Flight, with one token and one TLS for all that leaves the machine."""
+"""Arrow Flight servers and clients with a token and TLS."""
 
 import hmac
 import os
@@ -15,25 +15,25 @@ from graphfeed.loader.executors import renew_torch_threads
 from graphfeed.ops.process import in_one_step
 
 FORMAT_HEADER = "graphfeed-format"
-"""The header of a call that names the format of its record batches; without one, that is the first."""
+"""Header with the format of the record batches of a call; without it, the format is 1."""
 SECONDS_TO_END = 10.0
-"""How long the calls at work may take to end when a server is closed."""
+"""Time limit for calls in progress when a server is closed."""
 USED_BY: set[int] = set()
-"""The processes that have used gRPC; a forked process finds its parent in it."""
+"""Ids of the processes that have used gRPC, by which a fork detects that its parent has."""
 
 
 import_flight = partial(import_arrow, "pyarrow.flight")
-"""Return the module `pyarrow.flight`; it is an ImportError where pyarrow is not installed."""
+"""Return the module `pyarrow.flight`; raise an ImportError if pyarrow is not installed."""
 
 
 class FlightServer:
-    """A server of Arrow Flight that answers calls with the right token only, from its creation to `close()`.
+    """An Arrow Flight server that only answers calls with the right token, from its creation to `close()`.
 
     Args:
-        port: The port; 0 takes a free one, which is then the attribute `port`.
-        token: What calls must bring in their header "authorization"; "" for calls without one.
-        on_refused: Called for each call that is refused, with "unauthenticated" or "refused", and the reason.
-        methods: Functions that answer, as for `pyarrow.flight.FlightServerBase`, such as `do_get(context, ticket)`.
+        port: 0 selects a free port, which is then the attribute `port`.
+        token: Required value of the calls' header "authorization"; "" for calls without one.
+        on_refused: Called for each rejected call, with "unauthenticated" or "refused", and the reason.
+        methods: Methods of `pyarrow.flight.FlightServerBase` without `self`, such as `do_get(context, ticket)`.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class FlightServer:
         if tls is not None:
             make_server_context(tls)
         USED_BY.add(os.getpid())
-        renew_torch_threads()  # in a forked process; calls come in several threads at once
-        # Classes are made here, as pyarrow is imported late.
+        renew_torch_threads()  # for a fork; several threads handle calls
+        # Classes are created here, because pyarrow is imported late.
         guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": make_guard(token, on_refused)})
         handlers = {name: lambda _, *args, method=method: method(*args) for name, method in methods.items()}
         server_class = type("Handler", (flight.FlightServerBase,), handlers)
@@ -59,8 +59,8 @@ class FlightServer:
         try:
             server = server_class(f"{scheme}://{address}", middleware={"token": guard()}, tls_certificates=certificates)
         except import_arrow().ArrowException as error:
-            listen(host, port).close()  # which says what pyarrow does not
-            raise OSError(f"nobody can listen on {address}: {error}") from error
+            listen(host, port).close()  # raises an error with the reason, which pyarrow's lacks
+            raise OSError(f"can't listen on {address}: {error}") from error
         # At the end of the program, pyarrow would wait for open calls without a limit.
         for reference in weakref.getweakrefs(server):
             if isinstance(reference.__callback__, weakref.finalize):
@@ -68,23 +68,23 @@ class FlightServer:
         self.port: int = server.port
         self.address = join_address(host, self.port)
         closing = threading.Event()
-        # No thread can be started as a program ends. This one keeps the server, which must not be freed before.
+        # A program that is ending can't start threads. This one keeps a reference to the server until it has shut down.
         thread = threading.Thread(
             target=shut_down_after, args=(closing, server), name="graphfeed-shutdown", daemon=True
         )
         in_one_step(thread.start)
         self.close = weakref.finalize(self, end_calls, closing, thread)
-        """Stop listening and wait for the calls at work, but 10 seconds at most: a client may hold one open."""
+        """Stop listening, and wait at most 10 seconds for calls in progress, which a client may keep open."""
 
 
 def make_guard(token: str, on_refused: Callable[[str, str], None]) -> Callable[..., None]:
-    """Return a function that refuses calls with another token, or in another format."""
+    """Return a function that rejects calls with another token or format."""
     flight = import_flight()
     expected = authorization(token).encode()
 
     def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
         given = (headers.get("authorization") or [""])[0]
-        # All wrong tokens take the same time.
+        # The comparison takes the same time for all wrong tokens.
         if not hmac.compare_digest(str(given).encode(), expected):
             on_refused("unauthenticated", f"{info.method.name} without the right token")
             raise flight.FlightUnauthenticatedError("the token is missing or wrong")
@@ -103,19 +103,19 @@ def authorization(token: str) -> str:
 
 def shut_down_after(closing: threading.Event, server: Any) -> None:
     closing.wait()
-    server.shutdown()  # which waits for all calls
+    server.shutdown()  # waits for all calls
 
 
 def end_calls(closing: threading.Event, thread: threading.Thread) -> None:
     in_one_step(closing.set)
     for _ in range(round(SECONDS_TO_END / 0.1)):
-        thread.join(0.1)  # a signal that comes right before a wait is handled after it
+        thread.join(0.1)  # a signal that arrives right before a wait is handled after it
         if not thread.is_alive():
             return
 
 
 def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> Any:
-    """Return a client of the server at "host:port"; it connects when it is first used."""
+    """Return a client of the server at "host:port"; it connects on first use."""
     if USED_BY - {os.getpid()}:
         raise RuntimeError(
             "this process was forked from one that has used Arrow Flight, and gRPC would hang in it; start processes "
@@ -126,18 +126,18 @@ def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> A
         f"{'grpc' if tls_root_certs is None else 'grpc+tls'}://{address}",
         tls_root_certs=tls_root_certs,
         generic_options=[
-            # Without it, a machine that is gone is noticed after 20 seconds.
+            # Without it, the loss of a machine is noticed after 20 seconds.
             ("grpc.min_reconnect_backoff_ms", int(1000 * min(timeout, 20))),
-            # A new client connects anew, where a shared connection that was lost is not tried for a while.
+            # A new client opens a new connection; a shared one that was lost would not be retried for a while.
             ("grpc.use_local_subchannel_pool", 1),
-            # gRPC refuses compressed answers, 1 MB of which would take up 2 GB; servers send none.
+            # gRPC rejects compressed responses, as 1 MB of them may expand to 2 GB; servers don't compress.
             ("grpc.compression_enabled_algorithms_bitset", 1),
         ],
     )
 
 
 def call_options(token: str, timeout: float | None) -> Any:
-    """Return the options of a call: the token, the format, and how many seconds it may take."""
+    """Return the options of a call: the token, the format, and the time limit in seconds."""
     headers = [(FORMAT_HEADER.encode(), str(FORMAT).encode())]
     if token:
         headers.append((b"authorization", authorization(token).encode()))
@@ -145,5 +145,5 @@ def call_options(token: str, timeout: float | None) -> Any:
 
 
 def text_of(error: Exception) -> str:
-    """Return the text of an error of Arrow Flight, without what the layers below it add."""
+    """Return the message of an Arrow Flight error, without the details of lower layers."""
     return re.split(r"\. (?:gRPC client debug context|Detail: Python exception)", str(error))[0] or repr(error)

@@ -1,4 +1,4 @@
-"""Values with tensors as Arrow's record batches, for Arrow Flight: a tree for JSON, and its tensors; never pickled."""
+"""Conversion of values with tensors to Arrow record batches and back, as JSON and raw tensors, without pickle."""
 
 import json
 from collections.abc import Callable
@@ -17,41 +17,41 @@ from graphfeed.storage import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.memory import TensorSpec, encode_tensors, from_bytes, read_specs
 
 Tree: TypeAlias = Any
-"""None, a bool, a number, a text, or a list that begins with the type of what follows."""
+"""None, a bool, a number, a string, or a list that begins with a type name."""
 
 OBJECTS = {cls.__name__: cls for cls in (MiniBatch, SampledSubgraph, CSCFormatBase)}
-"""The classes that are sent, attribute by attribute."""
+"""The classes that can be sent, attribute by attribute."""
 SCALARS = frozenset((type(None), bool, int, float, str))
 Path: TypeAlias = "tuple[Path, object] | None"
-"""The name of a value, behind the path of what it is in; a text, only where one is needed."""
+"""A linked list of the names that lead to a value, joined only in error messages."""
 
 FORMAT = 3
-"""The format of requests and record batches."""
+"""Version of the format of requests and record batches."""
 OTHER_FORMAT = (
-    "the other side has mini-batches in format {there}, and this one in format {here}; install the same release of "
+    "the other side uses mini-batch format {there}, and this side format {here}; install the same release of "
     "graphfeed on both"
 )
 
 LARGEST_HEADER = 1 << 24
-"""How many bytes all but the tensors may take; the objects that it would become may take gigabytes."""
+"""Maximum size of the header, which is everything except the tensors: parsed, it may take gigabytes."""
 EMPTY_ROW = bytes(16)
-"""The one row of the column: Arrow's view of no bytes."""
+"""The single row of the column: an empty view in Arrow's format."""
 
 SMALL_BYTES, LARGE_BYTES = 1 << 15, 1 << 20
-"""Received tensors below the first size share a block of memory; so do those from there to the second, and larger ones
-have their own."""
+"""Received tensors below the first size share a block of memory, as do those from the first to below the second size.
+Larger ones have separate memory."""
 
 
 def pack_value(value: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
-    """Return a mini-batch as a tree for JSON, and its tensors by their numbers in it."""
+    """Return a mini-batch as a tree for JSON, and its tensors by their numbers in the tree."""
     tensors: dict[str, torch.Tensor] = {}
     return pack(value, (None, "minibatch"), tensors, {}), tensors
 
 
 def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
-    """Return the tree of a value, and add its tensors to those by name; `names` has the names by a tensor's id."""
+    """Return the tree of a value, and add its tensors to `tensors`; `names` has the names by the tensors' `id()`."""
     cls = type(value)
-    # Exact types, as a subclass would come back as its base.
+    # Exact types, because a subclass would be received as its base.
     if cls in SCALARS:
         return value
     if cls is torch.Tensor and value.layout is torch.strided and not (value.requires_grad or value.is_quantized):
@@ -76,9 +76,9 @@ def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[i
         path, step = path
         steps.insert(0, str(step))
     raise TypeError(
-        f"{'.'.join(steps)} is a {cls.__name__}, which a sampling server can't send: mini-batches may hold "
-        "dense tensors without gradients, dicts, lists, tuples, texts, numbers and None; let the stage that adds it "
-        "run behind the cut, by runs_in = graphfeed.Placement.MAIN"
+        f"{'.'.join(steps)} is a {cls.__name__}, which a sampling server can't send: mini-batches may contain "
+        "dense tensors without gradients, dicts, lists, tuples, strings, numbers and None; run the stage that adds it "
+        "after the cut, by runs_in = graphfeed.Placement.MAIN"
     )
 
 
@@ -86,7 +86,7 @@ def unpack_value(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
     try:
         return unpack(tree, tensors)
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"what came is no mini-batch: {type(error).__name__}: {error}") from error
+        raise ValueError(f"the message is not a valid mini-batch: {type(error).__name__}: {error}") from error
 
 
 def unpack(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
@@ -95,7 +95,7 @@ def unpack(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
         return tree
     word, *parts = tree
     if word in OBJECTS:
-        # Nothing is executed, no constructor either.
+        # No code is executed, not even a constructor.
         made = OBJECTS[word].__new__(OBJECTS[word])
         vars(made).update((str(name), unpack(part, tensors)) for name, part in parts)
         return made
@@ -109,19 +109,19 @@ UNPACK: dict[str, Callable[[list[Any], dict[str, torch.Tensor]], Any]] = {
     "tensor": lambda parts, tensors: tensors[parts[0]],
     "tuple": lambda parts, tensors: tuple(unpack(part, tensors) for part in parts),
 }
-"""How to make what is not an object."""
+"""Decoders of values other than objects."""
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
-    """Return a module of pyarrow's."""
+    """Return a module of pyarrow; raise an ImportError if it is not installed."""
     return import_optional(module, "a sampling server", install_hint("serve"))
 
 
 def to_batch(kind: str, value: Any) -> Any:
-    """Return a value, and its kind in a word, as a record batch, which is sent straight from the tensors' memory."""
-    # It has one column, whose buffers are a header and the tensors, small ones first; a column for each tensor would
-    # take both sides several times as long. Each buffer takes up whole cache lines of what is sent, so that a reader
-    # copies many at once. The one row is empty: a record batch without rows is not sent.
+    """Return a value, and its kind in a word, as a record batch that shares the memory of contiguous CPU tensors."""
+    # It has one column, whose buffers are a header and the tensors, small ones first; one column per tensor would be
+    # several times as slow on both sides. Each buffer is padded to whole cache lines, so that a reader can copy many
+    # at once. The single row is empty: record batches without rows are not sent.
     arrow = import_arrow()
     tree, tensors = pack_value(value)
     in_order = dict(sorted(tensors.items(), key=lambda item: size_class(item[1].nbytes)))
@@ -129,13 +129,13 @@ def to_batch(kind: str, value: Any) -> Any:
     header = header.ljust(align(len(header)))
     if len(header) > LARGEST_HEADER:
         raise ValueError(
-            f"all but the tensors of a mini-batch may take {LARGEST_HEADER} bytes as JSON, but takes "
-            f"{len(header)}; make tensors of its lists"
+            f"the JSON of a mini-batch without its tensors may take {LARGEST_HEADER} bytes, but takes "
+            f"{len(header)}; convert its lists to tensors"
         )
     buffers = [None, *map(arrow.py_buffer, (EMPTY_ROW, header))]
     for part in parts:
         buffers.append(arrow.py_buffer(part))
-        # Arrow itself goes on at the next multiple of 8 bytes.
+        # Arrow itself pads only to the next multiple of 8 bytes.
         if gap := -part.size & (ALIGNMENT - 8):
             buffers.append(arrow.py_buffer(bytes(gap)))
     column = arrow.Array.from_buffers(arrow.binary_view(), 1, buffers)
@@ -143,13 +143,13 @@ def to_batch(kind: str, value: Any) -> Any:
 
 
 def size_class(size: int) -> int:
-    """Return which received tensors one of so many bytes shares a block of memory with: 0 or 1, or 2 for none."""
+    """Return the size class of a received tensor: those of class 0 or 1 share a block of memory, class 2 does not."""
     return (size >= SMALL_BYTES) + (size >= LARGE_BYTES)
 
 
 def from_batch(batch: Any) -> tuple[Any, Any]:
-    """Return the kind and the value of a record batch, whose tensors are this process's own."""
-    # Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into the pool's.
+    """Return the kind and the value of a record batch, with its tensors copied to memory of this process."""
+    # Arrow's memory is read-only and unaligned, so the tensors are copied once, to pooled memory.
     if batch is not None:
         check_schema(batch.schema)
     try:
@@ -159,42 +159,42 @@ def from_batch(batch: Any) -> tuple[Any, Any]:
             specs = read_specs(rows)
             sizes = [spec.nbytes for spec in specs]
             if sum(map(align, sizes)) != memory.size:
-                raise ValueError("its tensors have other sizes than it says")
+                raise ValueError("the sizes of its tensors are inconsistent")
     except (RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"what came is no message of graphfeed's: {str(error)[:200]}") from error
+        raise ValueError(f"this is not a message of graphfeed: {str(error)[:200]}") from error
     if version != FORMAT:
         raise ValueError(OTHER_FORMAT.format(there=brief(version), here=FORMAT))
     return kind, unpack_value(tree, copy_tensors(specs, sizes, memory))
 
 
 def open_body(batch: Any) -> tuple[bytes, Bytes]:
-    """Return the header of a record batch, and the memory with its tensors, where it lies."""
+    """Return the header of a record batch, and a view of the memory of its tensors."""
     buffers = [] if batch is None else batch.column(0).buffers()[2:]
     if not buffers:
         raise ValueError("it has no data")
     header, body = buffers[0], buffers[0].parent
     if body is None:
-        raise ValueError("its buffers lie apart, as if it were compressed")
+        raise ValueError("its buffers are not contiguous, as if it were compressed")
     if header.size > LARGEST_HEADER:
         raise ValueError(f"its header has {header.size} bytes, more than {LARGEST_HEADER}")
-    # No offset or size is taken from the message: what is returned lies within what came.
+    # No offset or size is read from the message, so the result is within the received memory.
     memory = np.frombuffer(body, np.uint8) if body.size else np.empty(0, np.uint8)
     return header.to_pybytes(), memory[header.address + header.size - body.address :]
 
 
 def check_schema(schema: Any) -> None:
-    """Refuse what has other columns than this format, such as dictionaries, of which any number may come."""
+    """Raise if the columns are not those of this format. Dictionaries, for example, could be of any number."""
     if [str(column) for column in schema.types[:2]] != ["binary_view"]:
-        raise ValueError(f"what came is no message of graphfeed's: its columns are {brief(schema.names)}")
+        raise ValueError(f"this is not a message of graphfeed: its columns are {brief(schema.names)}")
 
 
 def copy_tensors(specs: list[TensorSpec], sizes: list[int], memory: Bytes) -> dict[str, torch.Tensor]:
-    """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came."""
+    """Copy received tensors to cache-aligned pooled memory."""
     tensors: dict[str, torch.Tensor] = {}
     start = 0
     for number, alike in groupby(zip(specs, sizes, strict=True), lambda pair: size_class(pair[1])):
-        # A block for each would take longer than the copy. So a tensor that is kept keeps at most those of its
-        # mini-batch that are about as large: kept labels of some kB do not keep the features.
+        # A block for each tensor would take longer than copying. But a tensor that is kept alive keeps only tensors of
+        # similar size alive: labels of some kB don't keep the features.
         for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[pair] for pair in alike]:
             offsets = list(accumulate((align(size) for _, size in group), initial=0))
             block = copy_aligned(memory[start : start + offsets[-1]])
@@ -210,7 +210,7 @@ def copy_tensors(specs: list[TensorSpec], sizes: list[int], memory: Bytes) -> di
 
 def copy_aligned(data: Bytes) -> Bytes:
     memory: Bytes = POOL.empty(data.size + ALIGNMENT, np.uint8)
-    # The copy begins at a multiple of a cache line.
+    # Align the copy to a cache line.
     start = -memory.__array_interface__["data"][0] % ALIGNMENT
     copy = memory[start : start + data.size]
     copy[:] = data

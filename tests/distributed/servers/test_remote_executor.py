@@ -1,4 +1,4 @@
-"""Servers in processes of their own, which are killed and stopped while a loader reads from them, and their memory."""
+"""Servers in separate processes that are killed and stopped while a loader reads from them, and their memory."""
 
 import os
 import signal
@@ -50,14 +50,14 @@ def test_several_servers_give_the_mini_batches_of_one_machine(tmp_path: Path, ex
 def test_a_lost_server_costs_no_mini_batch(tmp_path: Path, number: int, at: int, expected: list[str]) -> None:
     with servers(tmp_path, 2) as started:
         found, gaps = [], []
-        # Two are asked for at once, so that some are left to ask for when a server is lost.
+        # Two are requested at once, so that some are left to request when a server is lost.
         with loader(pipelines.homogeneous(), [server.address for server in started], TIMEOUT, num_workers=2) as own:
             before = time.monotonic()
             for index, minibatch in enumerate(own):
                 gaps.append(time.monotonic() - before)
                 found.append(digest(minibatch))
                 if index + 1 == at:
-                    os.kill(started[0].process.pid, number)  # where all are idle, the first one is asked
+                    os.kill(started[0].process.pid, number)  # if all are idle, the first one gets the request
                 before = time.monotonic()
             assert isinstance(own._workers.pool, RemoteExecutor)
             assert [server.num_losses > 0 for server in own._workers.pool.servers] == [True, False]
@@ -77,7 +77,7 @@ def test_a_loader_whose_servers_are_all_lost_says_which(tmp_path: Path) -> None:
             with pytest.raises(ConnectionError, match="no sampling server is left for mini-batch") as caught:
                 list(left)
     assert all(address in str(caught.value) for address in addresses)
-    assert f"no answer for {TIMEOUT:g} s" in str(caught.value)
+    assert f"no response for {TIMEOUT:g} s" in str(caught.value)
 
 
 def test_a_server_that_is_back_is_asked_again(tmp_path: Path, expected: list[str]) -> None:
@@ -147,12 +147,12 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
 
 def test_the_token_is_not_sent_in_clear_to_other_machines_unless_their_addresses_say_so() -> None:
     own = gf.DataLoader(pipelines.homogeneous(), executor=gf.SamplingServers(["node7:5"], token=TOKEN), timeout=1.0)
-    with own, pytest.raises(ValueError, match="write 'grpc://node7:5' where nobody else"):
+    with own, pytest.raises(ValueError, match="write 'grpc://node7:5' on a trusted network"):
         next(iter(own))
     addresses = ["localhost:1", "[::1]:1", "grpc://10.0.0.2:1", "grpc://node7:1", "grpc://localhost:1"]
     executor = RemoteExecutor(addresses, TOKEN, None, 1, 1.0)
     assert [server.address for server in executor.servers] == ["localhost:1", "[::1]:1", "10.0.0.2:1", "node7:1"]
-    with pytest.raises(ValueError, match="asks for no TLS, but tls_root_certs asks for it"):
+    with pytest.raises(ValueError, match="disables TLS, but tls_root_certs enables it"):
         RemoteExecutor(addresses[2:], TOKEN, b"PEM", 1, 1.0)
 
 
@@ -202,7 +202,7 @@ def test_a_compressed_answer_is_refused_before_it_takes_up_memory() -> None:
 
 def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRAPHFEED_TOKEN", raising=False)
-    with pytest.raises(ValueError, match="token must be a text"):
+    with pytest.raises(ValueError, match="token must be a string"):
         RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0)
     monkeypatch.setenv("GRAPHFEED_TOKEN", TOKEN)
     RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0).shutdown()
@@ -221,7 +221,7 @@ SERVE_WIDE = f"""
 
 
 class Wide(gf.Transform):
-    """Adds many bytes, which are made anew for each mini-batch."""
+    """Adds many bytes, newly allocated for each mini-batch."""
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         minibatch.labels = torch.zeros(WIDE_BYTES // 4)
@@ -229,7 +229,7 @@ class Wide(gf.Transform):
 
 
 def resident_bytes(process: int) -> int:
-    """Return how much memory a process holds."""
+    """Return the memory of a process."""
     return int(Path(f"/proc/{process}/status").read_text().split("VmRSS:")[1].split()[0]) * 1024
 
 
@@ -255,5 +255,5 @@ def test_a_slow_reader_takes_up_a_window_of_memory_on_the_server(wide_server: tu
         for _ in range(20):
             time.sleep(0.05)
             most = max(most, resident_bytes(process))
-        assert most - begin < 8 * WIDE_BYTES  # two are asked for at once; an epoch has 60
+        assert most - begin < 8 * WIDE_BYTES  # two are requested at once; an epoch has 60
         assert len(list(left)) == 59

@@ -39,7 +39,7 @@ def channel(server_rank: Any, producer_id: Any, *counts: int, **options: Any) ->
 
 
 def received(channel: RemoteReceivingChannel) -> list[str]:
-    """Receive as GraphLearn-for-PyTorch's loader does."""
+    """Receive like GraphLearn-for-PyTorch's loader."""
     found = []
     while True:
         try:
@@ -103,7 +103,7 @@ def test_servers_with_different_pipelines_are_told_apart(own: list[SamplingServe
         addresses = [own[0].address, other.address]
         with (
             channel(addresses, [0, 0]) as both,
-            pytest.raises(ValueError, match=f"{other.address} refused: the loader's pipeline is another one"),
+            pytest.raises(ValueError, match=f"{other.address} rejected the request: the pipelines of the loader"),
         ):
             list(both)
 
@@ -136,7 +136,7 @@ def test_wrong_arguments_are_refused(own: list[SamplingServer]) -> None:
             (lambda: channel(two, [0, 1]), ValueError, "producer_id must be the same for all servers"),
             (lambda: channel(one[0], 0, 0), ValueError, "num_expected must be 1 or more"),
             (lambda: channel(one, [0], 0), ValueError, "prefetch_size must be 1 or more"),
-            (lambda: channel("10.0.0.2:1", 0), ValueError, "others on the way to 10.0.0.2:1 could read and change"),
+            (lambda: channel("10.0.0.2:1", 0), ValueError, "others on the network could read and change"),
             (lambda: channel(one, [0], 1, 2), TypeError, "at most prefetch_size may come after producer_id"),
             (
                 lambda: channel(one[0], 0, 1, num_expected=2),
@@ -165,8 +165,8 @@ def test_a_lost_server_costs_no_mini_batch_and_those_that_are_all_lost_are_named
         found += [digest(both.recv()) for _ in range(4)]
         started[1].close()
         with pytest.raises(ConnectionError, match="no sampling server is left for mini-batch") as caught:
-            found.extend(digest(both.recv()) for _ in range(4))  # the first ones had come before
+            found.extend(digest(both.recv()) for _ in range(4))  # the first ones had arrived before
         assert all(address in str(caught.value) for address in addresses)
         with SamplingServer(pipelines.shuffled(), port=started[1].port, token=TOKEN):
-            found += received(both)  # what nobody sent is asked for again
+            found += received(both)  # missing mini-batches are requested again
     assert found == expected[0]

@@ -1,4 +1,4 @@
-"""A receiver and its senders, in threads and in processes: order, epochs, and what is said of those that are lost."""
+"""A receiver and its senders, in threads and in processes: order, epochs, and errors for lost senders."""
 
 import itertools
 import random
@@ -51,7 +51,7 @@ def in_threads(*works: Callable[[], object]) -> Iterator[None]:
 
 
 def work(receiver: SamplerReceiver, number: int, count: int, epochs: int = 1) -> None:
-    """Send so many samples per epoch, each epoch at once after the other."""
+    """Send the given number of samples per epoch, without pauses between epochs."""
     with sender_to(receiver) as sender:
         for epoch in range(epochs):
             for step in range(count):
@@ -67,7 +67,7 @@ def receive(receiver: SamplerReceiver) -> list[list[int]]:
 
 @contextmanager
 def process_that_sends(receiver: SamplerReceiver, count: int) -> Iterator[Program]:
-    """Send so many samples from a process, which then waits."""
+    """Send the given number of samples from a process, which then waits."""
     text = f"""
 import time, torch
 from graphfeed.distributed import SamplerSender
@@ -123,7 +123,7 @@ def test_one_that_leaves_before_it_signals_is_noticed_behind_its_samples(receive
     assert next(samples)["x"].tolist() == [1, 1]
     with pytest.raises(PeerError, match=r"sender 127\.0\.0\.1:\d+ left after 1 samples"):
         next(samples)
-    sender_to(receiver).close()  # this one had sent nothing
+    sender_to(receiver).close()  # this one has sent nothing
     with in_threads(*(partial(work, receiver, number, 2) for number in range(2))):
         assert len(receive(receiver)) == 4
 
@@ -165,7 +165,7 @@ def test_garbage_and_callers_that_say_nothing_change_nothing(receiver: SamplerRe
 
 def test_another_token_and_none_are_refused_and_others_come_through(receiver: SamplerReceiver) -> None:
     for token in ("", "other", TOKEN + "x"):
-        with pytest.raises(PermissionError, match="has another token, or is not one of graphfeed's"):
+        with pytest.raises(PermissionError, match="has another token, or is not a graphfeed receiver"):
             sender_to(receiver, token)
     with in_threads(*(partial(work, receiver, number, 3) for number in range(2))):
         assert len(receive(receiver)) == 6
@@ -176,9 +176,9 @@ def test_callers_without_tls_or_with_another_certificate_are_told_so(certificate
     with SamplerReceiver(None, "0.0.0.0:0", token=TOKEN, tls=(known, key), timeout=20) as receiver:
         port = parse_address(receiver.address)[1]
         for host, tls_root_certs, error in (
-            ("127.0.0.1", None, r"not one of graphfeed's \(it was called without TLS\)"),
-            ("127.0.0.1", unknown, "no certificate that is known: .*self.signed"),
-            ("127.0.0.2", known, r"no certificate that is known: .*127\.0\.0\.2"),
+            ("127.0.0.1", None, r"not a graphfeed receiver \(connecting without TLS\)"),
+            ("127.0.0.1", unknown, "no certificate that can be verified: .*self.signed"),
+            ("127.0.0.2", known, r"no certificate that can be verified: .*127\.0\.0\.2"),
         ):
             with pytest.raises(PermissionError, match=error):
                 SamplerSender({0: f"{host}:{port}"}, token=TOKEN, tls_root_certs=tls_root_certs, timeout=20)
@@ -187,7 +187,7 @@ def test_callers_without_tls_or_with_another_certificate_are_told_so(certificate
             assert list(receiver) == []
     with (
         SamplerReceiver(None, "127.0.0.1:0", token=TOKEN, timeout=20) as receiver,
-        pytest.raises(PermissionError, match="has no TLS, or no certificate that is known"),
+        pytest.raises(PermissionError, match="has no TLS, or no certificate that can be verified"),
     ):
         SamplerSender({0: receiver.address}, token=TOKEN, tls_root_certs=known, timeout=20)
 
@@ -197,9 +197,9 @@ def test_what_is_no_sample_is_not_taken_and_its_sender_is_named(receiver: Sample
     for wrong in wrongs:
         sender = sender_to(receiver)
         for batch in (to_batch(SAMPLE, wrong), to_batch("else", None)):
-            with pytest.raises(ConnectionError, match=r"a message must be|what came is no sample|connection is closed"):
+            with pytest.raises(ConnectionError, match=r"a message must be|is not a sample|connection is closed"):
                 sender.connections[0].put(batch, 10)
-        with pytest.raises(PeerError, match=r"was cut off before it signalled: (a message must be|what came is no)"):
+        with pytest.raises(PeerError, match=r"was cut off before it signalled: (a message must be|the message is not)"):
             list(receiver)
         sender.close()
 
@@ -209,7 +209,7 @@ def test_a_lost_sender_is_named_behind_what_it_sent(receiver: SamplerReceiver, n
     with process_that_sends(receiver, 5) as program:
         samples = iter(receiver)
         assert next(samples)["step"] == 0
-        wait_until(lambda: "1\n" in program.printed())  # of the others, some are here and one is on its way
+        wait_until(lambda: "1\n" in program.printed())  # some of the others are here, and one is in flight
         program.send_signal(number)
         begin, receiver.timeout = time.monotonic(), 1.0
         steps: list[int] = []
@@ -261,7 +261,7 @@ time.sleep(100)
             wait_until(lambda: "received" in program.printed())
             stop(program.pid)
             sender.timeout = 0.5
-            with pytest.raises(TimeoutError, match=r"receiver 1 took nothing for 0\.5 s; it was left"):
+            with pytest.raises(TimeoutError, match=r"receiver 1 took no sample for 0\.5 s; disconnected"):
                 sender.send({"x": torch.zeros(20_000)}, 1)
             sender.timeout = 20
             program.kill()
@@ -310,7 +310,7 @@ def test_one_that_is_closed_says_so_also_between_two_samples(receiver: SamplerRe
         sender.send({"x": torch.ones(1)}, 0)
         receiver.close()
         for left in (samples, iter(receiver)):
-            with pytest.raises(RuntimeError, match="the receiver is closed; make another"):
+            with pytest.raises(RuntimeError, match="the receiver is closed; create a new"):
                 next(left)
         with pytest.raises(Closed, match="has closed the connection, or is dead"):
             sender.send({"x": torch.ones(1)}, 0)
@@ -326,6 +326,6 @@ def test_a_sender_whose_first_answer_could_not_be_sent_is_lost() -> None:
     inbox = SampleInbox(1)
     call = inbox.hold_open(SimpleNamespace(peer=lambda: "ipv4:of%20a%20test", is_cancelled=lambda: False), b"key")
     next(call)
-    del call  # as Arrow does
+    del call  # like Arrow
     with pytest.raises(PeerError, match="sender of a test was cut off before it signalled: the sender has closed"):
         inbox.take(5)

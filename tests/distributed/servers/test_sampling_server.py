@@ -1,4 +1,4 @@
-"""A server in this process: who is answered, what is refused, and what errors say."""
+"""A server in this process: requests that it answers or rejects, and its errors."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_readers_of_another_format_are_told_so(server: SamplingServer) -> None:
     flight = import_flight()
     later, token = (b"graphfeed-format", b"4"), (b"authorization", f"Bearer {TOKEN}".encode())
     for there, headers in ((1, [token]), (4, [token, later])):
-        error = rf"in format {there}, and this one in format 3; install the same release"
+        error = rf"mini-batch format {there}, and this side format 3; install the same release"
         options = flight.FlightCallOptions(timeout=10, headers=headers)
         with flight.FlightClient(f"grpc://{server.address}") as client, pytest.raises(flight.FlightError, match=error):
             client.do_get(flight.Ticket(write_question((0, 1))), options).read_chunk()
@@ -112,7 +112,7 @@ def test_the_server_whose_answer_cannot_be_read_is_named(
 ) -> None:
     batch = import_optional("pyarrow", "", "").record_batch({"a": [1]})
     monkeypatch.setattr(sampling_server, "to_batch", lambda *_: batch)
-    error = f"the answer of the sampling server {server.address} can't be read: what came is no message"
+    error = f"the response of the sampling server {server.address} can't be read: this is not a message"
     with pytest.raises(ValueError, match=re.escape(error)):
         read(pipelines.shuffled(), server)
 
@@ -134,14 +134,14 @@ def test_the_bytes_of_whole_answers_are_counted(server: SamplingServer, monkeypa
 def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:
     events: list[str] = []
     server.on_event = events.append
-    with pytest.raises(ValueError, match="than the server's: drop_last of stage 1 ItemSampler is False in it"):
+    with pytest.raises(ValueError, match="and of the server differ: drop_last of stage 1 ItemSampler is False in it"):
         read(pipelines.homogeneous(), server)
     assert events
-    assert events[0].startswith("refused: the loader's pipeline is another one")
+    assert events[0].startswith("refused: the pipelines of the loader and of the server differ")
 
 
 def data_of(graph: int, feature: int, seeds: int) -> gf.Datapipe:
-    """Return a pipeline over data of one size, with other contents for other numbers."""
+    """Return a pipeline over data of one size, whose content depends on a number."""
     edges = gf.from_coo(((torch.arange(60) + graph) % 20, torch.arange(60) % 20), 20)
     store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.full((20, 2), feature))})
     pipe = gf.ItemSampler(gf.ItemSet(torch.arange(seeds, 10 + seeds), names="seeds"), 4).sample_neighbor(edges, [2])
@@ -194,7 +194,7 @@ def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) ->
 def test_requests_whose_reader_has_given_up_are_not_made(held: gf.Datapipe) -> None:
     with SamplingServer(held, token=TOKEN, num_workers=1) as server:
         loader = gf.DataLoader(held, 4, executor=gf.SamplingServers([server.address], token=TOKEN), seed=3, timeout=0.5)
-        with loader, pytest.raises(ConnectionError, match=r"no answer for 0\.5 s"):
+        with loader, pytest.raises(ConnectionError, match=r"no response for 0\.5 s"):
             list(loader)
         Held.go.set()
         assert len(read(held, server)) == 9
@@ -211,12 +211,12 @@ def test_no_more_than_some_requests_wait(held: gf.Datapipe, monkeypatch: pytest.
 
     with SamplingServer(held, token=TOKEN, num_workers=1) as server:
         server.on_event = note
-        # With patience, the refused one would be asked for again, as others are answered meanwhile.
+        # With patience, the rejected one would be requested again, because others are answered in the meantime.
         executor = gf.SamplingServers([server.address], TOKEN, patience=0)
         loader = gf.DataLoader(held, 8, executor=executor, seed=3)
-        with loader, pytest.raises(ConnectionError, match="2 requests wait already"):
+        with loader, pytest.raises(ConnectionError, match="2 requests are waiting already"):
             list(loader)
-    assert events[0] == "refused: 2 requests wait already"
+    assert events[0] == "refused: 2 requests are waiting already"
 
 
 def test_an_event_handler_that_raises_changes_no_answer(
@@ -230,7 +230,7 @@ def test_an_event_handler_that_raises_changes_no_answer(
         read(pipelines.homogeneous(), server)
     with pytest.raises(PermissionError, match="does not accept the token"):
         read(pipelines.shuffled(), server, "wrong")
-    assert "OSError: no disk for refused: the loader's pipeline" in capfd.readouterr().err
+    assert "OSError: no disk for refused: the pipelines of the loader" in capfd.readouterr().err
 
 
 def test_what_readers_write_is_told_in_one_line_that_prints(server: SamplingServer) -> None:
@@ -284,7 +284,7 @@ def test_tls_checks_the_certificate(tmp_path: Path) -> None:
         ) as loader:
             assert len(list(loader)) == 9
         plain = gf.DataLoader(pipe, executor=gf.SamplingServers([address], token=TOKEN), timeout=5, seed=3)
-        with plain, pytest.raises(ConnectionError, match=r"no sampling server is left.*\(asked without TLS\)"):
+        with plain, pytest.raises(ConnectionError, match=r"no sampling server is left.*\(connecting without TLS\)"):
             list(plain)
 
 
@@ -304,13 +304,13 @@ def test_wrong_arguments_are_refused() -> None:
                 "by their index",
             ),
             (lambda: serve(num_workers=0), ValueError, "num_workers"),
-            (lambda: serve(host=None), TypeError, "host must be a text"),
-            (lambda: serve(host=""), ValueError, "an address must be as"),
+            (lambda: serve(host=None), TypeError, "host must be a string"),
+            (lambda: serve(host=""), ValueError, "an address must be like"),
             (lambda: serve(port="7"), TypeError, "port must be an integer"),
             (lambda: serve(port=-1), ValueError, "port must be 0 or more, but is -1"),
-            (lambda: serve(port=70000), ValueError, "an address must be as"),
+            (lambda: serve(port=70000), ValueError, "an address must be like"),
             (lambda: serve(host="0.0.0.0"), ValueError, r"others can reach host '0\.0\.0\.0', and without TLS"),
-            (lambda: serve(host="192.0.2.1", allow_plaintext=True), OSError, r"nobody can listen on 192\.0\.2\.1:0: "),
+            (lambda: serve(host="192.0.2.1", allow_plaintext=True), OSError, r"can't listen on 192\.0\.2\.1:0: "),
         ]
     )
 
@@ -322,6 +322,6 @@ def test_a_server_of_its_own_may_listen_on_ipv6(no_leaks: None) -> None:
         pytest.skip("no IPv6")
     with SamplingServer(pipelines.shuffled(), "::1", token=TOKEN) as server:
         assert server.address == f"[::1]:{server.port}"
-        with pytest.raises(OSError, match=rf"nobody can listen on \[::1\]:{server.port}: .*in use"):
+        with pytest.raises(OSError, match=rf"can't listen on \[::1\]:{server.port}: .*in use"):
             SamplingServer(pipelines.shuffled(), "::1", server.port, token=TOKEN)
         assert len(read(pipelines.shuffled(), server)) == 9

@@ -1,4 +1,4 @@
-"""What readers ask servers, and answers with several mini-batches: how many, and what fails in the middle of one."""
+"""Tests of requests, and of responses with several mini-batches: their number, and failures in the middle."""
 
 import gc
 import json
@@ -89,10 +89,10 @@ def test_what_is_no_ticket_or_question_is_refused() -> None:
     check_all_refused(understand, NO_TICKETS, "not a ticket")
     check_all_refused(understand, [ticket_of({**FIELDS, **wrong}) for wrong in WRONG_FIELDS], "not a ticket")
     asked = [b"about " + text.encode() for text in NO_QUESTIONS]
-    check_all_refused(read_question, asked, "not a question about the pipeline")
+    check_all_refused(read_question, asked, "not a query about the pipeline")
     packed = [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None, "release": "1"}, 1]]]
-    check_all_refused(unpack_cuts, packed, "no answer of a sampling server")
-    with pytest.raises(ValueError, match="may have 1048576 bytes, but this one has 1048577"):  # before it is parsed
+    check_all_refused(unpack_cuts, packed, "does not send such a response")
+    with pytest.raises(ValueError, match="at most 1048576 bytes, but this one has 1048577"):  # before it is parsed
         read_ticket(b" " * (LARGEST_TICKET + 1))
 
 
@@ -108,7 +108,7 @@ CUT = Cut({}, [], None, gf.__version__)
 
 
 class Small(gf.Transform):
-    """Costs nothing."""
+    """A stage without cost."""
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         return minibatch
@@ -116,7 +116,7 @@ class Small(gf.Transform):
 
 @contextmanager
 def asking_for_eight(pipe: gf.Datapipe, server: SamplingServer, *others: str) -> Iterator[list[Future[Any]]]:
-    """Yield the futures of eight mini-batches, of which four are asked for at once."""
+    """Yield the futures of eight mini-batches, four of which are requested at once."""
     executor = RemoteExecutor([server.address, *others], TOKEN, None, 1, 20.0)
     for each in executor.servers:
         each.num_at_once = 8
@@ -215,7 +215,7 @@ def test_what_is_asked_for_and_what_is_wanted_again_is_cancelled_with_the_execut
         yield "made"
         assert count > 1
         begun.release()
-        assert go.wait(60)  # and the rest of the answer is lost
+        assert go.wait(60)  # and the rest of the response is lost
 
     monkeypatch.setattr(executor, "ask", ask)
     futures = [executor.fetch(CUT, (0, 0, index)) for index in range(8)]
@@ -227,7 +227,7 @@ def test_what_is_asked_for_and_what_is_wanted_again_is_cancelled_with_the_execut
     outcomes = [outcome(future) for future in futures]
     ending.join(60)
     assert all(each == "made" or isinstance(each, CancelledError | RuntimeError) for each in outcomes)
-    assert any(isinstance(each, RuntimeError) for each in outcomes)  # which says that the executor was shut down
+    assert any(isinstance(each, RuntimeError) for each in outcomes)  # because the executor was shut down
 
 
 def test_nothing_is_wanted_of_an_executor_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_an_error_is_freed_with_its_future() -> None:
     executor = executor_of()
     future = executor.fetch(CUT, (0, 0, 0))
     assert isinstance(future.exception(20), ConnectionError)
-    executor.shutdown()  # which waits for the thread
+    executor.shutdown()  # waits for the thread
     gc.disable()
     try:
         left = weakref.ref(future)

@@ -1,4 +1,4 @@
-"""`graphfeed serve`: what it prints, and what it refuses."""
+"""`graphfeed serve`: its output and its errors."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 
 PIPE = "from tests import pipelines; pipe = pipelines.shuffled()"
 
-ANOTHER = "refused: the loader's pipeline is another one than the server's"
+ANOTHER = "refused: the pipelines of the loader and of the server differ"
 
 INTERRUPTED = """
 import signal, sys, threading, time
@@ -79,7 +79,7 @@ def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None
             next(iter(wrong))
         lines = server.end()
         assert server.process.returncode == 0
-    # In any order: readers leave requests behind that are refused later, and the compiler may tell of its work.
+    # In any order: requests that readers left are rejected later, and the compiler may report its work.
     assert any(line.startswith(f"{ANOTHER}: drop_last") for line in lines)
     assert "refused: DO_GET without the right token" in lines
     assert "stopped after 10 mini-batches" in lines
@@ -109,12 +109,12 @@ def test_the_second_signal_ends_it_at_once_while_a_client_holds_a_call_open(tmp_
 WRONG: list[tuple[str, list[str], str]] = [
     ("", [], "must set pipe to a pipeline of stages, but pipe is None"),
     ("pipe = 3", [], "must set pipe to a pipeline of stages, but pipe is 3"),
-    ("", ["--bind", "5000"], "an address must be as"),
+    ("", ["--bind", "5000"], "an address must be like"),
     ("", ["--tls-cert", "nothing.pem"], "go together"),
     (PIPE, ["--bind", "0.0.0.0:0"], "without TLS"),
-    (PIPE, ["--bind", "192.0.2.1:0", "--allow-plaintext"], "nobody can listen on 192.0.2.1:0: "),
-    (PIPE, ["--bind", "nowhere.invalid:5", "--allow-plaintext"], "nobody can listen on nowhere.invalid:5: "),
-    (PIPE, ["--token-file", os.devnull], f"--token-file {os.devnull}: token must be a text of printable ASCII"),
+    (PIPE, ["--bind", "192.0.2.1:0", "--allow-plaintext"], "can't listen on 192.0.2.1:0: "),
+    (PIPE, ["--bind", "nowhere.invalid:5", "--allow-plaintext"], "can't listen on nowhere.invalid:5: "),
+    (PIPE, ["--token-file", os.devnull], f"--token-file {os.devnull}: token must be a string of printable ASCII"),
     (PIPE, ["--token-file", "nothing"], "No such file or directory: 'nothing'"),
 ]
 
@@ -159,7 +159,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for option in ("--bind", "--health-bind"):
             assert main(command(tmp_path, PIPE, option, address)) == 1
-            assert f"nobody can listen on {address}: [Errno {errno.EADDRINUSE}]" in capsys.readouterr().err
+            assert f"can't listen on {address}: [Errno {errno.EADDRINUSE}]" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
 

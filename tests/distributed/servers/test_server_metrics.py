@@ -1,4 +1,4 @@
-"""Health and metrics: what a server counts, when it counts as ill, and how that is told over HTTP."""
+"""Health and metrics: the server's counters, when it is unhealthy, and the HTTP endpoint."""
 
 import shutil
 import socket
@@ -39,7 +39,7 @@ def test_the_text_has_a_line_for_each_count() -> None:
         lines = text(metrics).splitlines()
     assert "graphfeed_minibatches_total 2.0" in lines
     assert "graphfeed_sent_bytes_total 120.0" in lines
-    assert "# HELP graphfeed_sent_bytes_total Bytes of the answers with them." in lines
+    assert "# HELP graphfeed_sent_bytes_total Bytes of the responses with mini-batches." in lines
     assert "graphfeed_requests_in_flight 1.0" in lines
     assert 'graphfeed_errors_total{kind="refused"} 1.0' in lines
     assert 'graphfeed_errors_total{kind="failed"} 0.0' in lines
@@ -72,9 +72,9 @@ def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_not
     with metrics.request():
         assert metrics.problem() is None
         with metrics.request():
-            assert metrics.problem() == "2 requests wait, and others are refused"
+            assert metrics.problem() == "2 requests are waiting, and others are rejected"
         monkeypatch.setattr(server_metrics, "STUCK_SECONDS", -1.0)
-        assert metrics.problem() == "1 requests wait, and none was finished for 0 s"
+        assert metrics.problem() == "1 requests are waiting, and none was finished for 0 s"
     assert metrics.problem() is None
     metrics.is_closed = True
     assert metrics.problem() == "the server is closing"
@@ -102,7 +102,7 @@ def endpoint(no_leaks: None, metrics: ServerMetrics) -> Iterator[HealthEndpoint]
 
 
 def call(endpoint: HealthEndpoint, request: bytes, seconds: float = 10.0) -> bytes:
-    """Send some bytes and return what comes until the end."""
+    """Send bytes, and return all data received until the connection ends."""
     found = b""
     with socket.create_connection(("127.0.0.1", endpoint.port), timeout=seconds) as sock:
         sock.sendall(request)
@@ -138,7 +138,7 @@ def test_callers_that_say_nothing_delay_nobody_and_are_hung_up_on(
     for sock in silent[::2]:
         sock.sendall(b"GET /he")
     context = None if tls is None else ssl.create_default_context(cadata=tls[0].decode())
-    for path in ("health", "metrics"):  # one after the other, those who are silent would take longer than the timeout
+    for path in ("health", "metrics"):  # sequentially, silent clients would take longer than the timeout
         url = f"http{'s' * secured}://localhost:{endpoint.port}/{path}"
         with urllib.request.urlopen(url, context=context, timeout=10) as answer:
             assert answer.status == 200
@@ -208,7 +208,7 @@ def test_curl_reads_it_and_a_flood_of_garbage_hurts_neither_it_nor_the_server(tm
         for number in range(500):
             garbage = torch.randint(0, 256, (1 + number * 13 % 30_000,), generator=generator, dtype=torch.uint8)
             start = [b"", b"GET /health HTTP/1.1\r\n"][number // 2 % 2]
-            # It may have hung up meanwhile.
+            # It may have closed the connection in the meantime.
             with socket.create_connection(("127.0.0.1", ports[number % 2]), timeout=10) as sock, suppress(OSError):
                 sock.sendall(start + garbage.numpy().tobytes())
         with loader(pipe, [server.address]) as own:

@@ -1,4 +1,4 @@
-"""Values, and mini-batches, as record batches: what arrives is equal, and what does not fit together is refused."""
+"""Values and mini-batches as record batches: round trips, and errors for inconsistent messages."""
 
 import json
 import warnings
@@ -29,7 +29,7 @@ def test_the_tensors_of_an_answer_are_sent_from_where_they_lie_and_copied_on_rec
     kind, minibatch = from_batch(sent)
     assert kind == KIND
     assert minibatch.seeds.tolist() == list(range(100_000))
-    minibatch.seeds += 1  # tensors are this process's own
+    minibatch.seeds += 1  # tensors are owned by this process
     assert from_batch(sent)[1].seeds[0] == 0
 
 
@@ -79,7 +79,7 @@ def through_the_wire(batch: Any, compression: str | None = None) -> Any:
 
 
 def answer_of(head: Any, table: Any, *parts: bytes) -> Any:
-    """Return an answer whose parts take up whole cache lines, as if it had been sent."""
+    """Return a response whose parts occupy whole cache lines, as if it had been sent."""
     texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (head, table)]
     header = b"[%b, %b]" % (texts[0], texts[1])
     lines = [header.ljust(align(len(header)))] + [part.ljust(align(len(part)), b"\0") for part in parts]
@@ -144,7 +144,7 @@ NO_MESSAGES: list[Any] = [
 
 
 def test_an_answer_that_does_not_fit_together_is_refused() -> None:
-    check_all_refused(from_batch, NO_MESSAGES, "what came is no")
+    check_all_refused(from_batch, NO_MESSAGES, "is not a")
 
 
 def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_sent(
@@ -153,14 +153,14 @@ def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_
     monkeypatch.setattr(record_batches, "LARGEST_HEADER", 1 << 16)
     long = b"[]," * (1 << 15) + b"[]]"
     for batch in (answer_of(b'[3, "made", [' + long + b"]", []), answer_of([FORMAT, KIND, None], b"[" + long)):
-        with pytest.raises(ValueError, match=r"what came is no message .* more than 65536$"):
+        with pytest.raises(ValueError, match=r"this is not a message .* more than 65536$"):
             from_batch(batch)
-    with pytest.raises(ValueError, match="may take 65536 bytes as JSON, but takes 65600; make tensors of its lists"):
+    with pytest.raises(ValueError, match="may take 65536 bytes, but takes 65600; convert its lists to tensors"):
         to_batch(KIND, "x" * ((1 << 16) - 20))
 
 
 def test_an_answer_in_another_format_is_refused_by_its_format() -> None:
-    with pytest.raises(ValueError, match=rf"in format 2, and this one in format {FORMAT}; install the same"):
+    with pytest.raises(ValueError, match=rf"mini-batch format 2, and this side format {FORMAT}; install the same"):
         from_batch(answer_of([2, KIND, "anything"], [], b""))
 
 
@@ -210,7 +210,7 @@ def test_a_tensor_that_occurs_twice_is_sent_once() -> None:
 
 def test_what_cannot_be_sent_is_named_by_its_place() -> None:
     values = [object(), {1, 2}, torch.eye(2).to_sparse(), torch.float32, b"bytes", torch.ones(2, requires_grad=True)]
-    words = r"^minibatch\.node_features\.feat is a .* run behind the cut"
+    words = r"^minibatch\.node_features\.feat is a .* after the cut"
     check_all_refused(lambda value: pack_value(gf.MiniBatch(node_features={"feat": value})), values, words, TypeError)
 
 
@@ -219,4 +219,4 @@ def test_what_is_no_mini_batch_is_refused() -> None:
         *[["nothing"], [], ["tensor"], ["tensor", "missing"], ["Key", 1], ["Key", float("inf"), 0, 0]],
         *[["dict", [1]], ["MiniBatch", 3], [["list"]], DEEP],
     ]
-    check_all_refused(lambda tree: unpack_value(tree, {}), trees, "what came is no mini-batch")
+    check_all_refused(lambda tree: unpack_value(tree, {}), trees, "the message is not a valid mini-batch")
