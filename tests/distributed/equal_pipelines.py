@@ -1,4 +1,4 @@
-"""The registry of pipelines that graphs and features in parts must leave as they are, and the law that says so."""
+"""Pipelines whose mini-batches must not depend on partitioning, and the function that checks this."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ LOCK = threading.RLock()
 
 
 def typed_in_time(**options: Any) -> gf.Datapipe:
-    """Return a pipeline on a graph with types and times."""
+    """Return a pipeline on a graph with types and timestamps."""
     sets = {
         kind: gf.ItemSet((torch.arange(0, size, 2), numbers(size // 2, 100, 60)), names=("seeds", "timestamp"))
         for kind, size in {"user": 500, "item": 300}.items()
@@ -73,7 +73,7 @@ ALL: dict[str, golden_pipelines.Build] = {
 
 
 class Graphs(NamedTuple):
-    """What the golden pipelines read."""
+    """The graphs and features that the golden pipelines read."""
 
     untyped: Callable[..., gf.SamplingGraph]
     typed: Callable[[], gf.SamplingGraph]
@@ -108,14 +108,14 @@ def real(folder: Path, name: str) -> Graphs:
 
 
 def assign(num_ids: int, how: str, salt: int = 90, num_parts: int | None = None) -> PartBook:
-    """Return which part owns each id.
+    """Return the part of each id.
 
     Args:
-        num_ids: The number of ids.
-        how: "range": parts own ranges. "random": they own any ids. "empty": the same, but the last one owns none.
-            "stored": they own clusters of ids and odd ones, of sizes that differ, as METIS finds them in a real graph.
-        salt: Another number gives other random parts.
-        num_parts: The number of parts; by default, that of the ranks of the process group.
+        num_ids: Number of ids.
+        how: "range": consecutive ids. "random": random parts. "empty": the same, but the last part has no ids.
+            "stored": clusters of ids and single ones, of different sizes, as METIS finds them in a real graph.
+        salt: Selects other random parts.
+        num_parts: Number of parts. Default: the number of ranks of the process group.
     """
     num_parts = num_parts or rank_and_size()[1]
     if how == "range":
@@ -130,9 +130,9 @@ def assign(num_ids: int, how: str, salt: int = 90, num_parts: int | None = None)
 
 
 def in_parts(graph: Any, how: str, peers: Peers | None = None, each: int = 1) -> PartitionedGraph:
-    """Return a graph of which this rank, and others that make `each`, have a part.
+    """Return a partitioned graph; `each` ranks store each part.
 
-    "metis" leaves it to METIS, else see `assign`.
+    With "metis", METIS assigns the nodes; otherwise see `assign`.
     """
     rank, world_size = (peers.rank, peers.world_size) if peers else rank_and_size()
     num_parts = world_size // each
@@ -141,13 +141,13 @@ def in_parts(graph: Any, how: str, peers: Peers | None = None, each: int = 1) ->
 
 
 def feature_in_parts(values: torch.Tensor, how: str, salt: int, peers: Peers, each: int = 1) -> PartitionedFeature:
-    """Return a feature of which this rank, and others that make `each`, have a part."""
+    """Return a partitioned feature; `each` ranks store each part."""
     book = assign(len(values), how, salt, peers.world_size // each)
     return PartitionedFeature(cut_rows(values, book, peers.rank // each), book, peers)
 
 
 def parts_of(graphs: Graphs, how: str, peers: Peers, each: int = 1) -> Graphs:
-    """Return a rank's parts of graphs and features; rows of nodes come through a cache, those of edges don't."""
+    """Return a rank's parts of graphs and features; rows of nodes are cached, those of edges are not."""
 
     def features() -> gf.BasicFeatureStore:
         rows, others = (graphs.features().read(*key) for key in (NODE, EDGE))
@@ -163,7 +163,7 @@ def parts_of(graphs: Graphs, how: str, peers: Peers, each: int = 1) -> Graphs:
 
 @contextmanager
 def reading(graphs: Graphs) -> Iterator[None]:
-    """Let the golden pipelines that are built meanwhile read other graphs."""
+    """Make golden pipelines built in this context read other graphs."""
     with LOCK, pytest.MonkeyPatch.context() as patch:
         for name, make in graphs._asdict().items():
             patch.setattr(golden_pipelines, name, cache(make))
@@ -171,7 +171,7 @@ def reading(graphs: Graphs) -> Iterator[None]:
 
 
 def made(graphs: Graphs, names: list[str], seed: int, num_workers: int = 0) -> dict[str, list[gf.MiniBatch]]:
-    """Return the first three mini-batches of some pipelines over graphs."""
+    """Return the first three mini-batches of pipelines over the given graphs."""
     with reading(graphs):
         pipes = {name: ALL[name]() for name in names}
     found = {}
@@ -183,13 +183,13 @@ def made(graphs: Graphs, names: list[str], seed: int, num_workers: int = 0) -> d
 
 
 def compare(how: str, names: list[str], num_workers: int = 0, each: int = 1) -> None:
-    """Be a rank, with draws of its own, that fails unless its mini-batches are those of the whole graphs.
+    """Run a rank, with its own draws, and check that its mini-batches equal those of the whole graphs.
 
     Args:
-        how: How nodes are assigned to ranks; see `assign`.
-        names: The pipelines.
-        num_workers: The threads of each loader.
-        each: How many ranks hold each part, as those of a machine do.
+        how: Assignment of nodes to ranks; see `assign`.
+        names: Names of the pipelines.
+        num_workers: Number of threads of each loader.
+        each: Number of ranks that store each part, like those of one machine.
     """
     rank, parts = rank_and_size()[0], parts_of(GOLDEN, how, Peers(), each)
     assert_same(made(parts, names, rank, num_workers), made(GOLDEN, names, rank))

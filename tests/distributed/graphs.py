@@ -1,4 +1,4 @@
-"""Graphs that the tests of parts share."""
+"""Graphs shared by the tests of partitioning."""
 
 import torch
 
@@ -9,7 +9,7 @@ COUNTS = {"user": 90, "item": 40, "shop": 0}
 
 
 def plain(num_nodes: int = 100, num_edges: int = 700) -> gf.FusedCSCSamplingGraph:
-    """Return a graph without types, whose attributes tell which node or edge they belong to."""
+    """Return a graph without types, whose attributes identify their nodes and edges."""
     return gf.from_coo(
         random_edges(num_nodes, num_nodes, num_edges, 0),
         num_nodes,
@@ -38,7 +38,7 @@ def typed() -> gf.FusedCSCSamplingGraph:
 
 
 def communities(num_nodes: int, size: int, degree: int) -> gf.FusedCSCSamplingGraph:
-    """Return a graph of groups of nodes, spread over the ids, in which nine of ten edges stay."""
+    """Return a graph of node groups, spread over the ids, with nine of ten edges inside of groups."""
     generator = torch.Generator().manual_seed(0)
     ends = torch.randint(0, num_nodes, (num_nodes * degree,), generator=generator)
     near = ends // size * size + torch.randint(0, size, ends.shape, generator=generator)
@@ -59,7 +59,7 @@ def sizes_of(graph: gf.SamplingGraph) -> dict[str | None, int]:
 
 
 def codes_of(graph: gf.FusedCSCSamplingGraph) -> gf.BasicFeatureStore:
-    """Return features that tell ids: two of each node type, two of an edge type, and one of the graph."""
+    """Return features that identify ids: two of each node type, two of an edge type, and one of the graph."""
     found: dict[tuple[str, str | None, str], gf.Feature] = {}
     for number, (kind, size) in enumerate(sizes_of(graph).items()):
         for name, (dtype, shape) in FEATURES.items():

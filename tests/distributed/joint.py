@@ -1,4 +1,4 @@
-"""Joint mini-batches of several ranks, and what a single machine makes of all their seeds."""
+"""Joint mini-batches of several ranks, and the equal mini-batches of a single machine."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -47,11 +47,11 @@ def edges_of(hop: Any) -> Hop:
 
 
 def check_joint(shares: Sequence[gf.MiniBatch], wanted: gf.MiniBatch) -> None:
-    """Fail unless the ranks' shares of a joint mini-batch are together what a single machine makes."""
+    """Fail unless the ranks' shares of a joint mini-batch together equal the mini-batch of a single machine."""
     for layer, hop in enumerate(wanted.sampled_subgraphs or ()):
         parts = [edges_of((share.sampled_subgraphs or [])[layer]) for share in shares]
         together = {name: edges for part in parts for name, edges in part.items()}
-        assert sum(map(len, parts)) == len(together)  # no column twice
+        assert sum(map(len, parts)) == len(together)  # no duplicate columns
         assert together == edges_of(hop)
     nodes = by_type(wanted.input_nodes)
     outermost: list[Any] = [(share.sampled_subgraphs or [])[0] for share in shares]
@@ -65,7 +65,7 @@ def check_joint(shares: Sequence[gf.MiniBatch], wanted: gf.MiniBatch) -> None:
 
 
 def codes(ids: torch.Tensor) -> torch.Tensor:
-    """Return features that tell the ids of nodes."""
+    """Return features that identify the ids of nodes."""
     return ids[:, None] * 10 + torch.arange(3)
 
 
@@ -90,7 +90,7 @@ def alone(graph: gf.FusedCSCSamplingGraph, sample: str, world_size: int, **optio
 
 
 def of_ranks(graph: gf.FusedCSCSamplingGraph, own: Any, store: Any, sample: str, **options: Any) -> gf.Datapipe:
-    """Return the pipeline of a rank; `options` also has its rank and the number of ranks, unless a group says so."""
+    """Return the pipeline of a rank; `options` also has its rank and the number of ranks, unless a group has them."""
     place = {name: options.pop(name) for name in ("rank", "world_size") if name in options}
     pipe = gf.DistributedItemSampler(items(graph), BATCH_SIZE, shuffle=True, drop_uneven_inputs=True, **place)
     sampled: gf.Datapipe = getattr(pipe, sample)(own, [3, 4], cooperative=True, **options)
@@ -100,7 +100,7 @@ def of_ranks(graph: gf.FusedCSCSamplingGraph, own: Any, store: Any, sample: str,
 def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers: Peers | None) -> tuple[Any, Any]:
     """Return a rank's part of a graph and of the codes of its nodes.
 
-    The last of three ranks owns nothing, and of four ranks two hold each part.
+    The last of three ranks owns nothing, and with four ranks, two store each part.
     """
     num_parts = 2 if world_size == 4 else world_size
     number, owning = rank * num_parts // world_size, numbers(graph.total_num_nodes, min(2, world_size), 7)
@@ -115,7 +115,7 @@ def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers:
 
 
 def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
-    """Return what a function of the rank and of its peers returns, each rank in a thread of this process."""
+    """Call a function with each rank and its peers, in a thread per rank; return the results."""
     port = free_port()
 
     def be_rank(rank: int) -> Any:
@@ -129,12 +129,12 @@ def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
     with ThreadPoolExecutor(world_size) as pool:
         futures = [pool.submit(be_rank, rank) for rank in range(world_size)]
         for future in as_completed(futures):
-            future.result()  # raises what failed first, for want of which other ranks fail
+            future.result()  # raises the first error, because of which other ranks fail
         return [future.result() for future in futures]
 
 
 def joint_pipe(rank: int, peers: Peers, kind: str, sample: str, **options: Any) -> gf.Datapipe:
-    """Return the pipeline of a rank that is a thread, as the loader's rule changes it."""
+    """Return the pipeline of a rank that is a thread, after the loader's rule."""
     graph = GRAPHS[kind]()
     own, store = parts_of(graph, rank, peers.world_size, peers)
     pipe = of_ranks(graph, own, store, sample, rank=rank, world_size=peers.world_size, **options)
@@ -155,9 +155,9 @@ def shares_of(world_size: int, num_workers: int, kind: str, sample: str, **optio
 
 
 def check_epoch(world_size: int, num_workers: int, kind: str, sample: str, **options: Any) -> int:
-    """Compare an epoch; return how many mini-batches it had."""
+    """Compare an epoch; return its number of mini-batches."""
     wanted = gf.DataLoader(alone(GRAPHS[kind](), sample, world_size, **options), 0, seed=3)
-    # The last mini-batch of the single machine has what ranks drop.
+    # The last mini-batch of the single machine has the seeds that ranks drop.
     pairs = list(zip(shares_of(world_size, num_workers, kind, sample, **options), wanted, strict=False))
     for shares, whole in pairs:
         check_joint(shares, whole)

@@ -1,4 +1,4 @@
-"""PyG's data with values that tell which node or edge they belong to."""
+"""PyG data with values that identify their nodes and edges."""
 
 import warnings
 from typing import Any
@@ -12,9 +12,9 @@ LIKES = "user:likes:item"
 
 
 def classes() -> tuple[Any, Any]:
-    """Return PyG's classes; skip the test where PyG is not installed."""
+    """Return PyG's classes; skip the test if PyG is not installed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what other packages warn of on import is not ours
+        warnings.simplefilter("ignore")  # warnings of other packages on import are not ours
         module = pytest.importorskip("torch_geometric.data")
     return module.Data, module.HeteroData
 

@@ -1,6 +1,6 @@
-"""A program in the form of PyG's examples of distributed training, with the imports changed and nothing else.
+"""A program in the form of PyG's examples of distributed training, in which only the imports differ.
 
-Each rank loads its part, joins a process group for DDP at one port, and makes loaders at two others.
+Each rank loads its part, joins a process group for DDP at one port, and creates loaders at two others.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A program that torchrun starts again after one of its ranks was killed: it resumes the epoch where it was saved."""
+"""A program that torchrun restarts after one of its ranks was killed: it resumes the epoch from its saved state."""
 
 import json
 import os
@@ -18,7 +18,7 @@ KILLED_AT = 3
 
 
 def make_epoch(root: str, first: bool) -> None:
-    """Write a digest of each mini-batch, and the state behind it; the first time, rank 1 is killed in the middle."""
+    """Write a digest of each mini-batch, and the state after it; in the first run, rank 1 is killed in the middle."""
     rank = distributed.get_rank()
     graph, saved = plain(), Path(root, f"state {rank}.json")
     part = cut_graph(graph, assign_nodes(graph, distributed.get_world_size(), "hash"), rank)

@@ -1,4 +1,4 @@
-"""Sampling servers in processes of their own, which tests kill and stop."""
+"""Sampling servers in separate processes, which tests kill and stop."""
 
 import gzip
 import os
@@ -31,7 +31,7 @@ CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-day
 
 
 class Held(gf.Transform):
-    """Makes nothing until it is let go."""
+    """Blocks until it is released."""
 
     go = threading.Event()
 
@@ -62,7 +62,7 @@ class Served:
     """The address of its health endpoint."""
 
     def end(self) -> list[str]:
-        """End the server as a terminal would; return what it printed."""
+        """End the server as a terminal would; return its output."""
         self.process.send_signal(signal.SIGCONT)
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(60)
@@ -70,7 +70,7 @@ class Served:
 
 
 def arguments(folder: object, name: str) -> list[str]:
-    """Write a script with one of the pipelines that many tests run; return the command that serves it."""
+    """Write a script with one of the common pipelines; return the command that serves it."""
     script, token = f"{folder}/{name}.py", f"{folder}/token"
     with open(script, "w") as file:
         file.write(PIPELINE.format(name=name))
@@ -90,7 +90,7 @@ def started(server: Program) -> Served:
 
 
 def start_server(folder: object, name: str = "homogeneous", port: int = 0) -> Program:
-    """Start a server of one of the pipelines that many tests run, without starting an interpreter."""
+    """Start a server of one of the common pipelines, without starting an interpreter."""
     command = arguments(folder, name)
     command[command.index("--bind") + 1] = f"127.0.0.1:{port}"
     return start_program(f"import sys; from graphfeed.__main__ import main; sys.exit(main({command}))")
@@ -98,7 +98,7 @@ def start_server(folder: object, name: str = "homogeneous", port: int = 0) -> Pr
 
 @contextmanager
 def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[Served]]:
-    """Start servers of one of the pipelines that many tests run."""
+    """Start servers of one of the common pipelines."""
     programs = [start_server(folder, name) for _ in range(count)]
     try:
         yield [started(program) for program in programs]
@@ -109,7 +109,7 @@ def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[l
 
 
 def make_certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") -> tuple[bytes, bytes]:
-    """Return a certificate, by default for this machine, and its key; skip the test where there is no openssl."""
+    """Return a certificate, by default for this machine, and its key; skip the test if openssl is not installed."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     command = [*CERTIFICATE, "-addext", f"subjectAltName={names}", "-keyout", str(key), "-out", str(certificate)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
@@ -118,17 +118,17 @@ def make_certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") ->
 
 
 def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-    """Return a frame of HTTP/2."""
+    """Return an HTTP/2 frame."""
     return struct.pack(">I", len(content))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + content
 
 
 def header(name: bytes, value: bytes) -> bytes:
-    """Return a header of HTTP/2."""
+    """Return an HTTP/2 header."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
 def open_call(port: int) -> socket.socket:
-    """Begin a request without a token that never says what it asks for; return its connection."""
+    """Begin a request without a token that is never completed; return its connection."""
     headers = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -147,7 +147,7 @@ def open_call(port: int) -> socket.socket:
 
 @contextmanager
 def compressing_server(coding: str) -> Iterator[str]:
-    """Answer the first request as gRPC does, in a thread, with one message of 60 MB that is compressed to 60 kB."""
+    """Answer the first request like gRPC, in a thread, with one message of 60 MB that is compressed to 60 kB."""
     small = zlib.compress(bytes(60 << 20)) if coding == "deflate" else gzip.compress(bytes(60 << 20))
     message = b"\1" + struct.pack(">I", len(small)) + small
     answer = b"\x88" + header(b"content-type", b"application/grpc") + header(b"grpc-encoding", coding.encode())
@@ -177,6 +177,6 @@ def compressing_server(coding: str) -> Iterator[str]:
 def loader(
     pipe: gf.Datapipe, addresses: list[str], timeout: float = 60.0, num_workers: int | None = None, patience: float = 0
 ) -> gf.DataLoader:
-    """Return a loader that reads from servers, one mini-batch ahead of each request that is made at once."""
+    """Return a loader that reads from servers, one mini-batch ahead of each concurrent request."""
     executor = gf.SamplingServers(addresses, TOKEN, patience=patience)
     return gf.DataLoader(pipe, num_workers, executor=executor, timeout=timeout, seed=3, prefetch_factor=1)

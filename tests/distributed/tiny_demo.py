@@ -1,4 +1,4 @@
-"""The demo in parts on a small graph, for torchrun to start."""
+"""The demo of partitioned graphs on a small graph, for torchrun to start."""
 
 import graphfeed as gf
 from examples import wordnet_parts

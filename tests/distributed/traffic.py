@@ -1,4 +1,4 @@
-"""What each rank runs to count what it holds and sends for some mini-batches."""
+"""Program of each rank that counts the rows it stores and sends for some mini-batches."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -24,12 +24,12 @@ from tests.distributed import graphs
 
 
 def shuffled(count: int, seed: int) -> torch.Tensor:
-    """Return the numbers below a count in an order that a seed determines."""
+    """Return the numbers below a count in an order determined by a random seed."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def count_traffic(window: int | None = 0) -> dict[str, int]:
-    """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
+    """Return the rows that a rank stores and its traffic for some mini-batches, and the least possible traffic."""
     rank, num_nodes, peers = rank_and_size()[0], 20_000, Peers()
     # Each node has ten in-edges, and is the source of ten.
     sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
@@ -46,7 +46,7 @@ def count_traffic(window: int | None = 0) -> dict[str, int]:
 
     next(iter(load(1)))
     distributed.barrier()
-    # Without what is sent before parts are compared.
+    # Without the messages sent before parts are compared.
     exchanges, sent = peers.traffic.exchanges, peers.traffic.bytes_sent
     distributed.barrier()
     batches, least, edges = 0, 0, 0
@@ -68,7 +68,7 @@ def count_traffic(window: int | None = 0) -> dict[str, int]:
 
 
 def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
-    """Return what a rank sent for mini-batches with seeds of all parts and with its own, and how many are right."""
+    """Return a rank's traffic for mini-batches with seeds of all parts and of its own, and how many are correct."""
     (rank, world_size), peers, graph = rank_and_size(), Peers(), graphs.communities(4000, 50, 8)
     assignment: Any = assign_nodes(graph, world_size, "ldg")
     book = PartBook.from_assignment(assignment, world_size)
@@ -80,7 +80,7 @@ def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
         pipe = gf.DistributedItemSampler(items, batch_size, shuffle=True, owners=owners, **options)
         store = gf.BasicFeatureStore({("node", None, "x"): feature})
         pipe = pipe.sample_neighbor(graph, [5, 5]).fetch_feature(store, ["x"])
-        # One by one, as they are counted; a window would also be sampled for mini-batches that nobody takes.
+        # One by one, because they are counted; a window would also sample mini-batches that are not used.
         return iter(gf.DataLoader(pipe, 0, seed=0, window=0))
 
     found: dict[str, Any] = {"equal": 0}
@@ -101,5 +101,5 @@ def send_for_own_seeds(batch_size: int, batches: int) -> dict[str, Any]:
 
 
 def bytes_of(tree: Any) -> int:
-    """Return the bytes of some tensors, each of which is counted once."""
+    """Return the bytes of distinct tensors."""
     return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors_in(tree)}.values())
