@@ -147,7 +147,7 @@ def find_peers(
         return peers_at(MeetingPoint("", 0, 0, 1), timeout, frozen_timeout)
     if master_addr is None and master_port is None and distributed.is_initialized():
         return shared_peers(frozen_timeout)
-    # Without a process group, they meet at the address in the environment, one port above the launcher's own.
+    # Without a process group, ranks connect at the address in the environment, one port above that of the launcher.
     address = os.environ.get("MASTER_ADDR") if master_addr is None else master_addr
     port = master_port
     if port is None and "MASTER_PORT" in os.environ:

@@ -30,8 +30,8 @@ NEW = object()
 class Connections:
     """The connections to one rank. Each carries one request at a time, then its response."""
 
-    # So no request waits for another thread's, and responses need no dispatcher. The other rank has a thread for each
-    # connection. A response is read once, under its lock, by whichever thread needs it or its connection first.
+    # Requests don't wait for those of other threads, and responses need no dispatcher: the other rank has a thread per
+    # connection. The first thread that needs a response or its connection reads it, under its lock; `Answer` keeps it.
     def __init__(self, connect: Callable[[], socket.socket], most: int) -> None:
         self._connect = connect
         self._free = most

@@ -183,7 +183,7 @@ def open_body(batch: Any) -> tuple[bytes, Bytes]:
 
 
 def check_schema(schema: Any) -> None:
-    """Raise if the columns are not those of this format. Dictionaries, for example, could be of any number."""
+    """Raise unless the columns are those of this format. Dictionary columns, for example, have no limit of size."""
     if [str(column) for column in schema.types[:2]] != ["binary_view"]:
         raise ValueError(f"this is not a message of graphfeed: its columns are {brief(schema.names)}")
 
