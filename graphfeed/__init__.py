@@ -1,6 +1,6 @@
 """graphfeed feeds mini-batches of large graphs to models: you chain stages into a pipeline, and the loader runs it.
 
-The public names are listed by subject in `__init__.pyi`, and ARCHITECTURE.md says what belongs to which folder.
+`__init__.pyi` lists the public names by subject, and ARCHITECTURE.md describes the folders.
 
     >>> import graphfeed as gf
     >>> graph = gf.from_coo(([1, 2, 0], [0, 0, 1]), num_nodes=3)
@@ -23,12 +23,12 @@ __version__ = "0.2.0"
 
 
 def _read_stub(text: str) -> dict[str, str]:
-    """Return the names that a part of the stub imports from rooms, each with its module."""
+    """Return the names that a part of the stub imports from packages, each with its module."""
     imports = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom)]
     return {name.name: node.module for node in imports if node.module != __name__ for name in node.names}
 
 
-# The stub is the one list of names: type checkers read it, too. What it has below the version is found on first use.
+# The stub is the only list of names: type checkers read it, too. Names below the version are imported on first use.
 _above, _, _below = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode().partition("\n__version__: str\n")
 _SHOWN, _FOUND_IN = _read_stub(_above), _read_stub(_below)
 globals().update({name: getattr(importlib.import_module(module), name) for name, module in _SHOWN.items()})
@@ -36,7 +36,7 @@ __all__ = ["__version__", *_SHOWN]  # noqa: PLE0604
 
 _FROM_MATRIX = "coo = matrix.tocoo(); graph = from_coo((coo.row, coo.col), num_nodes=coo.shape[0])"
 _TO_MATRIX = "matrix = scipy.sparse.csc_array((values, graph.indices, graph.csc_indptr))"
-# Names that were removed in 0.2.0, with what replaces them; docs/ingest.md shows more.
+# Names that were removed in 0.2.0, with their replacements; docs/ingest.md shows more.
 _REMOVED = {
     "from_networkx": f"matrix = networkx.to_scipy_sparse_array(g); {_FROM_MATRIX}",
     "from_scipy": _FROM_MATRIX,
@@ -44,7 +44,7 @@ _REMOVED = {
     "to_scipy": _TO_MATRIX,
 }
 
-# What optional rooms add to those below them, which know the names on the left alone.
+# Extensions by optional packages, which lower packages find only by the names on the left.
 process.ENTRY_POINTS.update(
     converters={
         "as_stage": "graphfeed.interop.torch_pipes:as_stage",
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> typing.Any:
         return getattr(importlib.import_module(_FOUND_IN[name]), name)
     if name in ("channels", "distributed", "ingest", "interop", "pyg"):
         return importlib.import_module(f"graphfeed.{name}")
-    if name.startswith("_"):  # asked for by `inspect` and its like, which try many and read no text
+    if name.startswith("_"):  # `inspect` and similar modules try many of these, and ignore the message
         raise AttributeError(f"module 'graphfeed' has no attribute {name!r}")
     graphbolt = importlib.import_module("graphfeed.interop.graphbolt")
     replaced = graphbolt.REPLACED | graphbolt.FORMER | {old: f"write {new}" for old, new in _REMOVED.items()}

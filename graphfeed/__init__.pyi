@@ -1,60 +1,60 @@
-"""The public names and where they are, which type checkers and `graphfeed/__init__.py` read here.
+"""The public names and their modules, read by type checkers and `graphfeed/__init__.py`.
 
-Above `__version__` is what `import graphfeed` imports and `dir(graphfeed)` lists, below it what is found on first use.
+Names above `__version__` are imported by `import graphfeed` and listed by `dir(graphfeed)`, those below on first use.
 """
 
 # fmt: off
 
-# Pipeline: what a mini-batch is. Most stages have a fluent name; `dir(pipe)` lists them.
+# Pipeline: stages that build mini-batches. Most have a fluent name; `dir(pipe)` lists them.
 # - the base classes of stages, and where a stage may run
 from graphfeed.datapipes import Datapipe as Datapipe, Transform as Transform, Placement as Placement
-# - what flows between stages, and which mini-batch it is
+# - the data passed between stages, and its key
 from graphfeed.datapipes import MiniBatch as MiniBatch
 from graphfeed.ops import Key as Key
-# - sources, which make mini-batches of items
+# - sources, which build mini-batches of items
 from graphfeed.datapipes import ItemSampler as ItemSampler, DistributedItemSampler as DistributedItemSampler
 from graphfeed.datapipes import IterableSource as IterableSource
 # - sample a graph around the seeds
 from graphfeed.datapipes import NeighborSampler as NeighborSampler, LayerNeighborSampler as LayerNeighborSampler
 from graphfeed.datapipes import InSubgraphSampler as InSubgraphSampler
-# - sample what existed before a seed's time
+# - temporal sampling, limited by the timestamps of the seeds
 from graphfeed.datapipes import TemporalNeighborSampler as TemporalNeighborSampler
 from graphfeed.datapipes import TemporalLayerNeighborSampler as TemporalLayerNeighborSampler
-# - the base class of a sampler of your own
+# - the base class of user-defined samplers
 from graphfeed.datapipes import SubgraphSampler as SubgraphSampler
 # - for link prediction
 from graphfeed.datapipes import NegativeSampler as NegativeSampler, UniformNegativeSampler as UniformNegativeSampler
 from graphfeed.datapipes import SeedEdgesExcluder as SeedEdgesExcluder
 # - read features, and move mini-batches to a device
 from graphfeed.datapipes import FeatureFetcher as FeatureFetcher, CopyTo as CopyTo
-# - apply a function to each mini-batch, and hold some back
+# - apply a function to each mini-batch, or buffer some
 from graphfeed.datapipes import MiniBatchTransformer as MiniBatchTransformer, Bufferer as Bufferer
 # - look at a pipeline and change it
 from graphfeed.datapipes import find as find, replace as replace, traverse as traverse, to_graph as to_graph
 
-# Graph: what is sampled.
+# Graph: graphs that can be sampled.
 # - the interface of graphs, and a graph in memory
 from graphfeed.storage import SamplingGraph as SamplingGraph, FusedCSCSamplingGraph as FusedCSCSamplingGraph
-# - make a graph
+# - create a graph
 from graphfeed.storage import from_coo as from_coo, fused_csc_sampling_graph as fused_csc_sampling_graph
 from graphfeed.storage import load_graph as load_graph, add_reverse_edges as add_reverse_edges
 # - the result of one hop of sampling
 from graphfeed.storage import SampledSubgraph as SampledSubgraph, CSCFormatBase as CSCFormatBase
-# - how neighbours are sampled
+# - options of neighbour sampling
 from graphfeed.storage import SamplingRequest as SamplingRequest
 
-# Features: what is known about nodes and edges.
+# Features: data of nodes and edges.
 # - one feature: the interface, in memory, on disk
 from graphfeed.storage import Feature as Feature, TorchBasedFeature as TorchBasedFeature
 from graphfeed.storage import DiskBasedFeature as DiskBasedFeature
-# - with a cache in front of it
+# - with a cache
 from graphfeed.storage import CPUCachedFeature as CPUCachedFeature, GPUCachedFeature as GPUCachedFeature
 from graphfeed.storage import cpu_cached_feature as cpu_cached_feature, gpu_cached_feature as gpu_cached_feature
 # - features by key
 from graphfeed.storage import FeatureStore as FeatureStore, FeatureKey as FeatureKey
 from graphfeed.storage import BasicFeatureStore as BasicFeatureStore, TorchBasedFeatureStore as TorchBasedFeatureStore
 
-# Data: what to train on.
+# Data: training data.
 # - seeds, labels and so on, by position
 from graphfeed.storage import ItemSet as ItemSet, HeteroItemSet as HeteroItemSet
 # - a graph, its features and its tasks
@@ -63,21 +63,21 @@ from graphfeed.storage import preprocess_ondisk_dataset as preprocess_ondisk_dat
 # - data sets that come with the package
 from graphfeed.storage import datasets as datasets
 
-# Loader: where and when mini-batches are made.
+# Loader: where and when mini-batches are built.
 # - runs a pipeline with threads, processes and a GPU
 from graphfeed.loader import DataLoader as DataLoader
-# - the three loaders of a task
+# - the training, validation and test loaders of a task
 from graphfeed.loader import loaders as loaders
 # - worker processes of a loader
 from graphfeed.loader import ProcessExecutor as ProcessExecutor, WorkerLostError as WorkerLostError
-# - fixes the randomness of everything that has no seed of its own
+# - the random seed of everything without its own seed
 from graphfeed.ops import seed as seed
-# - compiles all kernels ahead, as for a container image
+# - compile all kernels in advance, for example for a container image
 from graphfeed.loader import warm_up as warm_up
 
 __version__: str
 
-# The optional rooms, and names that few programs need or that are other libraries'.
+# Optional packages, and names that few programs need or that come from other libraries.
 from graphfeed import channels as channels, distributed as distributed, ingest as ingest, interop as interop, pyg as pyg
 from graphfeed.channels import ChannelBase as ChannelBase, Closed as Closed, EndOfEpoch as EndOfEpoch
 from graphfeed.channels import MpChannel as MpChannel, PeerError as PeerError, QueueTimeoutError as QueueTimeoutError

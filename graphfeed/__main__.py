@@ -13,13 +13,13 @@ COMMANDS = {
     "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up_command",
 }
-"""The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
-FORMER = {"reorder": "docs/how-to/larger-than-memory.md has a recipe in its place"}
-"""What to use instead of a command that was removed."""
+"""The module of each command, with a docstring, `add_arguments(parser)` and `run(options)`."""
+FORMER = {"reorder": "use the recipe in docs/how-to/larger-than-memory.md"}
+"""Replacements of commands that were removed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 1 if files or arguments don't fit, 130 after Ctrl-C; the reason is on stderr."""
+    """Run a command; return the exit status, 1 after an error and 130 after Ctrl-C. The reason is on stderr."""
     try:
         return run(arguments)
     except KeyboardInterrupt as error:
@@ -28,12 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Run a command, whose module is imported, and return 0 or 1."""
-    parser = argparse.ArgumentParser(prog="graphfeed", description="Works with graphs in files and in parts.")
+    """Import the modules of the commands, run one of them, and return 0 or 1."""
+    parser = argparse.ArgumentParser(prog="graphfeed", description="Tools for graphs in files and partitioned graphs.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in COMMANDS.items():
         module = import_module(place)
-        # The first line of a module's text stands behind its command in the help.
+        # The help shows the first line of the module's docstring after its command.
         summary = (module.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)

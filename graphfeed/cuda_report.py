@@ -1,4 +1,4 @@
-"""Tells what a machine has of what graphfeed needs for a GPU, and whether kernels compile and run there.
+"""Checks the requirements of graphfeed for a GPU, and whether kernels compile and run on this machine.
 
 `graphfeed.cuda_check()` returns a report, and the command `graphfeed doctor --cuda` prints it.
 """
@@ -27,7 +27,7 @@ from graphfeed.ops.process import install_hint
 
 PINNED_BYTES = 1 << 26
 OLDEST = (8, 0)
-"""The compute capability from which on the tests compile the kernels."""
+"""The lowest compute capability for which tests compile the kernels."""
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
     """One line of a report."""
 
     status: str
-    """ok, missing or failed; or change, for what works and could be better."""
+    """ok, missing or failed; or change if it works, but could be improved."""
     subject: str
     said: str
 
@@ -47,7 +47,7 @@ def table(findings: Sequence[Finding]) -> list[str]:
 
 @dataclass(frozen=True)
 class CudaReport:
-    """What is there, what is missing, and what failed; its text is what a bug report needs."""
+    """Requirements that are met, missing or failed. Print it for a bug report."""
 
     findings: tuple[Finding, ...]
 
@@ -69,11 +69,11 @@ def is_wrong(finding: Finding) -> bool:
 
 
 def cuda_check() -> CudaReport:
-    """Report what this machine has and lacks for a GPU; if there is one, compile the kernels, and run one on it.
+    """Report which requirements of a GPU this machine meets; if there is a GPU, compile the kernels and run one on it.
 
-    It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. It raises nothing:
-    what is missing or goes wrong is part of the report. `graphfeed doctor --cuda` prints it, and exits with 1 if
-    something is wrong. Whether each kernel gives the bits of the CPU's is a test: `pytest -m gpu tests/gpu` in a clone.
+    The first call on a GPU takes a minute to compile the kernels, later calls take seconds. Errors are not raised, but
+    are part of the report. `graphfeed doctor --cuda` prints it, and exits with 1 if something is missing or failed.
+    To test that all kernels give the results of the CPU, run `pytest -m gpu tests/gpu` in a clone of the repository.
 
     Example:
         >>> cuda_check().findings[0].subject  # graphfeed.cuda_check()
@@ -84,12 +84,12 @@ def cuda_check() -> CudaReport:
     if not wrong:
         findings += check_device(torch.device("cuda", torch.cuda.current_device()))
     else:
-        findings.append(Finding("missing", "kernels", f"were not run, because of: {', '.join(wrong)}"))
+        findings.append(Finding("missing", "kernels", f"were not run because of: {', '.join(wrong)}"))
     return CudaReport(tuple(findings))
 
 
 def look_around() -> Iterator[Finding]:
-    """Find what is installed, without use of a GPU."""
+    """Find the installed software and devices, without using a GPU."""
     versions = f"{graphfeed.__version__}, Python {platform.python_version()}, {platform.platform()}"
     yield Finding("ok", "graphfeed", versions)
     yield find_driver()
@@ -105,15 +105,15 @@ def find_driver() -> Finding:
         ctypes.CDLL(DRIVER).cuDriverGetVersion(ctypes.byref(version))
     except (OSError, AttributeError):
         return Finding("missing", "driver", f"{DRIVER} is not found; install NVIDIA's driver")
-    # The driver says 12040 for CUDA 12.4.
+    # The version is 12040 for CUDA 12.4.
     return Finding("ok", "driver", f"supports CUDA up to {version.value // 1000}.{version.value % 1000 // 10}")
 
 
 def find_device() -> Iterator[Finding]:
-    """Find a GPU by torch."""
+    """Find the GPUs that torch can use."""
     built = torch.version.cuda
     if built is None:
-        yield Finding("missing", "torch", f"{torch.__version__} is built without CUDA; install one with it")
+        yield Finding("missing", "torch", f"{torch.__version__} is built without CUDA; install a build with CUDA")
     else:
         yield Finding("ok", "torch", f"{torch.__version__}, built for CUDA {built}")
     if not torch.cuda.is_available():
@@ -131,27 +131,27 @@ def find_device() -> Iterator[Finding]:
 
 
 def find_cupy() -> Iterator[Finding]:
-    """Find CuPy, and by it the compiler."""
+    """Find CuPy, and the compiler that it loads."""
     names, remedy = sorted(set(packages_distributions().get("cupy", ()))), install_hint(cuda_extra())
-    # Packages of CuPy lie in one folder: one for another CUDA has to go before the right one comes.
+    # CuPy's packages share a folder, so one for another CUDA version must be removed before the right one is installed.
     if set(names) - {f"cupy-{cuda_extra()}x"}:
         remedy = f"pip uninstall {' '.join(names)}, then {remedy}"
     try:
         launch: Any = load("cuda", "launch")
     except ImportError as error:
-        # CuPy itself may be there, and something that it imports may not.
+        # CuPy may be installed, but not one of its dependencies.
         reason = "is not installed" if find_spec("cupy") is None else f"can't be imported: {error.__cause__ or error}"
         yield Finding("missing", "CuPy", f"{reason}; {remedy}")
-        yield Finding("missing", "NVRTC", "can't be looked for without CuPy, which loads it")
+        yield Finding("missing", "NVRTC", "can't be found without CuPy, which loads it")
         return
-    except OSError as error:  # CuPy makes the folder for its code when it is imported
-        yield Finding("failed", "CuPy", f"{error}; set CUPY_CACHE_DIR to a folder that may be written to")
+    except OSError as error:  # CuPy creates the folder for its code when it is imported
+        yield Finding("failed", "CuPy", f"{error}; set CUPY_CACHE_DIR to a writable folder")
         return
     said = ", ".join(f"{name} {version(name)}" for name in names)
     if torch.cuda.is_available() and not launch.finds_device():
         yield Finding("missing", "CuPy", f"{said} finds no CUDA device; {remedy}")
     elif len(names) > 1:
-        yield Finding("failed", "CuPy", f"{said} lie in one folder and break each other; {remedy}")
+        yield Finding("failed", "CuPy", f"{said} share a folder and break each other; {remedy}")
     else:
         yield Finding("ok", "CuPy", said)
     try:
@@ -161,7 +161,7 @@ def find_cupy() -> Iterator[Finding]:
 
 
 def find_headers() -> Finding:
-    """Find CUDA's headers, which CuPy needs to compile; it may find them elsewhere."""
+    """Find CUDA's headers, which CuPy needs to compile, although it may find them elsewhere."""
     places = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if name in os.environ]
     folders = [folder for place in places for folder in (place / "include", *place.glob("targets/*/include"))]
     folders.append(Path("/usr/local/cuda/include"))
@@ -171,13 +171,13 @@ def find_headers() -> Finding:
     found = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
     if not found:
         return Finding(
-            "change", "headers", f"cuda_runtime.h is not found; if CuPy misses it, {install_hint(cuda_extra())}"
+            "change", "headers", f"cuda_runtime.h is not found; if CuPy needs it, {install_hint(cuda_extra())}"
         )
     return Finding("ok", "headers", f"in {found[0]}")
 
 
 def find_limit() -> Finding:
-    """Tell how much memory the process may lock."""
+    """Check the limit of page-locked memory."""
     with suppress(ImportError):  # not on Windows
         import resource  # noqa: PLC0415
 
@@ -207,14 +207,14 @@ def check_compiler(device: torch.device) -> Finding:
 
 
 def check_memory(device: torch.device) -> Finding:
-    """Page-lock memory where it lies, and let a kernel read it."""
-    memory = np.asarray(SharedMemory.create(PINNED_BYTES))  # on pages of its own
+    """Page-lock memory in place, and read it in a kernel."""
+    memory = np.asarray(SharedMemory.create(PINNED_BYTES))  # does not share pages with other memory
     values = torch.from_numpy(memory).view(torch.int64).reshape(-1, 8)
     torch.arange(values.numel(), out=values.view(-1), device="cpu")
     index = torch.arange(0, len(values), 1001, device="cpu")
 
     class Owner:
-        """Holds the lock until the check is over."""
+        """Keeps the lock until the check has ended."""
 
     owner = Owner()
     try:

@@ -1,4 +1,4 @@
-"""Checks this machine: cores, memory, limits, versions, kernels and GPUs; prints what to change.
+"""Checks this machine: cores, memory, limits, versions, kernels and GPUs; prints recommended changes.
 
 This is the command `graphfeed doctor`.
 """
@@ -28,15 +28,15 @@ from graphfeed.storage.memory import available_memory, memory_limit
 
 ROOT = Path("/")
 NEWEST_NUMBA = "0.68.1"
-"""The newest release of Numba that all tests were run with."""
+"""Newest release of Numba with which all tests were run."""
 NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
 EXTRAS = ("cloudpickle", "cupy-cuda12x", "cupy-cuda13x", "pyarrow", "pymetis", "prometheus-client", "torch-geometric")
 PROBED = 1 << 22
-"""Some huge pages."""
+"""Size of a few huge pages."""
 SMALL = 1 << 30
-"""Less memory than this is worth a remark."""
+"""Less memory than this is reported."""
 DESCRIPTORS = 1024
-"""The usual limit. Each large array in shared memory holds a descriptor, and each worker process some."""
+"""The usual limit. Each large array in shared memory uses a descriptor, and each worker process several."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def run(options: Any) -> None:
     findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
     sys.stdout.write("\n".join(table(findings)) + "\n")
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
-    # The command exits with 1 then.
+    # The command then exits with 1.
     if wrong:
         raise ValueError(f"this will fail: {', '.join(dict.fromkeys(wrong))}")
 
@@ -68,7 +68,7 @@ def look_at_machine() -> Iterator[Finding]:
 
 
 def check_versions() -> Finding:
-    """Find the packages that graphfeed needs, and which of the optional ones there are."""
+    """Find the required packages, and the optional packages that are installed."""
     found, missing = [], []
     for name in (*NEEDED, *EXTRAS):
         try:
@@ -78,7 +78,7 @@ def check_versions() -> Finding:
     needed = [name for name in NEEDED if name in missing]
     said = (
         f"graphfeed {graphfeed.__version__}, Python {platform.python_version()}, {', '.join(found)}; "
-        f"the newest Numba that was tested is {NEWEST_NUMBA}"
+        f"the newest tested Numba is {NEWEST_NUMBA}"
     )
     return (
         Finding("missing", "packages", f"pip install {' '.join(needed)}") if needed else Finding("ok", "packages", said)
@@ -86,7 +86,7 @@ def check_versions() -> Finding:
 
 
 def check_cores() -> Finding:
-    """Compare the threads of torch with the cores that this process may use."""
+    """Compare torch's number of threads with the cores that this process may use."""
     there = os.cpu_count() or 1
     cores = min([available_cores(), *cpu_quotas()])
     said = f"{cores:g} of {there} may be used"
@@ -103,45 +103,45 @@ def check_cores() -> Finding:
 def check_memory() -> Finding:
     left, limit = available_memory(), memory_limit()
     if math.isinf(left):
-        return Finding("ok", "memory", "the system does not tell how much there is")
+        return Finding("ok", "memory", "the system does not report its size")
     said = f"{bytes_text(left)} of {bytes_text(limit)} are available"
     if left < SMALL:
-        return Finding("change", "memory", f"{said}; use worker threads, which share what processes load each")
+        return Finding("change", "memory", f"{said}; use worker threads, which share memory, rather than processes")
     return Finding("ok", "memory", said)
 
 
 def check_shared_memory() -> Finding:
-    """Find the room for graphs that processes find by a name; other shared memory has no file."""
+    """Check the space for graphs that are shared by name; other shared memory has no file."""
     folder = ROOT / "dev/shm"
     if not folder.is_dir():
-        return Finding("ok", "/dev/shm", "there is none; graphs that are shared by name lie in the temporary folder")
+        return Finding("ok", "/dev/shm", "does not exist; graphs shared by name are stored in the temporary folder")
     if not os.access(folder, os.W_OK):
-        return Finding("failed", "/dev/shm", "can't be written to, so no graph can be shared by name")
+        return Finding("failed", "/dev/shm", "is not writable, so graphs can't be shared by name")
     free = shutil.disk_usage(folder).free
     if free < SMALL:
         return Finding(
             "change",
             "/dev/shm",
-            f"{bytes_text(free)} are free for graphs that are shared by name; give a container more (--shm-size)",
+            f"{bytes_text(free)} are free for graphs shared by name; a container can have more (--shm-size)",
         )
     return Finding("ok", "/dev/shm", f"{bytes_text(free)} are free")
 
 
 def check_huge_pages() -> Finding:
-    """Ask for huge pages, as graphs and features in shared memory do."""
+    """Allocate huge pages in the same way as graphs and features in shared memory."""
     try:
         worked = populate(np.asarray(SharedMemory.create(PROBED)))
     except OSError as error:
-        return Finding("failed", "shared memory", f"can't be made: {error}")
+        return Finding("failed", "shared memory", f"can't be created: {error}")
     if worked:
-        return Finding("ok", "huge pages", "shared memory gets them")
+        return Finding("ok", "huge pages", "are used by shared memory")
     return Finding(
-        "change", "huge pages", "shared memory gets none, which makes random reads slower; they need Linux 6.1 or later"
+        "change", "huge pages", "shared memory has none, which makes random reads slower; they need Linux 6.1 or later"
     )
 
 
 def check_descriptors() -> Finding:
-    """Find how many files the process may have open."""
+    """Check the limit of open files."""
     try:
         import resource  # noqa: PLC0415
     except ImportError:
@@ -149,7 +149,7 @@ def check_descriptors() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS:
         return Finding(
-            "change", "descriptors", f"at most {soft}, too few to share many arrays; ulimit -n takes {hard} here"
+            "change", "descriptors", f"at most {soft}, too few to share many arrays; raise it to {hard} by ulimit -n"
         )
     return Finding("ok", "descriptors", "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft}")
 
@@ -170,20 +170,20 @@ def check_machine_code() -> Finding:
     count = sum(1 for folder in readable for _ in folder.glob("*.code"))
     said = f"{count} kernels are on disk"
     if writable is None:
-        more = "no folder takes more, so each process compiles the others; set GRAPHFEED_CACHE_DIR"
+        more = "no folder is writable, so each process compiles the others; set GRAPHFEED_CACHE_DIR"
         return Finding("change", "machine code", f"{said}, but {more}")
     return Finding("ok", "machine code", f"{said}, in {writable}")
 
 
 def look_at_gpus(with_kernels: bool) -> Iterator[Finding]:
-    """Check what GPUs need, if torch can use one, or if that was asked for."""
+    """Check the requirements of GPUs if torch can use one, or if `with_kernels`, which also runs a kernel."""
     if with_kernels:
         yield from cuda_check().findings
     elif torch.cuda.is_available():
         yield from look_around()
     elif find_driver().status == "ok":
         yield Finding(
-            "change", "GPU", f"there is a driver, but torch {torch.__version__} can't use a GPU; `--cuda` tells why"
+            "change", "GPU", f"there is a driver, but torch {torch.__version__} can't use a GPU; `--cuda` shows why"
         )
     else:
-        yield Finding("ok", "GPU", "there is none, so all runs on the CPU")
+        yield Finding("ok", "GPU", "there is none, so everything runs on the CPU")

@@ -1,4 +1,4 @@
-"""Checks for tests of your own stages and samplers; an AssertionError says what differs, and where."""
+"""Checks for tests of user-defined stages and samplers; an AssertionError describes the first difference."""
 
 import hashlib
 import pickle
@@ -22,26 +22,26 @@ __all__ = ["assert_same", "check_sampler", "check_stage"]
 
 PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Key, np.generic)
 MOST_BYTES = 1 << 16
-"""How large a pickled pipeline may be, since each worker process gets it."""
+"""Maximum size of a pickled pipeline, because each worker process receives it."""
 SEED = 11
 Text: TypeAlias = dict[str, str]
-"""The path and the text of each part of a mini-batch."""
+"""The parts of a mini-batch: from path to description."""
 
 
 @checked
 def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> None:
-    """Hold a pipeline, and with it each stage in it, to what the loader relies on.
+    """Check that a pipeline, and each stage in it, meets the requirements of the loader.
 
-    Its mini-batches are the same bits when it is iterated twice; when all of them are kept; when it was pickled, into
-    less than 64 KiB; with 0, 1 and 3 workers; and when an epoch goes on from its middle. If the last stage is a
-    `Transform` without a loop of its own, each mini-batch is also made by itself, in another order.
+    Its mini-batches must be bit-identical if it is iterated twice; if all of them are kept; after pickling, into less
+    than 64 KiB; with 0, 1 and 3 workers; and if an epoch is resumed in the middle. If the last stage is a `Transform`
+    without its own `__iter__`, each mini-batch is also computed separately, in another order.
 
     Args:
-        pipe: A pipeline of at least two mini-batches of little data, which are compared as a whole.
-        executor: Runs the pipeline as well, such as a pool of processes.
+        pipe: A pipeline of at least two small mini-batches, which are compared completely.
+        executor: An additional executor to run the pipeline, such as a pool of processes.
 
     Raises:
-        AssertionError: Something differs; the text names the mini-batch and the first part of it that does.
+        AssertionError: Mini-batches differ; the message names the mini-batch and its first part that differs.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -49,40 +49,40 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
     """
     seeded = pipe.with_seed(SEED)
     expected = texts(seeded)
-    assert len(expected) > 1, f"pipe makes {len(expected)} mini-batches; give it items for two or more"
+    assert len(expected) > 1, f"pipe yields {len(expected)} mini-batches; give it items for two or more"
     compare("iterated again", expected, texts(seeded))
-    compare("kept while others are made", expected, texts(list(seeded)))
+    compare("kept while others are computed", expected, texts(list(seeded)))
     packed = pack(seeded)
-    size = f"pipe takes {len(packed):,} bytes when it is pickled, but may take {MOST_BYTES:,}"
+    size = f"pipe has {len(packed):,} bytes when it is pickled, but must have less than {MOST_BYTES:,}"
     assert len(packed) < MOST_BYTES, f"{size}; keep large arrays in files or in shared memory"
     compare("pickled", expected, texts(pickle.loads(packed)))
     if isinstance(seeded, Transform) and not seeded.loops:
         made = texts(call([seeded], minibatch) for minibatch in reversed(list(seeded.datapipe)))
-        compare("made from the last mini-batch to the first", expected, made[::-1])
+        compare("computed from the last mini-batch to the first", expected, made[::-1])
     for num_workers in (0, 1, 3):
         with DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
-            compare(f"made with num_workers={num_workers}", expected, texts(loader))
+            compare(f"computed with num_workers={num_workers}", expected, texts(loader))
     if executor is not None:
         with DataLoader(pipe, num_workers=2, executor=executor, seed=SEED) as loader:
-            compare("made by the executor", expected, texts(loader))
+            compare("computed by the executor", expected, texts(loader))
     check_resume(pipe, expected, 0, 3)
     check_resume(pipe, expected, 3, 0)
 
 
 @checked
 def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Executor | None = None) -> None:
-    """Hold a pipeline that ends with a sampler to what `check_stage` asks, and its samples to the graph.
+    """Check a pipeline that ends with a sampler: the requirements of `check_stage`, and its samples against the graph.
 
-    Each sampled edge is an edge of the graph: it joins those two nodes, and has that id if it has one. The rows of a
-    hop begin with its columns, the columns of a hop are the rows of the one behind it, and those of the last one begin
-    with the seeds, where these are nodes. The input nodes are the rows of the first hop.
+    Each sampled edge must be an edge of the graph, with the same endpoints, and the same id if it has one. The rows of
+    a hop begin with its columns, the columns of a hop are the rows of the next one, and those of the last hop begin
+    with the seeds if these are nodes. The input nodes are the rows of the first hop.
 
     Args:
-        graph: The graph in memory, by which `in_subgraph` tells which edges there are.
-        pipe, executor: As for `check_stage`; `pipe` may sample a graph of your own of the same edges.
+        graph: The graph in memory, whose `in_subgraph` gives the existing edges.
+        pipe, executor: As for `check_stage`; `pipe` may sample a user-defined graph with the same edges.
 
     Raises:
-        AssertionError: Something differs; the text names the mini-batch and the hop.
+        AssertionError: A requirement is not met; the message names the mini-batch and the hop.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -93,7 +93,7 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
     check_stage(pipe, executor=executor)
     for index, minibatch in enumerate(pipe.with_seed(SEED)):
         hops = minibatch.sampled_subgraphs
-        assert hops, f"mini-batch {index} has no sampled_subgraphs; let pipe end with a sampler"
+        assert hops, f"mini-batch {index} has no sampled_subgraphs; pipe must end with a sampler"
         for place, hop in enumerate(hops):
             check_edges(graph, hop, f"mini-batch {index}, hop {place}")
         for place, (outer, inner) in enumerate(pairwise(hops)):
@@ -109,14 +109,14 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
 
 
 def values_of(ids: Any) -> dict[Any, Any]:
-    """Return ids by type as int64, since those of a graph and those of seeds may have different dtypes."""
+    """Return ids by type as int64, because the ids of a graph and of seeds may have different dtypes."""
     return {kind: own.long() if isinstance(own, torch.Tensor) else own for kind, own in to_type_dict(ids).items()}
 
 
 def assert_same(first: object, second: object, *, what: str = "they differ") -> None:
-    """Raise an AssertionError, naming the first part that differs, unless two values are equal bit by bit.
+    """Raise an AssertionError that names the first part that differs, unless two values are bit-identical.
 
-    Tensors of any device, arrays, dicts with the order of keys, lists, and objects with all attributes are compared.
+    Compares tensors of any device, arrays, dicts including the order of keys, lists, and objects with all attributes.
     """
     left, right = dict(leaves(first)), dict(leaves(second))
     for path in [*left, *right]:
@@ -124,7 +124,7 @@ def assert_same(first: object, second: object, *, what: str = "they differ") -> 
 
 
 def texts(minibatches: Iterable[Any]) -> list[Text]:
-    # At once, since a stage may change a mini-batch that it has made.
+    # Immediately, because a stage may change mini-batches that it has yielded.
     return [dict(leaves(minibatch, "minibatch")) for minibatch in minibatches]
 
 
@@ -140,7 +140,7 @@ def pack(pipe: Datapipe[Any]) -> bytes:
     try:
         return pickle.dumps(pipe)
     except Exception as error:
-        try:  # what a notebook defines, as the loader sends it
+        try:  # the loader also uses cloudpickle, for functions and classes defined in a notebook
             by_value: bytes = import_module("cloudpickle").dumps(pipe)
         except Exception:
             raise AssertionError(f"pipe can't be pickled, so no worker process can run it: {error}") from error
@@ -153,12 +153,12 @@ def check_resume(pipe: Datapipe[Any], expected: list[Text], before: int, behind:
         state = loader.state_dict()
     with DataLoader(pipe, num_workers=behind, seed=SEED) as loader:
         loader.load_state_dict(state)
-        how = f"resumed in the middle, num_workers={before} before and {behind} behind it"
+        how = f"resumed in the middle, num_workers={before} before and {behind} after it"
         compare(how, expected, made + texts(loader))
 
 
 def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
-    """Check that the edges of a hop are edges of a graph, and that its rows begin with its columns."""
+    """Check that the edges of a hop are edges of the graph, and that its rows begin with its columns."""
     assert hop.original_column_node_ids is not None, f"{what}: has no original_column_node_ids"
     assert hop.original_row_node_ids is not None, f"{what}: has no original_row_node_ids"
     columns, rows = values_of(hop.original_column_node_ids), values_of(hop.original_row_node_ids)
@@ -193,7 +193,7 @@ def with_ids(pairs: list[tuple[int, ...]], ids: torch.Tensor) -> list[tuple[int,
 
 
 def tensor_text(value: torch.Tensor) -> str:
-    """Return dtype, shape and a hash of the bytes; the device doesn't count."""
+    """Return a string with dtype, shape and a hash of the bytes, but not the device."""
     shape = f"{value.dtype}{list(value.shape)}"
     if value.numel() == 0:
         return shape
@@ -202,7 +202,7 @@ def tensor_text(value: torch.Tensor) -> str:
 
 
 def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each part: of dicts also the order of keys, of objects all attributes."""
+    """Yield path and description of each part of a value, including the order of dict keys and all attributes."""
     if isinstance(value, torch.Tensor):
         yield path, tensor_text(value)
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -226,7 +226,7 @@ def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
     else:
         if not hasattr(value, "__dict__"):
             what = f"{path} is a {type(value).__name__}, which can't be compared"
-            raise TypeError(f"{what}; give tensors, arrays, numbers, texts, or collections of these")
+            raise TypeError(f"{what}; use tensors, arrays, numbers, strings, or collections of these")
         attributes = vars(value)
         yield path, f"{type(value).__qualname__} with {sorted(attributes)}"
         for name in sorted(attributes):

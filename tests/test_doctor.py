@@ -38,7 +38,7 @@ def test_a_command_that_was_removed_names_what_replaces_it(capsys: pytest.Captur
     with pytest.raises(SystemExit) as caught:
         main(["reorder", "papers/", "-o", "papers-in-order/"])
     assert caught.value.code == 2
-    assert "'reorder' was removed in 0.2.0; docs/how-to/larger-than-memory.md has a recipe" in capsys.readouterr().err
+    assert "removed in 0.2.0; use the recipe in docs/how-to/larger-than-memory.md" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_the_newest_numba_that_was_tested_is_the_newest_that_is_allowed(capsys: 
     assert f"numba>=0.60,<{major}.{int(minor) + 1}" in project["dependencies"]
     assert f"\nnumba=={doctor.NEWEST_NUMBA}\n" in (REPOSITORY / "constraints.txt").read_text()
     main(["doctor"])
-    assert f"the newest Numba that was tested is {doctor.NEWEST_NUMBA}\n" in capsys.readouterr().out
+    assert f"the newest tested Numba is {doctor.NEWEST_NUMBA}\n" in capsys.readouterr().out
 
 
 def test_what_will_fail_is_the_exit_status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_what_is_scarce_is_said_with_what_to_do(
         "memory": "use worker threads",
         "/dev/shm": "--shm-size",
         "huge pages": "Linux 6.1",
-        "descriptors": "ulimit -n takes 4096 here",
+        "descriptors": "raise it to 4096 by ulimit -n",
         "machine code": "set GRAPHFEED_CACHE_DIR",
     }
     for subject, text in advice.items():
@@ -186,7 +186,7 @@ def test_kernels_are_compared_on_request(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr(cuda_report, "look_around", lambda: [Finding("missing", "GPU", "torch finds no CUDA device")])
     assert main(["doctor", "--cuda"]) == 1
     printed = capsys.readouterr()
-    assert "\nmissing  kernels       were not run, because of: GPU\n" in printed.out
+    assert "\nmissing  kernels       were not run because of: GPU\n" in printed.out
     assert printed.err == "graphfeed doctor: this will fail: GPU, kernels\n"
 
 
@@ -227,7 +227,7 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cupy.cuda, "is_available", lambda: True)
     both = next(find_cupy())
     assert both.status == "failed"
-    assert "cupy-cuda12x 14.2.0, cupy-cuda13x 14.2.0 lie in one folder and break each other" in both.said
+    assert "cupy-cuda12x 14.2.0, cupy-cuda13x 14.2.0 share a folder and break each other" in both.said
     assert 'pip uninstall cupy-cuda12x cupy-cuda13x, then pip install ".[cuda13]" in a clone' in both.said
 
     def fail(*_: Any) -> Any:
@@ -248,7 +248,7 @@ def test_a_folder_that_cupy_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cuda_report, "load", load)
     (found,) = find_cupy()
     assert found.status == "failed"
-    assert re.search(r"/nobody/\.cupy.*; set CUPY_CACHE_DIR to a folder that may be written to$", found.said)
+    assert re.search(r"/nobody/\.cupy.*; set CUPY_CACHE_DIR to a writable folder$", found.said)
 
 
 def test_on_a_gpu_the_compiler_and_locked_memory_are_checked(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:

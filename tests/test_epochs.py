@@ -153,7 +153,7 @@ def test_a_thread_whose_loader_is_closed_by_another_is_told_so(num_workers: int,
     loader.close()
     closed.set()
     thread.join(30)
-    assert [str(error) for error in raised] == ["the loader is closed; make another"]
+    assert [str(error) for error in raised] == ["the loader is closed; create another one"]
 
 
 @pytest.mark.usefixtures("warm_programs")
@@ -256,7 +256,7 @@ def test_forked_workers_run_after_torch_used_its_threads() -> None:
 
 
 WITH_EITHER = pytest.mark.parametrize("worker", ["thread", pytest.param("process", marks=pytest.mark.slow)])
-OWNER = "RuntimeError: this iterator belongs to the process that this one was forked from, and so do its workers; begin"
+OWNER = "RuntimeError: this iterator and its workers belong to the process that this one was forked from"
 
 
 def digests(batches: Any) -> list[str]:
@@ -313,7 +313,7 @@ def test_an_executor_that_was_passed_in_is_refused() -> None:
         loader = gf.DataLoader(pipelines.shuffled(), num_workers=1, executor=executor)
         list(loader)
         answer = in_child(lambda: list(loader))
-    assert answer.startswith("RuntimeError: the executor that this loader was given belongs to the process that this")
+    assert answer.startswith("RuntimeError: this loader's executor belongs to the process that this")
 
 
 def test_a_loader_that_was_starting_its_workers_works() -> None:

@@ -148,9 +148,9 @@ def test_a_mini_batch_that_kills_its_worker_is_named_in_its_place() -> None:
         batches = iter(loader)
         next(batches)
         next(batches)
-        with pytest.raises(WorkerLostError, match=r"3 workers died over this call.*SIGSEGV") as caught:
+        with pytest.raises(WorkerLostError, match=r"3 workers died in a row during this call.*SIGSEGV") as caught:
             next(batches)
-    assert "while it made mini-batch 2 of epoch 0" in caught.value.__notes__
+    assert "while computing mini-batch 2 of epoch 0" in caught.value.__notes__
 
 
 def hang(minibatch: Any) -> Any:
@@ -170,7 +170,7 @@ def test_a_mini_batch_that_hangs_is_named() -> None:
         next(batches)
         with pytest.raises(TimeoutError, match="worked on one call for 5 s and was killed") as caught:
             next(batches)
-    assert "while it made mini-batch 1 of epoch 0" in caught.value.__notes__
+    assert "while computing mini-batch 1 of epoch 0" in caught.value.__notes__
 
 
 def private_bytes() -> int:

@@ -90,12 +90,12 @@ class EachTwice(gf.Transform):
     ("pipe", "words"),
     [
         (lambda: Turns(stages.make_items()), "mini-batch 0 differs when iterated again: minibatch.labels is"),
-        (lambda: Heavy(stages.make_items(), torch.zeros(20_000)), "bytes when it is pickled, but may take 65,536"),
+        (lambda: Heavy(stages.make_items(), torch.zeros(20_000)), "bytes when it is pickled, but must have less"),
         (lambda: Shortened(stages.make_items()), "mini-batch 0 differs when pickled: minibatch.labels is"),
-        (lambda: Previous(stages.make_items(), []), "differs when made from the last mini-batch to the first"),
-        (lambda: Reusing(stages.make_items(), torch.zeros(2).long()), "differs when kept while others are made"),
+        (lambda: Previous(stages.make_items(), []), "differs when computed from the last mini-batch to the first"),
+        (lambda: Reusing(stages.make_items(), torch.zeros(2).long()), "differs when kept while others are computed"),
         (lambda: Shared(stages.make_items(), Lock()), "pipe can't be pickled, so no worker process can run it: cannot"),
-        (lambda: stages.make_items(2), "pipe makes 1 mini-batches; give it items for two or more"),
+        (lambda: stages.make_items(2), "pipe yields 1 mini-batches; give it items for two or more"),
     ],
     ids=["turns", "heavy", "shortened", "previous", "reusing", "locked", "too short"],
 )

@@ -1,4 +1,4 @@
-"""The loader: it plans a pipeline, runs it epoch by epoch, stops and resumes."""
+"""The loader: plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
 import threading
 import weakref
@@ -37,70 +37,70 @@ from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 
 OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in", "_even_items")
-"""The attributes that a copy does not get."""
+"""Attributes that are not copied or pickled."""
 
 
 class DataLoader(Generic[Batch]):
     """Runs a pipeline with workers. Iterating the loader yields the mini-batches of one epoch, in order.
 
-    These are the same bits, in the same order, for every choice of workers. They depend on the pipeline, the seed, the
-    epoch and their index alone. Each `iter()` starts the next epoch, even if the previous one was left early; several
-    epochs may be running at once. If a stage fails, the exception is raised in the place of its mini-batch, with a note
+    Mini-batches are bit-identical, and in the same order, for any choice of workers. They depend only on the pipeline,
+    the seed, the epoch and their index. Each `iter()` starts the next epoch, even if the previous one was left early;
+    several epochs may run at once. If a stage fails, the exception is raised instead of its mini-batch, with a note
     that names the stage, the mini-batch and the worker, and the epoch ends.
 
-    Workers run all stages up to the first one that must run in the main process, such as a copy to a GPU; `explain()`
-    shows which these are, and why; a stage may say where it runs (`graphfeed.Placement`). Features in CPU memory are
-    fetched by worker threads. Worker processes fetch them if stages of your own follow; otherwise threads of the main
-    process fetch. Handing a mini-batch over to a worker thread costs 100 to 200 microseconds: if all stages together
+    Workers run all stages up to the first one that must run in the main process, such as a copy to a GPU. `explain()`
+    shows these stages and the reason; a stage may choose where it runs (`graphfeed.Placement`). Features in CPU memory
+    are fetched by worker threads. Worker processes fetch them only if user-defined stages follow; otherwise threads of
+    the main process do. Passing a mini-batch to a worker thread costs 100 to 200 microseconds: if all stages together
     take less, `num_workers=0` is faster.
 
     Args:
         datapipe: The pipeline. It is not changed.
-        num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
-            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU. What
-            `profile()` prints names a better number where there is one.
+        num_workers: Number of workers. With 0, everything runs in the thread of the loop, except the stages that the
+            overlap options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU.
+            The output of `profile()` suggests a better number if there is one.
         persistent_workers: Whether workers are kept for the next epoch.
-        max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
-            computing. Applies to the whole process once an epoch starts.
-        overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU are prefetched, with the stages
-            before them, in a thread and on a CUDA stream of their own. On the CPU, workers run ahead anyway. None asks
-            the stages (`FeatureFetcher.overlap_fetch`, True by default).
-        overlap_graph_fetch: Whether sampling behind a copy to a GPU has its own thread and stream, ahead of fetching.
-            None asks the stages (`NeighborSampler.overlap_fetch`, False by default).
+        max_uva_threads: Number of GPU threads that read pinned memory at once, which leaves the others for
+            computation. Applies to the whole process once an epoch starts.
+        overlap_feature_fetch: Whether features that are fetched after a copy to a GPU are prefetched, with the stages
+            before them, in a separate thread and CUDA stream. On the CPU, workers run ahead anyway. None uses the
+            attribute of the stages (`FeatureFetcher.overlap_fetch`, True by default).
+        overlap_graph_fetch: Whether sampling after a copy to a GPU has its own thread and stream, ahead of fetching.
+            None uses the attribute of the stages (`NeighborSampler.overlap_fetch`, False by default).
         worker: "thread" or "process". Workers are threads by default, because the kernels release the GIL. Use
             processes for stages in Python that hold it, or that may crash: a process that dies is replaced, and its
-            mini-batch is made again. They map large arrays that graphfeed made or loaded. Your own tensors are copied
-            to shared memory when the first epoch starts: both take memory while you keep yours. Stages of a notebook
-            need the extra `notebook`.
+            mini-batch is computed again. They map large arrays that graphfeed created or loaded. Your own tensors are
+            copied to shared memory when the first epoch starts, which takes twice the memory while you keep yours.
+            Stages of a notebook need the extra `notebook`.
         executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
             with workers on this machine, or on others that open the same files (see docs/many-machines.md). It runs the
-            workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor. Or
-            `SamplingServers(addresses, token=...)`, the sampling servers that take the place of workers, for which
-            `servers=addresses` is short: then `num_workers` says how many mini-batches are asked for at once, by
-            default 4 for each server.
-        seed: The seed of all randomness. None takes that of the ItemSampler, or else a random one (`graphfeed.seed`).
-        prefetch_factor: How many mini-batches are in flight per worker, and wait behind each thread that runs ahead; on
-            a GPU they take up its memory. Threads that fetch beside worker processes add one more each.
-        timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
-            killed; its start does not count. A thread can't be: it is left behind, and another one takes its place.
-        window: For how many mini-batches rows of features on disk are read at once, in the order of the file, while
-            earlier ones are used. By default as many as there is memory for, if those features are larger than that; 0
-            reads them for one mini-batch after the other. Not where mini-batches are sampled on a GPU. Rows of other
-            ranks that may be updated are asked for in windows only if a number is given (`PartitionedFeature`). So many
-            mini-batches are also sampled at once from a graph on disk that is larger than the memory, in threads, if 8
-            have room there.
-        memory_limit: How many bytes reading ahead may take, with the mini-batches that wait for their rows, as a number
-            or a text such as "4G". None means a third of what is available. The LOCAL_WORLD_SIZE ranks of a machine
-            share it.
-        observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
+            workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor.
+            Alternatively `SamplingServers(addresses, token=...)`, which replaces workers by sampling servers and for
+            which `servers=addresses` is short: `num_workers` is then the number of concurrent requests, by default 4
+            per server.
+        seed: Random seed of all draws. None uses that of the ItemSampler, or else a random one (`graphfeed.seed`).
+        prefetch_factor: Number of mini-batches in flight per worker, and of those that each prefetch thread buffers,
+            on a GPU in its memory. Each thread that fetches for worker processes adds one more.
+        timeout: Seconds that a worker may take for a mini-batch before it fails. A process that takes longer is
+            killed; its start does not count. A thread can't be killed: it is abandoned, and another one replaces it.
+        window: Number of mini-batches whose feature rows on disk are read together, in the order of the file, while
+            earlier ones are used. None fills the memory limit if the features are larger than that; 0 reads the rows
+            of one mini-batch at a time. Not used if mini-batches are sampled on a GPU. Rows of other ranks that may be
+            updated are requested in windows only if a number is given (`PartitionedFeature`). The window also applies
+            to sampling in threads from a graph on disk that is larger than the memory, if at least 8 mini-batches fit
+            there.
+        memory_limit: Bytes that reading ahead may use, including the mini-batches that wait for their rows: a number
+            or a string such as "4G". None means a third of the available memory. The LOCAL_WORLD_SIZE ranks of a
+            machine share it.
+        observer: Is called when each stage begins and ends, and at each wait at a cut (`graphfeed.loader.Observer`).
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
         progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.
-        rules: The rules that turn the pipeline into the plan, in order: `graphfeed.loader.RULES`, or the same with your
-            own rules added. Each takes a pipeline and the options, and returns a pipeline.
+        rules: The rules that turn the pipeline into the plan, in order: `graphfeed.loader.RULES`, or these and your
+            own rules. Each takes a pipeline and the options, and returns a pipeline.
 
     Raises:
         ValueError: An option is out of range, or there are workers although a copy to a GPU comes before the sampler.
-        RuntimeError: When it runs: there is no such GPU.
+        RuntimeError: The GPU does not exist. Raised when an epoch runs.
 
     Example:
         >>> import graphfeed as gf
@@ -110,10 +110,10 @@ class DataLoader(Generic[Batch]):
     """
 
     how_to_share: str = (
-        "begin the pipeline with a DistributedItemSampler, which shares them out; one of gf.loaders is printed by "
-        "loader.explain(rewritten=False)"
+        "begin the pipeline with a DistributedItemSampler, which divides them among the ranks; "
+        "loader.explain(rewritten=False) prints the pipeline of gf.loaders"
     )
-    """What a warning advises ranks to do that all make the mini-batches of all items."""
+    """Advice of the warning to ranks that all build the mini-batches of all items."""
 
     @with_other_forms
     @checked
@@ -168,17 +168,17 @@ class DataLoader(Generic[Batch]):
         self._begin_without_workers()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the workers, the running epochs and what was measured, so that a copy starts its own."""
+        """Return the state without workers, running epochs and measurements, so that a copy starts its own."""
         return {name: value for name, value in vars(self).items() if name not in OF_THIS_LOADER}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Take a state; workers start with the next epoch."""
+        """Restore a state. Workers start with the next epoch."""
         vars(self).update(state)
         self._begin_without_workers()
 
     def _begin_without_workers(self) -> None:
         self._workers = Workers(self._executor, self.worker, self.num_workers, self.timeout, self.persistent_workers)
-        self.profiled: Profile | None = None  # what the latest profile knows
+        self.profiled: Profile | None = None  # the latest profile
         self._measured_in: Profile | None = None
         self._even_items = EvenItems(self.plan.written, self.how_to_share)
         self._forget_epochs()
@@ -189,17 +189,17 @@ class DataLoader(Generic[Batch]):
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
-        # Taken when it is first needed, because a typed graph counts its edges by a pass over them.
+        # Computed at the first use, because a typed graph counts its edges in a pass over them.
         return take_fingerprint(self.plan.written)
 
     @property
     def seed(self) -> int:
-        """The seed of all randomness."""
+        """Random seed of all draws."""
         return self._seed
 
     @checked
     def explain(self, *, rewritten: bool = True) -> str:
-        """Return what runs where, and by which rule; `rewritten=False` shows the pipeline as it was written."""
+        """Return where each stage runs, and by which rule; `rewritten=False` shows the pipeline as written."""
         summary = None if self.profiled is None else self.profiled.summary
         return self.plan.explain(rewritten=rewritten, summary=summary)
 
@@ -208,19 +208,19 @@ class DataLoader(Generic[Batch]):
     def profile(self, *, record_functions: bool = False) -> Iterator[Profile]:
         """Measure the epochs that begin within a block: `with loader.profile() as profile: train()`.
 
-        `print(profile)` begins with a verdict: who waits for whom, for what share of the time, and what to try. Below
-        it are the time of each stage, here and in workers, the waits, and how full the window is. Mini-batches are the
-        same bits. It costs about 3 microseconds per stage and mini-batch.
+        `print(profile)` begins with a verdict: the bottleneck, the share of the time spent waiting, and what to try.
+        Below it are the time of each stage, here and in workers, the waits, and how full the window is. Mini-batches
+        don't change. It costs about 3 microseconds per stage and mini-batch.
 
         Args:
-            record_functions: Whether stages of this process are also ranges of `torch.profiler`, at 17 microseconds
-                each.
+            record_functions: Whether stages of this process are also ranges of `torch.profiler`, at a cost of 17
+                microseconds each.
 
         Raises:
             RuntimeError: Another block measures this loader.
         """
         if self._measured_in is not None:
-            raise RuntimeError("this loader is being measured in another block; leave that one first")
+            raise RuntimeError("this loader is already being measured in another block; leave that block first")
         profile = self.profiled = self._measured_in = Profile(record_functions=record_functions)
         try:
             yield profile
@@ -238,7 +238,7 @@ class DataLoader(Generic[Batch]):
         return f"{type(self).__name__}({self.plan}{workers}, seed={self._seed})"
 
     def __len__(self) -> int:
-        """Return the number of mini-batches in an epoch; a TypeError if the pipeline cannot tell."""
+        """Return the number of mini-batches in an epoch; raise a TypeError if the pipeline has no length."""
         return length(self.plan.written)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -258,10 +258,10 @@ class DataLoader(Generic[Batch]):
         self._latest = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
+        """Return the position in the latest epoch as integers and strings that JSON can represent.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline; where
-        ranks share the mini-batches, their number; and where a sampler of torch's gives the order, a digest of it.
+        It consists of the seed, the epoch, the number of yielded mini-batches, and a fingerprint of the pipeline; the
+        number of ranks, if they share the mini-batches; and a digest of the order, if a PyTorch sampler determines it.
         """
         progress = self._latest or self._next
         total = count_rounds(self.plan.written) if progress.index > 0 else None
@@ -274,20 +274,20 @@ class DataLoader(Generic[Batch]):
         return {**position, "fingerprint": self._fingerprint, **order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the next `iter()` continue from a state, with any number and kind of workers.
+        """Continue from a state at the next `iter()`, with any number and kind of workers.
 
-        Another number of ranks can go on from a state if it divides the number of mini-batches that all ranks together
-        had made of the epoch; otherwise some would be lost or repeated.
+        The number of ranks may change if the new one divides the number of mini-batches that all ranks together had
+        yielded in the epoch; otherwise some would be lost or repeated.
 
         If every stage maps one mini-batch to one (all built-in stages do), resuming recomputes nothing; otherwise the
-        earlier mini-batches are made again and dropped. A state without a fingerprint, as older versions made it, is
-        accepted without a check. If a sampler of torch's gives another order than that of the state, the first
-        mini-batch raises a ValueError.
+        earlier mini-batches are computed again and dropped. A state of an older version, without a fingerprint, is
+        accepted without a check. If the order of a PyTorch sampler differs from that of the state, the first mini-batch
+        raises a ValueError.
 
         Raises:
-            ValueError: `state_dict` is not a state, has an epoch below 0 or an index that no epoch has, or comes from
-                another pipeline, from another seed than the one this loader was given, or from ranks whose mini-batches
-                those of this loader can't share.
+            ValueError: `state_dict` is not a state, has a negative epoch or an index outside the epoch, or comes from
+                another pipeline, from a seed other than the loader's `seed`, or from a number of ranks that this
+                loader's ranks can't continue from.
         """
         index = check_state(state_dict, self._fingerprint, self._given_seed, self.plan.written)
         self._seed = state_dict["seed"]
@@ -295,13 +295,13 @@ class DataLoader(Generic[Batch]):
         self._latest = None
 
     def as_node(self) -> Any:
-        """Return the loader as a `torchdata.nodes.BaseNode`, for torchdata's `Loader` and to mix it with others."""
+        """Return the loader as a `torchdata.nodes.BaseNode`, for torchdata's `Loader` and for mixing it with others."""
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:
         """End all running epochs and the workers.
 
-        An epoch that another thread iterates raises a RuntimeError there.
+        An epoch that another thread is iterating raises a RuntimeError there.
         """
         self._closed = True
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
@@ -322,11 +322,11 @@ class DataLoader(Generic[Batch]):
         self.close()
 
     def _forget_epochs(self) -> None:
-        # In a forked process, the threads of those that its parent runs are lost.
+        # A forked process does not have the threads of its parent's epochs.
         self._running: weakref.WeakKeyDictionary[Generator[Any, None, None], Progress] = weakref.WeakKeyDictionary()
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
-        """Yield the mini-batches of an epoch from a position on, and count them there."""
+        """Yield the mini-batches of an epoch starting at a position, and advance that position."""
         self._even_items.look(1.0)
         if self._measures_all and self._measured_in is None:
             self.profiled = Profile()
@@ -347,5 +347,5 @@ class DataLoader(Generic[Batch]):
             check_reader(self._closed)
             if threading.main_thread().is_alive() or threading.current_thread() is not threading.main_thread():
                 raise
-            return  # it is called last of all, when executors have ended
+            return  # the interpreter is shutting down, and the executors have ended
         progress.done = True

@@ -1,4 +1,4 @@
-"""A plan as text: where each stage runs, and the estimated size of its output."""
+"""Printable form of a plan: where each stage runs, and the estimated size of its output."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ ON_A_DEVICE = slice(1, 3)
 UNITS = ("B", "kB", "MB", "GB", "TB")
 UNKNOWN = "?"
 BYTES_NOTE = "bytes: estimated output size, from average degrees; not an upper bound"
-UNKNOWN_NOTE = f"{UNKNOWN}: unknown; your own stages may define estimate_size()"
+UNKNOWN_NOTE = f"{UNKNOWN}: unknown; user-defined stages may define estimate_size()"
 
 
 def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Setting:
-    """Return how a plan runs, for a profile: the stages that a user wrote, the source first, and who works on them."""
+    """Return the configuration of a plan for a profile: the stages as written, source first, and the workers."""
     listed = list(list_stages(running, Location("main", ""), 0))[::-1]
     in_flight = max((stage.in_flight for stage, _, _ in listed if isinstance(stage, InWorkers)), default=0)
     rows = [
@@ -41,12 +41,12 @@ def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Settin
 
 @dataclass(frozen=True)
 class Location:
-    """Where stages run."""
+    """Thread or process and CUDA stream in which stages run."""
 
     where: str
-    """"main" (the caller's thread), "prefetch" (a thread ahead of it), "thread" (beside it), "worker" or "server"."""
+    """"main" (the caller's thread), "prefetch" (a thread ahead of it), "thread" (of a pool), "worker" or "server"."""
     stream: str
-    """Whose CUDA stream they use behind a copy to a device."""
+    """Name of the CUDA stream used after a copy to a device."""
 
 
 def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str]:
@@ -60,10 +60,10 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
         text = "  " * depth + describe_stage(stage)
         size = expected[id(stage)]
         ms = measured.get((stage.position, type(stage).__name__))
-        # With the summary of a profile, a column has the milliseconds that each stage takes for a mini-batch.
+        # The summary of a profile adds a column: milliseconds of each stage per mini-batch.
         times = [] if summary is None else ["" if ms is None else f"{ms:.2f}"]
         size_text = UNKNOWN if size is None else bytes_text(size.num_bytes)
-        # The number by which errors name the stage.
+        # The stage's number in error messages.
         number = "" if stage.inserted else str(stage.position)
         rows.append((location.where, *on_device, *times, size_text, number, text))
     table: list[tuple[str, ...]] = [HEADINGS if summary is None else (*HEADINGS[:-3], "ms", *HEADINGS[-3:]), *rows]
@@ -78,7 +78,7 @@ def describe_storage(running: Datapipe) -> list[str]:
 
 
 def describe_hops(running: Datapipe) -> list[str]:
-    """Return a line for each sampler that asks its graph for one hop after the other, not for all by one program."""
+    """Return a line for each sampler that samples hop by hop rather than all hops in one program."""
     lines = []
     for stage in traverse(running):
         graph, request = (getattr(stage, name, None) for name in ("graph", "request"))
@@ -86,7 +86,7 @@ def describe_hops(running: Datapipe) -> list[str]:
             device = device_of(stage)
             if not graph.samples_at_once(request, on_cpu=device is None or str(device) == "cpu"):
                 lines.append(f"  {type(stage).__name__}: {type(graph).__name__}")
-    return ["samplers that ask their graph for one hop after the other:", *lines] if lines else []
+    return ["samplers that sample hop by hop, not in one program:", *lines] if lines else []
 
 
 def describe_caches(running: Datapipe) -> list[str]:
@@ -99,38 +99,38 @@ def describe_caches(running: Datapipe) -> list[str]:
 
 
 def describe_graphs(running: Datapipe) -> list[str]:
-    """Return a line for each graph in mapped files: its size, the memory that was free, and how it is read for that."""
+    """Return a line for each graph in mapped files: its size, the free memory found, and how it is therefore read."""
     found = {id(graph): graph for stage in traverse(running) for graph in vars(stage).values()}
     lines = []
     for files in [graph.files_read() for graph in found.values() if isinstance(graph, HasFiles)]:
         limit = f"1/{SHARE} of {bytes_text(files.free)} of free memory"
         if files.reads is not None:
-            kept = f"; column starts, {bytes_text(files.starts_bytes)}, stay in memory" if files.keeps_starts else ""
-            how = f"more than {limit}: pages are asked for before they are read, in the order of the file{kept}"
+            kept = f"; indptr, {bytes_text(files.starts_bytes)}, stays in memory" if files.keeps_starts else ""
+            how = f"more than {limit}: pages are prefetched in the order of the file{kept}"
         else:
-            how = f"at most {limit}: read as memory is"
+            how = f"at most {limit}: read like memory"
         lines += [f"  {bytes_text(files.num_bytes)}, {how}"] if files.num_bytes else []
     return ["graphs in mapped files, as this process reads them:", *lines] if lines else []
 
 
 def describe_reads(rows: PlannedRows) -> list[str]:
-    """Return lines on how rows were read ahead, and how near that is to the least possible."""
+    """Return lines about the rows read ahead, and their number relative to the possible minimum."""
     counts, feature = rows.counts, rows.feature
     if not counts.rows or not rows.misses:
         return []
-    # What there was no memory for in a window may have been read for the next one before it was needed.
+    # Rows that did not fit into a window's memory may have been read for the next window before they were needed.
     ratio = max(1.0, counts.rows / rows.misses)
     lines = [
         f"    {counts.minibatches:,} mini-batches in {counts.windows:,} windows, so "
-        f"{counts.minibatches / max(1, counts.windows):.1f} read for at once; {counts.rows:,} rows read, "
-        f"{ratio:.2f} times the least that is possible with these windows and this memory"
+        f"{counts.minibatches / max(1, counts.windows):.1f} per window; {counts.rows:,} rows read, "
+        f"{ratio:.2f} times the minimum for these windows and this memory"
     ]
     if counts.reads and feature.gap_bytes is not None:
         between = max(0, counts.num_bytes - counts.rows * feature.row_bytes) / counts.num_bytes
         lines.append(
             f"    {counts.reads:,} reads of {bytes_text(counts.num_bytes / counts.reads)} on average, "
-            f"{100 * between:.0f} % of it between the rows: up to {bytes_text(feature.gap_bytes)} between two rows are "
-            "read along, which takes no longer than another read of a usual disk"
+            f"{100 * between:.0f} % of it between rows: gaps of up to {bytes_text(feature.gap_bytes)} between two rows "
+            "are read as well, which takes no longer than a second read on a typical disk"
         )
     return [*lines, f"    {counts.seconds:.2f} s were spent waiting for {feature.waits_for}"]
 
@@ -139,7 +139,7 @@ def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:
     if not applied:
         return ["rules: none; every stage runs where the loader is iterated"]
     width = max(len(rule.__name__) for rule in applied)
-    # The first line of a rule's docstring is written for users.
+    # The first line of a rule's docstring is addressed to users.
     return ["rules:", *(f"  {rule.__name__:{width}}  {(rule.__doc__ or '').splitlines()[0]}" for rule in applied)]
 
 
@@ -148,13 +148,13 @@ def describe_written(written: Datapipe) -> list[str]:
 
 
 def describe_in_line(running: Datapipe) -> str:
-    """Return where each stage runs in one line, the source first; brackets hold the branches of a join."""
+    """Return one line with the stages and where they run, source first; branches of a join are in brackets."""
     locations = {id(stage): location.where for stage, location, _ in list_stages(running, Location("main", ""), 0)}
     return outline(running, locations)[0]
 
 
 def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
-    """Return the stages up to this one as text, and where the last one runs that is in it."""
+    """Return the outline of the stages up to this one, and the location of the last stage in it."""
     before = [outline(source, locations) for source in stage.inputs]
     text, where = ("", "") if not before else before[0]
     if len(before) > 1:
@@ -187,7 +187,7 @@ def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
 
 
 def bytes_text(size: float) -> str:
-    """Return a number of bytes with two or three digits; an estimate is no more exact than that.
+    """Format a number of bytes with two or three digits, which is enough for an estimate.
 
     Example:
         >>> bytes_text(1_234_567)
@@ -200,7 +200,7 @@ def bytes_text(size: float) -> str:
 
 
 def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tuple[Datapipe, Location, int]]:
-    """Yield each stage, where it runs, and its distance from the last stage."""
+    """Yield each stage, its location, and its distance from the last stage."""
     yield stage, location, depth
     if isinstance(stage, (InWorkers, InThreads)):
         inside = Location("thread", location.stream)
@@ -210,7 +210,7 @@ def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tup
         while isinstance(source, Transform):
             yield source, inside, depth
             source, depth = source.datapipe, depth + 1
-        # Workers make the mini-batches of a source that can be sharded, and are sent those of any other.
+        # Workers run a source that can be sharded; the mini-batches of any other source are sent to them.
         yield from list_stages(source, inside if isinstance(source, ByIndex) else location, depth)
         return
     if isinstance(stage, StreamPrefetch):

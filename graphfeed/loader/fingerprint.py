@@ -1,4 +1,4 @@
-"""The fingerprint of a pipeline: what decides its mini-batches, as short texts that travel in a loader's state."""
+"""The fingerprint of a pipeline: everything that determines its mini-batches, as short strings in a loader's state."""
 
 import hashlib
 import math
@@ -23,21 +23,21 @@ from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGrap
 from graphfeed.storage.datasets import identify
 
 Fingerprint: TypeAlias = dict[str, dict[str, str]]
-"""The fields of each stage as text, by the stage's number and class."""
+"""The fields of each stage as strings, by the stage's number and class."""
 
 OPTIONS = {"overlap_fetch", "runs_in"}
-"""Fields of stages that change how fast a mini-batch is made, and not what is in it."""
+"""Fields of stages that affect only the speed, not the mini-batches."""
 POSITION = {"epoch", "rank", "seed", "start", "world_size"}
-"""Fields of a source that say which mini-batches are read, and by which rank: the rest of the state has those."""
+"""Fields of a source for the position and the rank, which the rest of the state contains."""
 MOST_VALUES = 64
 LONGEST = 200
 
 
 def take_fingerprint(pipe: Datapipe) -> Fingerprint:
-    """Return a fingerprint of all that determines the mini-batches of a pipeline.
+    """Return a fingerprint of everything that determines the mini-batches of a pipeline.
 
-    These are the stages in order, their fields, and the identities of item sets, graphs and features; not the contents
-    of functions and of other tensors with many values, stages that pass values on, and options of speed alone.
+    It includes the stages in order, their fields, and checksums of item sets, graphs and features. It excludes the
+    contents of functions and other large tensors, stages that only pass on mini-batches, and options of speed.
     """
     taken: Fingerprint = {}
     numbers: dict[int, int] = {}
@@ -62,18 +62,18 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
 
 
 def find_difference(state: Any, expected: Fingerprint) -> str | None:
-    """Say where the pipeline of a state differs from the one that it is loaded into; None where they agree.
+    """Describe the first difference between the fingerprint of a state and that of the pipeline; None if they agree.
 
-    A field that only one of them has is not compared, as another version of its stage may have added it; but owners of
-    items, which make other mini-batches, must be in both.
+    A field that only one of them has is not compared, because another version of the stage may have added it. The
+    exception is the owners of items, which change the mini-batches.
     """
     is_one = isinstance(state, Mapping) and all(re.match(r"\d+ ", str(stage)) for stage in state)
     if not is_one or not all(isinstance(fields, Mapping) for fields in state.values()):
         raise ValueError(
-            f"fingerprint of state_dict must be a dict of stages, as state_dict() has it, but is {brief(state)}; "
-            "remove 'fingerprint' from the state to go on without a check"
+            f"fingerprint of state_dict must be a dict of stages, as in state_dict(), but is {brief(state)}; "
+            "remove 'fingerprint' from the state to continue without a check"
         )
-    # JSON may have sorted the stages as text, stage 10 before stage 2.
+    # JSON may have sorted the stages as strings, stage 10 before stage 2.
     for then, now in zip_longest(sorted(state, key=number_of), sorted(expected, key=number_of)):
         if then != now:
             return f"it has {then or 'no more stages'} where this one has {now or 'no more stages'}"
@@ -92,19 +92,19 @@ def number_of(stage: str) -> int:
 def shorten(text: str) -> str:
     if len(text) <= LONGEST:
         return text
-    # The digest differs where long texts differ behind their beginning.
+    # The digest differs if long strings differ after their beginning.
     return f"{text[:LONGEST]}... (SHA-1 {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]})"
 
 
 def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
-    """Return a text that is the same in every run for the same value; None for a value that does not count."""
+    """Return a string that is the same in every run for the same value; None for a value that is left out."""
 
     def join(values: Iterable[Any]) -> str:
         return ", ".join(str(describe(part, numbers)) for part in values)
 
     if isinstance(value, (FeatureStore, Iterator)):
         return None
-    # `numbers` has the stages before, by their ids.
+    # `numbers` maps the ids of earlier stages to their numbers.
     if isinstance(value, Datapipe):
         return f"stage {numbers.get(id(value), type(value).__name__)}"
     for classes, text in TEXTS:
@@ -121,13 +121,13 @@ def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
     if getattr(getattr(value, "__dataclass_params__", None), "frozen", False) and not isinstance(value, type):
         parts = {part.name: getattr(value, part.name) for part in fields(value)}
         return f"{type(value).__qualname__} of {join([parts])}"
-    # Without its module, which is another one in a script than where the script is imported.
+    # Without the module, whose name differs between a script and an import of that script.
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def describe_array(values: Any) -> str:
     if math.prod(values.shape) <= MOST_VALUES and values.dtype != np.dtype(object):
-        # Sparse and quantized tensors, and those without memory, have no list.
+        # Sparse and quantized tensors, and those without memory, have no `tolist`.
         with suppress(RuntimeError, TypeError, NotImplementedError):
             return str(values.tolist())
     return f"{values.dtype} of shape {tuple(values.shape)}"
@@ -141,4 +141,4 @@ TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     ((ItemSet, HeteroItemSet), lambda items: f"{len(items)} items named {items.names}"),
     (SamplingGraph, lambda graph: f"graph of {graph.num_nodes} nodes and {graph.num_edges} edges"),
 )
-"""How to write values of some classes."""
+"""Functions that describe values of some classes."""

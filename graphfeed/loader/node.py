@@ -1,4 +1,4 @@
-"""The loader as a torchdata node; the only module that imports torchdata."""
+"""The loader as a torchdata node. No other module imports torchdata."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Checks of the options of a loader, and what stands in for those that are left out."""
+"""Checks and default values of a loader's options."""
 
 import os
 import time
@@ -24,16 +24,16 @@ from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.datasets import identify
 
 FORMER_OPTIONS = ("token", "tls_root_certs", "patience")
-"""Arguments of the loader that became those of `SamplingServers`."""
+"""Former arguments of the loader, now arguments of `SamplingServers`."""
 CHECKED = count()
-"""Numbers the loaders whose items are compared with those of another rank."""
+"""Numbers of the loaders whose items are compared with those of another rank."""
 MOST_IN_FLIGHT = 1 << 31
-"""The most workers, and the most mini-batches in flight for each."""
+"""Maximum of `num_workers`, and of `prefetch_factor`."""
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def with_other_forms(init: Init) -> Init:
-    """Make the `__init__` of the loader accept a pipe of torch's, `servers`, and with a warning what it had before."""
+    """Make the loader's `__init__` accept torch datapipes, `servers`, and deprecated arguments with a warning."""
 
     @wraps(init)
     def make(self: Any, datapipe: object, num_workers: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -53,24 +53,24 @@ def with_other_forms(init: Init) -> Init:
 
 
 def as_pipeline(datapipe: object) -> Datapipe[Any]:
-    """Return a pipeline, of torch's stages too if they have an equal, or raise a TypeError."""
+    """Return a pipeline, converted from a torch datapipe if its stages have equivalents, or raise a TypeError."""
     if isinstance(datapipe, IterDataPipe):
         converted = load_entry_point("converters", "as_stage")(datapipe)
-        datapipe = datapipe if converted is None else converted  # a stage without a length has no truth value
+        datapipe = datapipe if converted is None else converted  # `or` would fail for a stage without a length
     if not isinstance(datapipe, Datapipe):
         raise TypeError(
             f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an ItemSampler, "
-            "and let a stage of your own derive from graphfeed.Datapipe"
+            "and derive user-defined stages from graphfeed.Datapipe"
         )
     return datapipe
 
 
 def without_auto(num_workers: Any) -> Any:
-    """Return the number of workers, None for `"auto"` with a DeprecationWarning: 0.1.0 measured some mini-batches."""
+    """Return the number of workers, or None with a DeprecationWarning for `"auto"`, a measurement in 0.1.0."""
     if not isinstance(num_workers, str) or num_workers != "auto":
         return num_workers
     warnings.warn(
-        "num_workers='auto' is deprecated and means None; print what loader.profile() measures to see how many workers "
+        "num_workers='auto' is deprecated and means None; print the result of loader.profile() to see how many workers "
         "are best",
         DeprecationWarning,
         stacklevel=3,
@@ -80,11 +80,11 @@ def without_auto(num_workers: Any) -> Any:
 
 @checked
 def find_servers(executor: Any, servers: Iterable[str], **options: Any) -> Any:
-    """Return the given executor, or else that of the servers, if there are any; raise if both are given."""
+    """Return the executor, or one for the servers if there are any; raise a ValueError if both are given."""
     if not isinstance(servers, str) and not (servers := tuple(servers)):
         return executor
     if executor is not None:
-        raise ValueError("servers take the place of workers, but an executor came along; leave one of them out")
+        raise ValueError("servers replace workers, but an executor was given as well; leave one of them out")
     return load_entry_point("executors", "servers")(servers, **options)
 
 
@@ -97,10 +97,10 @@ def check_options(
     if worker not in ("thread", "process"):
         raise ValueError(f"worker must be 'thread' or 'process', but is {brief(worker)}")
     if executor is not None and (worker != "thread" or num_workers == 0):
-        who = "servers take" if isinstance(executor, Servers) else "an executor takes"
+        who = "servers replace" if isinstance(executor, Servers) else "an executor replaces"
         raise ValueError(
-            f"{who} the place of workers, but worker={worker!r} and num_workers={num_workers} came along; leave one of "
-            "them out"
+            f"{who} workers, but worker={worker!r} and num_workers={num_workers} were given as well; leave one of them "
+            "out"
         )
     check_count("prefetch_factor", prefetch_factor, 1, MOST_IN_FLIGHT)
     check_seconds("timeout", timeout)
@@ -120,7 +120,7 @@ def check_reading(window: int | None, memory_limit: int | str | None) -> tuple[i
 
 
 def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
-    """Return the given seed, or that of a source, or a random one on which all ranks agree (`graphfeed.seed`)."""
+    """Return the given seed, or that of a source, or a random one that is the same on all ranks (`graphfeed.seed`)."""
     for source in find(pipe, Source):
         if seed is None:
             seed = getattr(source, "seed", None)
@@ -134,18 +134,18 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
 
 @runtime_checkable
 class LeavesItemsOut(Protocol):
-    """A source that may give each rank some of its items only, although it does not know the ranks."""
+    """A source that may divide its items among the ranks without being `Ranked`."""
 
     def gives_a_share(self) -> bool:
-        """Tell whether it may give only some of the items."""
+        """Return whether the source may yield only some of the items."""
 
 
 class EvenItems:
-    """Warns, once for each loader, if all ranks make mini-batches of the same items.
+    """Warns, once for each loader, if all ranks build mini-batches of the same items.
 
-    No rank waits for another one to make its loader, which some ranks may never do. Each rank puts a digest of its
-    items in the store of the process group and looks there for that of the next rank: as the loader is made, and once
-    more, for a second at most, as its first epoch begins. Without a process group there is nothing to compare.
+    No rank waits for another one to create its loader, which some ranks may never do. Each rank writes a digest of its
+    items to the store of the process group and reads that of the next rank: when the loader is created, and again, for
+    at most a second, when its first epoch begins. Without a process group, the items of a rank are not compared.
     """
 
     def __init__(self, pipe: Datapipe[Any], advice: str) -> None:
@@ -158,7 +158,7 @@ class EvenItems:
             self.look(0.0)
 
     def look(self, seconds: float) -> None:
-        """Warn if it is known that the next rank has the same items, or may be; wait some seconds to know it."""
+        """Warn if the next rank has, or may have, the same items; wait up to `seconds` for its digest."""
         if self._items is None:
             return
         world_size = int(os.environ.get("WORLD_SIZE") or 1) if (found := find_rank()) is None else found[1]
@@ -166,10 +166,10 @@ class EvenItems:
         if world_size > 1:
             is_same = found is None or self._has_next_rank_the_same(*found, seconds)
         if is_same is not None or seconds:
-            self._items = None  # it is known, or this is the last look
+            self._items = None  # the answer is known, or this was the last attempt
         if is_same:
             warnings.warn(
-                f"each of {world_size} ranks makes mini-batches of all items, which are the same where the seed is; "
+                f"each of {world_size} ranks builds mini-batches of all items, which are the same if the seeds are; "
                 f"{self._advice}",
                 stacklevel=4,
             )
@@ -178,8 +178,8 @@ class EvenItems:
         try:
             store: Any = distributed.group.WORLD.get_group_store()  # type: ignore[union-attr]
         except AttributeError:
-            return True  # a release of torch without it
-        store = store.clone() if hasattr(store, "clone") else store  # another thread may wait on its connection
+            return True  # a release of torch without this method
+        store = store.clone() if hasattr(store, "clone") else store  # another thread may be waiting on the connection
         own, end = f"{len(self._items or ())} {identify(self._items)}", time.monotonic() + seconds
         if self._number < 0:
             self._number = next(CHECKED)

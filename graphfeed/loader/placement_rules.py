@@ -1,4 +1,4 @@
-"""The rules about which stages run in workers, and which in the main process."""
+"""Rules that decide which stages run in workers, and which in the main process."""
 
 from functools import cache
 from typing import Protocol, runtime_checkable
@@ -12,19 +12,19 @@ from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, ch
 from graphfeed.ops.arguments import brief
 
 REQUESTS_PER_SERVER = 4
-"""How many mini-batches a loader asks a sampling server for at once by default."""
+"""Default number of mini-batches that a loader requests from each sampling server at once."""
 
 
 @runtime_checkable
 class ReadsSharedFeatures(ReadsFeatures, Protocol):
-    """A stage that reads features, and can also tell whether other processes may read them."""
+    """A stage that reads features, possibly in worker processes."""
 
     def may_run_in_processes(self) -> bool:
-        """Return whether worker processes can read them where they lie."""
+        """Return whether worker processes can read the features without a copy."""
 
 
 def placement_of(stage: Transform) -> Placement:
-    """Return where a stage runs: where it says, or else in the main process if it reads features or moves them."""
+    """Return where a stage runs: `runs_in`; if that is AUTO, MAIN if it reads features or moves mini-batches."""
     stated: object = stage.runs_in
     if not isinstance(stated, Placement):
         raise TypeError(
@@ -42,7 +42,7 @@ def runs_before_cut(stage: Datapipe) -> bool:
 
 
 def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Each worker makes the mini-batches whose indexes it is given."""
+    """Each worker builds the mini-batches whose indexes it receives."""
     if options.num_workers == 0:
         return pipe
     return pipe.rewrite(lambda stage: ByIndex(stage) if isinstance(stage, Shardable) else stage)
@@ -50,12 +50,12 @@ def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 def in_worker(stage: Transform) -> Transform:
     moved = stage.changed(runs_in=Placement.WORKER)
-    # The very same stage otherwise: make_plan() tells by that whether a rule changed anything.
+    # Otherwise the identical stage, by which make_plan() recognizes that a rule changed nothing.
     return moved if runs_before_cut(moved) else stage
 
 
 def decides_itself(stage: Datapipe) -> bool:
-    """Return whether a stage reads features, and leaves it to the loader where it runs."""
+    """Return whether a stage reads features in CPU memory, and the loader chooses where it runs."""
     asks = isinstance(stage, Transform) and isinstance(stage, ReadsFeatures)
     return asks and stage.runs_in is Placement.AUTO and device_of(stage) is None
 
@@ -68,7 +68,7 @@ def fetch_in_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Move each fetch that any thread can do in front of the cut."""
+    """Move each fetch that any thread can do to the workers."""
 
     def allow(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, ReadsFeatures) or not decides_itself(stage):
@@ -83,10 +83,10 @@ def fetches_in_windows(stage: Datapipe, options: LoaderOptions) -> bool:
 
 
 def fetch_in_processes(pipe: Datapipe) -> Datapipe:
-    """Move a fetch in front of the cut where the features are in shared memory and a stage computes after the fetch."""
+    """Move a fetch to the workers if the features are in shared memory and a stage computes after the fetch."""
 
-    # Where nothing follows the fetch, the threads of `fetch_beside_processes` do it, which saves a copy of the rows.
-    @cache  # a stage is tried by pickling it
+    # If no stage follows the fetch, the threads of `fetch_beside_processes` do it, which saves a copy of the rows.
+    @cache  # `can_be_sent` pickles the stage
     def may_move(stage: Transform) -> bool:
         if placement_of(stage) is Placement.WORKER:
             return stage.runs_in is Placement.WORKER or can_be_sent(stage)
@@ -100,13 +100,13 @@ def fetch_in_processes(pipe: Datapipe) -> Datapipe:
         computes = fetches and not stage.passes_on and placement_of(chain[0]) is Placement.WORKER
         if computes and all(map(may_move, chain)):
             moved.update(fetches)
-    # The rule sees the stages in the same order, but copies of those that follow one that it has changed.
+    # `rewrite` visits the stages in the same order, but passes copies of those that follow a changed stage.
     known = iter(traverse(pipe))
     return pipe.rewrite(lambda stage: stage.changed(runs_in=Placement.WORKER) if id(next(known)) in moved else stage)
 
 
 def pass_idle_copies(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """A copy to the device where mini-batches are already is no boundary: it runs where the stages around it run."""
+    """A copy to the device that mini-batches are already on runs where the stages around it run."""
     if options.num_workers == 0:
         return pipe
 
@@ -134,20 +134,20 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def make_on_servers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Sampling servers have the pipeline, so they run the stages before the cut, and are sent indexes alone."""
+    """Sampling servers have the pipeline, so they run the stages before the cut, and receive only indexes."""
     if not options.servers:
         return pipe
     cuts = [stage for stage in traverse(pipe) if isinstance(stage, InWorkers)]
     if not cuts or any(cut.work().source is None for cut in cuts):
         raise ValueError(
-            "servers were given, but they make mini-batches by their index, which this pipeline does not allow; begin "
-            "with an ItemSampler, and put at least one stage behind it"
+            "servers build mini-batches by index, which this pipeline does not allow; begin the pipeline with an "
+            "ItemSampler, followed by at least one stage"
         )
     return pipe.rewrite(lambda stage: stage.changed(servers=options.servers) if isinstance(stage, InWorkers) else stage)
 
 
 def check_reachable(pipe: Datapipe) -> None:
-    """Raise unless all stages before one that says it must run in workers can run there."""
+    """Raise a ValueError unless all stages before a stage with `Placement.WORKER` can run in workers."""
     for stage in traverse(pipe):
         if not isinstance(stage, Transform) or placement_of(stage) is Placement.MAIN or runs_before_cut(stage):
             continue
@@ -155,18 +155,18 @@ def check_reachable(pipe: Datapipe) -> None:
             first = [before for before in chain_of(stage) if placement_of(before) is Placement.MAIN][-1]
             raise ValueError(
                 f"runs_in of {type(stage).__name__} is Placement.WORKER, but {type(first).__name__} before it runs in "
-                "the main process, and so do all stages that follow; leave runs_in as Placement.AUTO, or write "
+                "the main process, and so do all stages after that; leave runs_in as Placement.AUTO, or put "
                 f"{type(stage).__name__} before {type(first).__name__}"
             )
 
 
 def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Any thread may read the features and workers are processes, so threads of this process fetch several at once."""
+    """Workers are processes and any thread may read the features, so threads of this process fetch concurrently."""
     if options.num_workers == 0 or options.in_threads:
         return pipe
 
     def fetch(stage: Datapipe) -> Datapipe:
-        # Behind another main-process stage, the threads would run that stage too.
+        # After another main-process stage, the threads would run that stage too.
         if not isinstance(stage, Transform) or not isinstance(stage.datapipe, (InWorkers, InThreads)):
             return stage
         source = stage.datapipe

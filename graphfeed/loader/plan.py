@@ -1,4 +1,4 @@
-"""What happens to a pipeline, in order: the rules, and the plan they make."""
+"""The rules in the order in which they are applied, and the plan that results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ from graphfeed.ops.arguments import brief
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# The order matters. What ranks do together is settled before anything is placed. Where features are fetched decides
-# which copies workers reach, and both decide where the cut falls; the cut decides what can run ahead of the copy. A
-# copy needs no stream of its own if fetching behind it has one. Pinned memory helps only a copy on a stream.
+# The order matters. Cooperation of ranks comes before any placement. The place where features are fetched determines
+# which copies run in workers, and both determine the cut. The cut determines which stages can run ahead of the copy.
+# A copy needs no stream if fetching after it has one. Pinned memory helps only a copy on a stream.
 RULES: tuple[Rule, ...] = (
     cooperate,
     shard_items,
@@ -56,21 +56,21 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline as it was written and as it runs, and the rules that changed it."""
+    """A pipeline as written and as it runs, and the rules that changed it."""
 
     written: Datapipe
     running: Datapipe
     applied: tuple[Rule, ...]
 
     def explain(self, *, rewritten: bool = True, summary: Summary | None = None) -> str:
-        """Return the plan as text: a table of the stages, the last one first, then the rules that changed something.
+        """Return a printable table of the stages, the last one first, then the rules that changed something.
 
-        The table shows where each stage runs, the estimated size of its output, and the number by which errors name it;
-        for a GPU also the device and the stream; with the summary of a profile, the time of each stage. Caches follow,
-        each with its size, hits and misses, and graphs in mapped files, with how they are read. This makes one
-        mini-batch of items; nothing is sampled, and no device is touched. Sizes are right to a factor of two or three:
-        on WordNet, where few nodes have most of the edges, 0.7 to 2.4 times the real ones. `rewritten=False` shows the
-        pipeline as it was written instead.
+        The table shows where each stage runs, the estimated size of its output, and its number in error messages. It
+        also shows the device and stream if there is a GPU, and the time of each stage if a profile's summary is given.
+        Below it are the caches with sizes, hits and misses, and the memory-mapped graphs and how they are read. The
+        estimate builds one mini-batch of items; nothing is sampled, and no device is touched. Sizes are correct to a
+        factor of two or three: on WordNet, where few nodes have most of the edges, they are 0.7 to 2.4 times the real
+        sizes. `rewritten=False` shows the pipeline as written instead.
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))
@@ -83,7 +83,7 @@ class Plan:
 
 
 def make_plan(pipe: Datapipe[Any], options: LoaderOptions, rules: Sequence[Rule] = RULES) -> Plan:
-    """Apply the rules to a copy of a pipeline; starts nothing, touches no device."""
+    """Apply the rules to a copy of a pipeline, without starting anything or touching a device."""
     check_workers(pipe, options)
     given: object = rules
     if not isinstance(given, Sequence) or not all(map(callable, given)):

@@ -1,4 +1,4 @@
-"""How far an epoch is, and the bar that shows it."""
+"""Progress of an epoch, its restoration from a state, and the progress bar."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from graphfeed.ops.process import ProgressBar, import_optional
 
 @runtime_checkable
 class ReadsOrder(Protocol):
-    """A source that reads the order of an epoch from somewhere else, which may give another one the next time."""
+    """A source whose order of an epoch comes from outside, and may differ if it is read again."""
 
     def digest_order(self) -> str:
         """Return a digest of the order of the epoch that the source was keyed for."""
@@ -24,32 +24,32 @@ class ReadsOrder(Protocol):
 
 @dataclass
 class Progress:
-    """How far an epoch is."""
+    """Position in an epoch."""
 
     epoch: int
     index: int
-    """The number of mini-batches yielded."""
+    """Number of mini-batches yielded."""
     done: bool = False
     order: str | None = None
-    """A digest of the order of the epoch, where a source reads it from somewhere else."""
+    """Digest of the order of the epoch, if it comes from outside."""
     thread: int | None = None
-    """The thread that took the latest mini-batch."""
+    """Id of the thread that received the latest mini-batch."""
 
     def note_order(self, pipe: Datapipe) -> None:
-        """Take the digest of the order that the sources of an epoch have read; refuse another one than the state's."""
+        """Record a digest of the epoch's order; raise a ValueError if it differs from that of the state."""
         digests = [source.digest_order() for source in find(pipe, ReadsOrder)]  # type: ignore[attr-defined]
         order = " ".join(digests) or None
         if self.index > 0 and self.order is not None and order != self.order:
             raise ValueError(
-                f"the sampler gives another order of epoch {self.epoch} than the one in state_dict, so seeds would be "
-                "lost and repeated; give its generator the state that it had before that epoch, or let the sampler "
-                "draw from torch's global generator, or remove 'order' from the state to go on all the same"
+                f"the sampler's order of epoch {self.epoch} differs from the one in state_dict, so seeds would be "
+                "lost and repeated; restore its generator to the state before that epoch, or let the sampler draw "
+                "from torch's global generator, or remove 'order' from the state to continue anyway"
             )
         self.order = order
 
 
 def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_seed: int | None, pipe: Datapipe) -> int:
-    """Raise unless a state belongs to a loader; return the index to go on at. See `DataLoader.load_state_dict`."""
+    """Return the index at which to continue; raise unless the state fits. See `DataLoader.load_state_dict`."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
     position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
@@ -59,25 +59,25 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
     ranks, total = count_ranks(pipe) or 1, count_rounds(pipe)
-    # A state that says nothing of ranks is of as many as share this pipeline.
+    # A state without a number of ranks has the number of this pipeline.
     check_count("ranks of state_dict", position.setdefault("ranks", ranks), 1)
     difference = find_difference(state_dict.get("fingerprint", fingerprint), fingerprint)
     if difference is not None:
         raise ValueError(
-            f"state_dict comes from another pipeline: {difference}; build the pipeline as it was, or remove "
-            "'fingerprint' from the state to go on all the same"
+            f"state_dict comes from another pipeline: {difference}; build the same pipeline, or remove "
+            "'fingerprint' from the state to continue anyway"
         )
     if given_seed is not None and position["seed"] != given_seed:
         raise ValueError(
             f"state_dict is of seed {position['seed']}, but this loader was given seed {given_seed}; "
-            "leave its seed out, or give it the same"
+            "omit the loader's seed, or pass the same one"
         )
     made = position["index"] * position["ranks"]
     if made % ranks:
         raise ValueError(
-            f"state_dict is of {position['ranks']} ranks, whose {made} mini-batches of the epoch are no multiple of "
-            f"the {ranks} ranks here, so that some would be lost or repeated; go on with as many ranks as before, with "
-            f"another divisor of {made}, or from the end of an epoch"
+            f"state_dict is of {position['ranks']} ranks, whose {made} mini-batches of the epoch are not a multiple of "
+            f"the {ranks} ranks here, so that some would be lost or repeated; continue with the same number of ranks, "
+            f"with another divisor of {made}, or from the end of an epoch"
         )
     index: int = made // ranks
     if total is not None and index > max(total, 1):
@@ -89,12 +89,12 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
 
 
 def count_ranks(pipe: Datapipe) -> int:
-    """Return how many ranks share the mini-batches of a pipeline; 0 if its source knows no ranks."""
+    """Return the number of ranks that share the mini-batches of a pipeline; 0 if its source has no ranks."""
     return max((source.rank_and_size[1] for source in find(pipe, Ranked)), default=0)  # type: ignore[attr-defined]
 
 
 def count_rounds(pipe: Datapipe) -> int | None:
-    """Return how many mini-batches the first of the ranks makes, which has the most; None if nobody can tell."""
+    """Return the number of mini-batches of the first rank, which has the most; None if it is unknown."""
 
     def first(stage: Datapipe) -> Datapipe:
         return stage.changed(rank=0, world_size=count_ranks(stage)) if isinstance(stage, Ranked) else stage
@@ -106,21 +106,21 @@ def count_rounds(pipe: Datapipe) -> int | None:
 
 
 def check_reader(is_closed: bool) -> None:
-    """Raise where nobody should take another mini-batch."""
+    """Raise if no more mini-batches may be read, because the loader is closed or the program ends."""
     if is_closed:
-        raise RuntimeError("the loader is closed; make another") from None
-    # The program has ended, and doesn't wait for this thread, which ends by that without a word.
+        raise RuntimeError("the loader is closed; create another one") from None
+    # The program has ended without waiting for this thread. SystemExit ends the thread silently.
     if threading.current_thread().daemon and not threading.main_thread().is_alive():
         raise SystemExit from None
 
 
 def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe) -> Iterator[Any]:
-    """Yield mini-batches; the first rank's with a bar: the rate, how much the loop waits, the time left."""
+    """Yield mini-batches; on the first rank, show a bar with the rate, the share of waiting, and the time left."""
     if any(source.rank_and_size[0] > 0 for source in find(pipe, Ranked)):  # type: ignore[attr-defined]
         yield from minibatches
         return
     automatic = import_optional("tqdm.auto", "progress=True", "pip install tqdm").tqdm
-    # tqdm's monitor is a thread that would stay until the end of the program.
+    # tqdm's monitor thread would run until the end of the program.
     bar_class: Any = type("EpochBar", (automatic,), {"monitor_interval": 0})
     bar_class.set_lock(ProgressBar.get_lock())
     waited, start = 0, perf_counter_ns()

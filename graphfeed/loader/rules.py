@@ -1,4 +1,4 @@
-"""The rules about devices and about running ahead. Like all rules, they start nothing and touch no device.
+"""Rules for devices and prefetching. Like all rules, they start nothing and touch no device.
 
 `explain()` prints the first line of a rule's docstring if the rule changed something.
 """
@@ -19,65 +19,65 @@ from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.memory import available_memory, ranks_of_machine
 
 ROWS_SHARE = 1 / 3
-"""The share of the memory that is left which reading ahead takes where there is no limit."""
+"""Share of the available memory that reading ahead may use if no limit is given."""
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """What a loader may take besides its graphs, features and caches, whose size their owner knows."""
+    """Memory that a loader may use in addition to its graphs, features and caches."""
 
     limit: int | None = None
-    """In bytes, for all ranks of this machine; None goes by what is available when that is asked first."""
+    """In bytes, for all ranks of this machine; None depends on the memory that is available at the first use."""
 
     @cached_property
     def _available(self) -> float:
-        # Asked once, so that a pipeline that is planned again reads ahead alike.
+        # Read once, so that planning a pipeline again gives the same windows.
         return available_memory()
 
     def for_rows(self) -> float:
-        # In bytes, with the mini-batches that wait for their rows. The ranks of a machine share it alike, so that a
-        # limit means the same with any number of them.
+        # In bytes, including the mini-batches that wait for their rows. Divided by the number of ranks of a machine, so
+        # that a limit does not depend on that number.
         total = ROWS_SHARE * self._available if self.limit is None else self.limit
         return total / ranks_of_machine()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without what is available here.
+        # The available memory is not copied: it may differ in another process.
         return MemoryBudget, (self.limit,)
 
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """The input of every rule."""
+    """Options of a loader, passed to every rule."""
 
     num_workers: int = 0
-    """With 0, everything runs in the thread that iterates the loader."""
+    """Number of workers. With 0, everything runs in the thread that iterates the loader."""
     in_threads: bool = True
     """Whether workers share this process's memory."""
     prefetch_factor: int = 2
-    """How many mini-batches are in flight per worker, and how many wait behind each thread that runs ahead."""
+    """Number of mini-batches in flight per worker, and of finished ones that each prefetch thread buffers."""
     timeout_seconds: float = 600.0
     overlap_feature_fetch: bool | None = None
-    """Whether features are prefetched on a device; None asks each stage's `overlap_fetch`."""
+    """Whether features are prefetched on a device; None uses each stage's `overlap_fetch`."""
     overlap_graph_fetch: bool | None = None
-    """The same for sampling."""
+    """Whether sampling on a device runs ahead; None uses each stage's `overlap_fetch`."""
     servers: tuple[str, ...] = ()
-    """The addresses of the sampling servers that take the place of workers."""
+    """Addresses of the sampling servers that replace workers."""
     window: int | None = None
-    """For how many mini-batches slow rows are read at once; 0 for one after the other, None as memory allows."""
+    """Number of mini-batches whose slow rows are read together; 0 reads one by one, None as many as memory allows."""
     memory: MemoryBudget = field(default_factory=MemoryBudget)
-    """What reading ahead may take."""
+    """Memory that reading ahead may use."""
 
 
 OUTER_WAIT_FACTOR = 2.0
-"""Waits for a prefetch thread last longer than its own waits for workers, so that the error names who hangs."""
+"""Waiting for a prefetch thread times out later than its own waits for workers, whose error names the cause."""
 
 
 @runtime_checkable
 class ReadsFeatures(Protocol):
-    """A stage that reads features, and can tell who may read them. Any process may if it says so, and else none may."""
+    """A stage that reads features. It runs in the main process, unless its methods or `runs_in` allow workers."""
 
     def may_run_in_threads(self) -> bool:
-        """Return whether worker threads can read them as well as the main thread."""
+        """Return whether worker threads can read the features as well as the main thread."""
 
 
 @runtime_checkable
@@ -90,26 +90,26 @@ class CopiesToDevice(Protocol):
 
 @runtime_checkable
 class Cooperates(Protocol):
-    """A stage that can share its work with those of other ranks."""
+    """A stage that can share its work with the same stage of other ranks."""
 
     cooperative: bool
 
 
 def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
-    # A stage may say whether, behind a copy to a GPU, it should run ahead of what follows it.
+    # A stage after a copy to a GPU may choose by `overlap_fetch` whether it runs ahead of the stages after it.
     ahead: bool = getattr(stage, "overlap_fetch", default) if given is None else given
     return ahead
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
-    """Return the GPU on which a stage's mini-batches lie, as named by the last copy; None for the CPU."""
+    """Return the GPU that holds a stage's mini-batches, as named by the last copy; None for the CPU."""
     if isinstance(pipe, CopiesToDevice):
         return pipe.device if is_gpu(pipe.device) else None
     return next((device for source in pipe.inputs if (device := device_of(source)) is not None), None)
 
 
 def moves(stage: Datapipe) -> bool:
-    """Return whether a stage copies to another device than the one on which its mini-batches lie."""
+    """Return whether a stage copies to a GPU, or from a GPU to the CPU."""
     if not isinstance(stage, CopiesToDevice):
         return False
     return torch.device(stage.device).type != "cpu" or any(device_of(source) is not None for source in stage.inputs)
@@ -124,20 +124,20 @@ def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe
 
 
 def check_workers(pipe: Datapipe, options: LoaderOptions) -> None:
-    """Raise if there are workers, but mini-batches are sampled on a device and so in the main process."""
+    """Raise a ValueError if there are workers although sampling on a device runs in the main process."""
     sampled = sampled_on_device(pipe)
     if sampled is None or options.num_workers == 0:
         return
     device, stage = sampled
     raise ValueError(
         f"num_workers is {options.num_workers}, but copy_to({str(device)!r}) comes before {type(stage).__name__}: "
-        "the main process samples on a device, and workers would have nothing to do. Give num_workers=0 to sample "
-        "on the device, or move copy_to behind the sampler to sample in workers"
+        "the main process samples on a device, and workers would have nothing to do. Use num_workers=0 to sample "
+        "on the device, or move copy_to after the sampler to sample in workers"
     )
 
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Ranks make joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks."""
+    """Ranks build joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks."""
     if not any(stage.cooperative for stage in find(pipe, Cooperates)):  # type: ignore[attr-defined]
         return pipe
     rewritten: Datapipe = load_entry_point("rules", "cooperate")(pipe, options)
@@ -147,7 +147,7 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 def run_last_on_stream(
     pipe: Datapipe, name: str, options: LoaderOptions, wanted: Callable[[Datapipe], bool]
 ) -> Datapipe:
-    """Put the part that ends with the last wanted stage on a stream; that part includes the wanted stages before it."""
+    """Prefetch up to the last stage that is `wanted` on a stream, which includes the other wanted stages before it."""
     covered = {id(source) for stage in traverse(pipe) if wanted(stage) for source in traverse(stage)[:-1]}
 
     def put(stage: Datapipe) -> Datapipe:
@@ -180,7 +180,7 @@ def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def prefetch_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
-    """A `prefetch` behind a copy to a device gets its own stream there."""
+    """A `prefetch` after a copy to a device gets its own stream there."""
 
     def swap(stage: Datapipe) -> Datapipe:
         device = device_of(stage)
@@ -224,7 +224,7 @@ def run_main_stages_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
 
     def is_ahead(stage: Datapipe) -> bool:
-        # Workers run ahead already; a thread in between would only pass mini-batches on.
+        # Workers run ahead already; a thread in between would only forward mini-batches.
         return isinstance(stage, (InWorkers, InThreads))
 
     def ahead(stage: Datapipe) -> Prefetch:
@@ -236,5 +236,5 @@ def run_main_stages_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return stage if is_ahead(stage.datapipe) else stage.changed(datapipe=ahead(stage.datapipe))
 
     pipe = pipe.rewrite(prefetch)
-    # On a device they would use the thread's stream rather than the caller's.
+    # On a device, the stages would use the thread's stream rather than the caller's.
     return pipe if is_ahead(pipe) or moves(pipe) or device_of(pipe) is not None else ahead(pipe)

@@ -1,9 +1,9 @@
-"""What one run of a pipeline shares: who computes, whether anyone still reads, and who watches.
+"""The context of one run of a pipeline: executor, cancellation and observer.
 
-Stages hold nothing of a run: one that the loader inserted asks for the context when it begins (`current_run`). A thread
-that a stage starts gets it there. At the end of an epoch all such threads have ended. An exception travels in its
-mini-batch's place, and the rest is cancelled. A loop that is left, by `break`, an exception or the collector, cancels
-the run: waits end, what has not begun is dropped, and a stage at work ends with its mini-batch, which is dropped.
+Stages store no state of a run: a stage that the loader inserted gets the context when it is iterated (`current_run`)
+and passes it to the threads that it starts, all of which end by the end of the epoch. An exception takes the place of
+its mini-batch, and the remaining ones are cancelled. Leaving a loop, by `break`, an exception or garbage collection,
+cancels the run: waits end, pending tasks are dropped, and a running stage finishes its mini-batch, which is dropped.
 """
 
 import os
@@ -29,59 +29,59 @@ END = object()
 
 @runtime_checkable
 class LeavesRun(Protocol):
-    """A stage that tells others when a run ends, so that those need not wait for it until a timeout."""
+    """A stage that notifies others when a run ends, so that they don't wait for it until a timeout."""
 
     def leave_run(self) -> None:
-        """Tell them; called once, at the end of the run, however it ends."""
+        """Send the notification. Called once, at the end of the run, however it ends."""
 
 
 @dataclass(eq=False)
 class RunContext:
-    """The context that the parts of one run share: executor, observer and cancellation."""
+    """The context that all stages of one run share: executor, observer and cancellation."""
 
     executor: Executor | None = None
     """Runs the workers' side of the pipeline; None runs it where the pipeline is iterated."""
     observer: Observer | None = None
     record: EpochRecord | None = None
-    """What is measured, if somebody wants to know; its recorder is the observer."""
+    """Measurements, if the run is profiled; the observer is then the record's recorder."""
     process: int = field(default_factory=os.getpid)
-    """The process whose threads run it."""
+    """Id of the process that began the run."""
     cancelled: bool = field(default=False, init=False)
-    """Whether nobody reads any more."""
+    """Whether the remaining mini-batches are no longer needed."""
     changes: Changes = field(default_factory=Changes, init=False)
-    """Wakes those who wait in this run."""
+    """Wakes the waiting threads of this run."""
     parts: "WeakSet[RunContext]" = field(default_factory=WeakSet, init=False)
-    """Those that run ahead in threads."""
+    """Contexts of the stages that run ahead in threads."""
     last_calls: deque[Callable[[], Any]] = field(default_factory=deque, init=False)
 
     @property
     def is_here(self) -> bool:
-        """Whether this process began the run, rather than the one that it was forked from."""
+        """Whether this process began the run, rather than a process that it was forked from."""
         return os.getpid() == self.process
 
     def cancel(self) -> None:
-        """Let those who wait in this run stop."""
+        """Cancel the run, wake its waiting threads, and call the functions of `when_cancelled`."""
         if not self.is_here:
-            return  # A forked process lacks those who wait, and the threads that may have held their locks.
+            return  # A forked process has neither the waiting threads nor those that may hold their locks.
         self.cancelled = True
         self.changes.notify_all()
         while self.last_calls:
             try:
                 last = self.last_calls.popleft()
-            except IndexError:  # another thread has taken it
+            except IndexError:  # another thread removed it
                 break
             last()
         for part in list(self.parts):
             part.cancel()
 
     def when_cancelled(self, function: Callable[[], Any]) -> None:
-        """Call a function once nobody reads any more."""
+        """Call a function when the run is cancelled, or now if it is already."""
         self.last_calls.append(function)
         if self.cancelled:
             self.cancel()
 
     def nested(self) -> "RunContext":
-        """Return the context of a part that runs ahead in a thread: cancelled with this one, or by itself."""
+        """Return a context for a thread that runs ahead. Cancelling this one cancels it too, but not vice versa."""
         part = replace(self)
         self.parts.add(part)
         if self.cancelled:
@@ -99,7 +99,7 @@ class RunContext:
                 minibatches.close()
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # Set anew for each mini-batch, so that the caller's loop between two of them is not in the context.
+        # Set for each mini-batch, so that the caller's loop body does not run in the context.
         run, observer = RUN.set(self), OBSERVER.set(self.observer)
         try:
             return function(*arguments)
@@ -111,8 +111,8 @@ class RunContext:
         """Call a function that waits for the other side of a cut; raise a RuntimeError in a forked process."""
         if not self.is_here:
             raise RuntimeError(
-                "this iterator belongs to the process that this one was forked from, and so do its workers; begin "
-                "another one here, with iter(loader)"
+                "this iterator and its workers belong to the process that this one was forked from; create another "
+                "iterator here, with iter(loader)"
             )
         if self.observer is None:
             return function(*args, **kwargs)
@@ -124,9 +124,9 @@ class RunContext:
 
 
 class Arrivals:
-    """Knows which futures of a run are done, and waits for them.
+    """The set of completed futures of a run, with a way to wait for them.
 
-    Asking a future would take its lock, which Ctrl-C may leave held: then the worker that completes it would hang.
+    `Future.done()` would take the future's lock. Ctrl-C may leave that locked, and the worker would then hang.
 
     Example:
         >>> future, arrivals = Future(), Arrivals(RunContext())
@@ -138,12 +138,12 @@ class Arrivals:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        # The ids of futures, because a future refers to its callbacks: results are freed without the garbage collector.
+        # Ids, as a future refers to its callbacks: without a cycle, results are freed without the garbage collector.
         self._done: set[int] = set()
         self._awaited = 0
 
     def note(self, future: "Future[Any]") -> None:
-        """Note that a future is done. Make it a callback before others have the future, or within `uninterrupted`."""
+        """Record that a future is done. Register this callback before sharing the future, or within `uninterrupted`."""
         self._done.add(id(future))
         if self._awaited == id(future):
             self._run.changes.notify_all()
@@ -152,11 +152,11 @@ class Arrivals:
         return id(future) in self._done
 
     def forget(self, *futures: "Future[Any]") -> None:
-        """Drop what is known of futures that nobody needs any more: others may get their ids."""
+        """Remove futures that are no longer needed, because new futures may get their ids."""
         self._done.difference_update(map(id, futures))
 
     def wait_for(self, future: "Future[Any]", timeout_seconds: float) -> bool:
-        """Wait until a future is done, or the time has passed; return False, sooner, if the run is cancelled."""
+        """Wait until a future is done or the timeout expires; return False immediately if the run is cancelled."""
         run, self._awaited = self._run, id(future)
         wait_in_steps(run.changes, lambda: future in self or run.cancelled, timeout_seconds)
         return not run.cancelled
@@ -165,9 +165,9 @@ class Arrivals:
 RUN: ContextVar[RunContext | None] = ContextVar("graphfeed_run", default=None)
 
 RUN_OF: WeakKeyDictionary[Datapipe, RunContext] = WeakKeyDictionary()
-"""The run of each stage that a loader iterates, for stages of users that iterate others in threads of their own."""
+"""The run of each stage that a loader iterates, for user-defined stages that iterate others in their own threads."""
 
 
 def current_run(stage: Datapipe | None = None) -> RunContext:
-    """Return the context of what this thread runs; a pipeline without a loader has one without an executor."""
+    """Return the run of this thread, or of the stage; a new one without an executor if there is no loader."""
     return RUN.get() or (RUN_OF.get(stage) if stage is not None else None) or RunContext()

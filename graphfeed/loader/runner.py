@@ -1,4 +1,4 @@
-"""Runs a plan, from a mini-batch of an epoch on, and has the workers for that."""
+"""Runs a plan, starting at any mini-batch of an epoch, with the workers of a loader."""
 
 import os
 import weakref
@@ -26,22 +26,22 @@ from graphfeed.ops.process import ForkLock, renew_in_child
 
 @runtime_checkable
 class Servers(Protocol):
-    """The sampling servers that take the place of workers (`graphfeed.distributed.SamplingServers`)."""
+    """Sampling servers that replace workers (`graphfeed.distributed.SamplingServers`)."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The address of each."""
+        """Address of each server."""
 
     def start(self, num_requests: int, timeout: float) -> Executor:
-        """Return an executor that asks the servers for so many mini-batches at once."""
+        """Return an executor that sends up to `num_requests` requests to the servers at once."""
 
     def longest_wait(self, timeout: float) -> float:
-        """Return how many seconds a mini-batch may take."""
+        """Return the maximum time for a mini-batch in seconds."""
 
 
 @dataclass(eq=False)
 class Workers:
-    """The executor of a loader, which is started when it is first needed."""
+    """The executor of a loader, started at the first use."""
 
     given: Executor | Servers | None
     worker: str
@@ -49,7 +49,7 @@ class Workers:
     timeout: float
     persistent: bool
     pool: Executor | None = field(default=None, init=False)
-    """What is kept for the next epoch."""
+    """Executor kept for the next epoch."""
     starting: ForkLock = field(default_factory=ForkLock, init=False)
 
     def __post_init__(self) -> None:
@@ -66,8 +66,8 @@ class Workers:
         if self.given is not None and not isinstance(self.given, Servers):
             if self._process != os.getpid():
                 raise RuntimeError(
-                    "the executor that this loader was given belongs to the process that this one was forked from; "
-                    "make an executor and a loader here"
+                    "this loader's executor belongs to the process that this one was forked from; create an executor "
+                    "and a loader here"
                 )
             return self.given
         if not self.persistent:
@@ -80,7 +80,7 @@ class Workers:
             return self.pool
 
     def leave(self, executor: Executor | None) -> None:
-        # One that the user gave is never shut down, and one that is kept is for the next epoch.
+        # A user's executor is never shut down, and a persistent one is kept for the next epoch.
         if executor is not None and executor is not self.given and executor is not self.pool:
             executor.shutdown(wait=True, cancel_futures=True)
 
@@ -97,13 +97,13 @@ class Workers:
         return ThreadExecutor(self.num_workers)
 
     def _forget(self) -> None:
-        # A forked process starts workers of its own.
+        # A forked process starts its own workers.
         self.pool = None
 
 
 @dataclass(frozen=True, eq=False)
 class Runner:
-    """A plan, and who runs it."""
+    """Runs a plan with workers."""
 
     plan: Plan
     workers: Workers
@@ -111,7 +111,7 @@ class Runner:
     max_uva_threads: int
 
     def run(self, begin: Progress, seed: int, profile: Profile | None = None) -> Generator[Any, None, None]:
-        """Yield the mini-batches of an epoch from a position on."""
+        """Yield the mini-batches of an epoch, starting at a position."""
         set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
         for stage in find(pipe, CopiesToDevice):
@@ -123,11 +123,11 @@ class Runner:
             record = profile.begin(setting, pipe, executor, self.observer)
         run = RunContext(executor, self.observer if record is None else record.recorder, record)
         try:
-            # Where the stages can't begin at an index, the mini-batches before it are made again, and dropped.
+            # If the stages can't begin at an index, the mini-batches before it are computed again and dropped.
             by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
             skipped = 0 if by_index else begin.index
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
-            # `begin` gets a digest of the order, where a source reads it from somewhere else.
+            # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.
             begin.note_order(pipe)
             RUN_OF.update(dict.fromkeys(traverse(pipe), run))
             for stage in find(pipe, LeavesRun):

@@ -1,4 +1,4 @@
-"""The three loaders of a task: what most programs write by hand."""
+"""The training, validation and test loaders of a task."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,30 +23,30 @@ def loaders(
     reverse_etypes: Mapping[str, str | None] | None = None,
     **options: Any,
 ) -> tuple[DataLoader | Any, DataLoader | Any, DataLoader | Any]:
-    """Return the loaders that train, validate and test on a task; None in the place of items that it hasn't.
+    """Return the training, validation and test loaders of a task; None for each item set that the task does not have.
 
-    Each runs the stages `ItemSampler`, which shuffles for training, `sample_neighbor` and `fetch_feature`, as
-    `loader.explain(rewritten=False)` prints. Each epoch draws anew: call `set_epoch(0)` before you validate or test, so
-    that figures differ by the model alone.
+    Each loader runs the stages `ItemSampler` (shuffled for training), `sample_neighbor` and `fetch_feature`, as
+    `loader.explain(rewritten=False)` prints. Draws differ between epochs: call `set_epoch(0)` before each validation or
+    test, so that only changes of the model affect the metrics.
 
-    Items whose seeds are edges, shape (N, 2), get `sample_uniform_negative` unless they have labels, and behind the
-    sampler `exclude_seed_edges`, so that no mini-batch shows the edges that it asks about. In a graph without types the
-    edges back are left out too.
+    Items whose seeds are edges, shape (N, 2), also get `sample_uniform_negative` unless they have labels, and after the
+    sampler `exclude_seed_edges`, so that no sampled subgraph contains the edges to predict. In a graph without types,
+    reverse edges are excluded as well.
 
     Args:
-        task, graph: The items and what is sampled, such as `dataset.tasks[0]` and `dataset.graph`.
-        fanouts: As for `NeighborSampler`, the hop at the seeds last.
-        batch_size: The number of items in a mini-batch.
-        features: A store, such as `dataset.feature`, all of whose features of nodes and edges are fetched.
-        negative_ratio: How many negatives each edge without a label gets; None stands for 1.
-        reverse_etypes: The reverse of each edge type that is asked about, whose edges back are left out too; None for
-            a type without one.
+        task, graph: The items and the graph to sample, such as `dataset.tasks[0]` and `dataset.graph`.
+        fanouts: As for `NeighborSampler`, with the hop at the seeds last.
+        batch_size: Number of items in a mini-batch.
+        features: A feature store, such as `dataset.feature`. All of its node and edge features are fetched.
+        negative_ratio: Number of negatives for each edge without a label; None means 1.
+        reverse_etypes: The reverse type of each seed edge type, whose edges are excluded as well; None for a type
+            without one.
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
 
     Raises:
-        ValueError: Items have times, which this would not heed; some are nodes and others edges; a type of theirs is
-            not in `reverse_etypes`; or `negative_ratio` or `reverse_etypes` is given for items that are nodes.
-        KeyError: A type in `reverse_etypes` that neither the graph nor the items have.
+        ValueError: Items have timestamps, which this function does not support; there are both node and edge items; a
+            seed edge type is missing in `reverse_etypes`; or node items come with edge-only arguments.
+        KeyError: A type in `reverse_etypes` is unknown to both the graph and the items.
 
     Example:
         >>> from graphfeed import datasets
@@ -77,12 +77,12 @@ def sample_items(
     items: ItemSet | HeteroItemSet,
     shuffle: bool,
 ) -> Datapipe:
-    """Return the pipeline that samples around some items, up to the features."""
+    """Return the pipeline from the items to the sampled subgraphs, without features."""
     names = items.names or ("seeds",)
     if "timestamp" in names:
         raise ValueError(
-            "task has items with a timestamp, which loaders() does not heed; write pipelines with "
-            "temporal_sample_neighbor, so that nothing of a seed's future is sampled"
+            "task has items with a timestamp, which loaders() does not support; write pipelines with "
+            "temporal_sample_neighbor, so that no edge after a seed's timestamp is sampled"
         )
     pipe: Datapipe = ItemSampler(items, batch_size, shuffle=shuffle)
     sets = {None: items} if isinstance(items, ItemSet) else items.by_type
@@ -95,8 +95,8 @@ def sample_items(
     of_nodes = [kind for kind, own in sets.items() if len(own) and kind not in of_edges]
     if of_nodes:
         raise ValueError(
-            f"task has items of nodes, {brief(of_nodes)}, beside items of edges, {brief(of_edges)}; give loaders() a "
-            "task for the ones and another task for the others"
+            f"task has node items, {brief(of_nodes)}, as well as edge items, {brief(of_edges)}; pass a separate task "
+            "to loaders() for each"
         )
     if "labels" not in names:
         pipe = pipe.sample_uniform_negative(graph, 1 if negative_ratio is None else negative_ratio)

@@ -1,4 +1,4 @@
-"""Compiles the kernels for the CPU ahead, so that no process waits for them; for container images."""
+"""Compiles the CPU kernels in advance, for example in a container image, so that no process waits for them."""
 
 import argparse
 import sys
@@ -19,23 +19,23 @@ NODES = 8
 
 @checked
 def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
-    """Compile the kernels for the CPU, and keep their machine code on disk; it says on stderr what it compiles.
+    """Compile the CPU kernels, and store their machine code on disk. The names of compiled kernels go to stderr.
 
-    A process compiles a kernel at its first call and keeps it for those that come after, so nothing needs this
-    function, or the command `graphfeed warm-up`. It moves the wait to a place of your choice: into the build of a
-    container image, or ahead of a job that starts many processes.
+    This function, like the command `graphfeed warm-up`, is optional: a process compiles a kernel at its first call, and
+    stores it for later processes. It moves the waiting time to a place of your choice, such as the build of a container
+    image, or before a job that starts many processes.
 
-    The machine code is for this processor, this version of LLVM and this version of graphfeed. Build an image on a
-    machine of the kind that runs it, or set NUMBA_CPU_NAME=generic both in the image and while it is built. It lies in
-    the package's own folder, or in GRAPHFEED_CACHE_DIR if that is set.
+    The machine code is for this processor, this version of LLVM and this version of graphfeed. Build an image on the
+    same kind of machine that runs it, or set NUMBA_CPU_NAME=generic both in the image and during its build. The code is
+    stored in the package's own folder, or in GRAPHFEED_CACHE_DIR if that is set.
 
     Args:
-        pipe: A pipeline, whose first mini-batch is made: only what it needs is compiled, which takes a few seconds.
-            None compiles all kernels, in as many processes as there are cores: less than a minute on two.
+        pipe: A pipeline whose first mini-batch is computed, so that only its kernels are compiled, which takes a few
+            seconds. None compiles all kernels in one process per core, which takes less than a minute on two cores.
 
     Returns:
         The kernels, with the dtypes of their arguments, the seconds that each took, and whether it was compiled or
-        found on disk. With a pipeline, those that were not in use in this process before.
+        found on disk. With a pipeline, only kernels that this process had not used before.
 
     Raises:
         RuntimeError: A kernel could not be compiled.
@@ -67,7 +67,7 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
 
 def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
-    """Return a small pipeline of a stage that samples around nodes with times."""
+    """Return a small pipeline with a sampler, whose seeds are nodes with timestamps."""
     ends = torch.arange(NODES, device="cpu"), torch.arange(NODES, device="cpu").flip(0)
     edge_types = ("user:likes:item", "item:liked_by:user")
     attributes = {"weight": torch.ones(NODES, device="cpu"), "time": torch.arange(NODES, device="cpu")}
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="uses",
         metavar="USES",
-        help=f"compile only what some pipelines need, a list separated by commas of {', '.join(USES)}",
+        help=f"compile only the kernels of some pipelines: a comma-separated list of {', '.join(USES)}",
     )
 
 

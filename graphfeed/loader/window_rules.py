@@ -1,4 +1,4 @@
-"""The rules about windows: hops of graphs, and rows of features, on a disk or of other ranks, for several at once."""
+"""Rules for windows: hops and feature rows on disk or on other ranks are read for several mini-batches at once."""
 
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,34 +23,34 @@ from graphfeed.storage.features import RemoteFeature, RowMemory, bytes_of_rows
 from graphfeed.storage.graph import Together
 
 MOST_SAMPLED = 32
-"""How many mini-batches are sampled together at most. 32 of half a million edges each want 98 % of the pages of a graph
-of 400 million edges in their last hop, and 61 % of them in the hop before."""
+"""Maximum number of mini-batches sampled together. 32 of half a million edges each access 98 % of the pages of a graph
+with 400 million edges in their last hop, and 61 % of them in the hop before."""
 
 MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
-"""The memory for each set of features and limit, so that a pipeline that is planned again shares it."""
+"""Memory for each set of features and limit, shared by plans of the same pipeline."""
 MOST_OF_ROWS = 2
-"""How many times the size of all rows it takes at most, as these are in memory then."""
+"""Maximum memory of a window as a multiple of the size of all rows; more is useless, as all of them are in memory."""
 SAMPLES_PART = 4
-"""Which part of what reading ahead may take is for the samples of the mini-batches that wait, rather than for rows."""
+"""One in this many bytes of the memory for reading ahead is for the samples of waiting mini-batches, not for rows."""
 
 
 def together_in(stage: Datapipe) -> Together | None:
-    """Return how a stage's graph samples several mini-batches at once; None if one of the two can't."""
+    """Return how a stage's graph samples several mini-batches at once; None if either does not support it."""
     if not isinstance(stage, Transform) or not isinstance(stage, BeginsTogether):
         return None
     return stage.graph.together(stage.request) if device_of(stage) is None else None
 
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Several mini-batches are sampled at once: a page of a large file is read, or a rank asked, once for them."""
-    # Worker processes and servers have mappings of their own, and sample there.
+    """Several mini-batches are sampled together: one read of a page, or one request to a rank, serves all of them."""
+    # Worker processes and servers have their own mappings, and sample there.
     in_processes = options.num_workers > 0 and not options.in_threads
     if options.window == 0 or options.servers or in_processes:
         return pipe
 
     def wrap(stage: Datapipe) -> Datapipe:
         if isinstance(stage, InWorkers) and isinstance(stage.datapipe, Prefetch):
-            return stage.datapipe  # nothing is left for workers
+            return stage.datapipe  # no stage remains for workers
         found = together_in(stage)
         if found is None:
             return stage
@@ -69,7 +69,7 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 def bytes_of_caches(stage: FetchesKnownRows, sources: Sources) -> int:
     features = stage.features()
-    # What stays in front of the sources where rows are read ahead: caches on GPUs.
+    # Reading ahead replaces all caches except those on GPUs.
     caches = [features[key].in_place_of_source(source).list_caches() for key, source in sources.items()]
     return sum({id(cache): cache.max_size_in_bytes for listed in caches for _, cache in listed}.values())
 
@@ -77,7 +77,7 @@ def bytes_of_caches(stage: FetchesKnownRows, sources: Sources) -> int:
 def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
         return False
-    # Behind a copy to a GPU, the stages from there on run ahead with the reading.
+    # After a copy to a GPU, the stages after it run ahead together with the reading.
     ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
     waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
     in_main = placement_of(stage) is Placement.MAIN
@@ -85,7 +85,7 @@ def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
 
 
 def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Rows come from a disk or other ranks, so those of several mini-batches are read at once, each of them once."""
+    """Rows come from a disk or other ranks, so those of several mini-batches are read together, without duplicates."""
     readers = sum(reads_ahead(stage, options) for stage in traverse(pipe))
     if options.window == 0 or not readers:
         return pipe
@@ -97,8 +97,8 @@ def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         assert isinstance(stage, FetchesKnownRows)
         sources = slow_sources(stage, options.window)
         size = sum(map(bytes_of_rows, sources.values()))
-        # Rows are read for all ids, also for those whose rows a GPU has: a larger cache there needs fewer reads.
-        # The rows of a disk are kept by the system where there is memory for all; nobody else keeps those of ranks.
+        # Rows are read for all ids, even those that a GPU caches, so a cache larger than the limit needs fewer reads.
+        # The page cache keeps the rows of a disk if all fit into memory, but not the rows of other ranks.
         kept = size <= limit and not any(isinstance(source, RemoteFeature) for source in sources.values())
         if options.window is None and (kept or bytes_of_caches(stage, sources) > limit):
             return stage

@@ -105,7 +105,7 @@ def main(given: str) -> None:
     function, rank, world_size, folder, options = json.loads(given)
     torch.set_num_threads(1)
     # Ranks often produce the same mini-batches, which tests compare.
-    warnings.filterwarnings("ignore", "each of .* ranks makes mini-batches of all items")
+    warnings.filterwarnings("ignore", "each of .* ranks builds mini-batches of all items")
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{folder}/store",

@@ -261,7 +261,7 @@ def test_ranks_that_can_t_share_what_is_left_are_refused() -> None:
     epoch = iter(loader)
     keys_of(next(epoch) for _ in range(21))
     state = loader.state_dict()
-    with pytest.raises(ValueError, match=r"21 mini-batches .* are no multiple of the 2 ranks here"):
+    with pytest.raises(ValueError, match=r"21 mini-batches .* are not a multiple of the 2 ranks here"):
         rank_loaders(50, 2)[0].load_state_dict(state)
     for three in rank_loaders(50, 3):
         three.load_state_dict(state)

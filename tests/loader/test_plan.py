@@ -148,10 +148,10 @@ def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pyte
     nodes = torch.arange(1000)
     gf.from_coo((nodes.repeat(100), nodes.repeat(100)), 1000).save(tmp_path / "graph")
     pipe = gf.ItemSampler(gf.ItemSet(nodes, names="seeds"), 10)
-    ahead = "of free memory: pages are asked for before they are read, in the order of the file"
+    ahead = "of free memory: pages are prefetched in the order of the file"
     for free, how in (
-        (8e6, "at most 1/4 of 8.0 MB of free memory: read as memory is"),
-        (1e5, f"more than 1/4 of 100 kB {ahead}; column starts, 8.0 kB, stay in memory"),
+        (8e6, "at most 1/4 of 8.0 MB of free memory: read like memory"),
+        (1e5, f"more than 1/4 of 100 kB {ahead}; indptr, 8.0 kB, stays in memory"),
         (5e4, f"more than 1/4 of 50 kB {ahead}"),
     ):
         monkeypatch.setattr(graph_files, "available_memory", lambda free=free: free)

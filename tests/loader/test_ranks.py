@@ -78,7 +78,7 @@ def test_without_a_process_group_the_launcher_says_how_many_ranks_there_are(monk
     assert warnings_of(lambda: core(IDS, seed=0)) == []
     monkeypatch.setenv("WORLD_SIZE", "2")
     (text,) = warnings_of(lambda: core(IDS, seed=0))
-    assert "each of 2 ranks makes mini-batches of all items" in text
+    assert "each of 2 ranks builds mini-batches of all items" in text
     shared: Any = DistributedSampler(ITEMS, 2, 0)
     orders: list[dict[str, Any]] = [{"sampler": shared}, {"batch_sampler": BatchSampler(shared, 4, False)}]
     for order in orders:

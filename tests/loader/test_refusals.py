@@ -49,10 +49,10 @@ OPTIONS: list[Refusal] = [
     (with_options(timeout=0), ValueError, "timeout must be more than 0 seconds, but is 0"),
     (with_options(timeout=float("nan")), ValueError, "timeout must be more than 0 seconds, but is nan"),
     (with_options(max_uva_threads=0), ValueError, "max_uva_threads must be 1 or more, but is 0"),
-    (with_options(servers=[ADDRESS], num_workers=0), ValueError, "servers take the place of workers"),
-    (lambda: with_options(servers=iter([ADDRESS]), num_workers=0)(), ValueError, "servers take the place of workers"),
-    (with_options(executor=SERVERS, worker="process"), ValueError, "servers take the place of workers"),
-    (with_options(servers=[ADDRESS], executor=POOL), ValueError, "servers take the place of workers"),
+    (with_options(servers=[ADDRESS], num_workers=0), ValueError, "servers replace workers"),
+    (lambda: with_options(servers=iter([ADDRESS]), num_workers=0)(), ValueError, "servers replace workers"),
+    (with_options(executor=SERVERS, worker="process"), ValueError, "servers replace workers"),
+    (with_options(servers=[ADDRESS], executor=POOL), ValueError, "servers replace workers"),
     (with_options(servers=ADDRESS), TypeError, r"servers must be a list of addresses such as '10\.0\.0\.2:50051'"),
 ]
 
@@ -155,14 +155,14 @@ def places() -> Iterator[Refusal]:
     yield loop_in_workers, TypeError, r"runs_in of Loop is Placement.WORKER, but workers don't use its __iter__"
     for options in (THREADS, PROCESSES):
         words = (
-            r"num_workers is 2, but copy_to\('cuda'\) comes before Samples: .* Give num_workers=0 .*, or move copy_to "
-            "behind"
+            r"num_workers is 2, but copy_to\('cuda'\) comes before Samples: .* Use num_workers=0 .*, or move copy_to "
+            "after"
         )
         yield plan(on_a_gpu(), options), ValueError, words
     sampler = pipelines.sampler_of(pipelines.homogeneous())
     there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, [2])
     for given in ({"num_workers": 2}, {"worker": "process"}, {"executor": POOL}):
-        words = "Give num_workers=0 to sample on the device, or move copy_to behind"
+        words = "Use num_workers=0 to sample on the device, or move copy_to after"
         yield call(LOADER, there, **given), ValueError, words
 
 
@@ -192,7 +192,7 @@ def test_a_tensor_that_requires_gradients_reaches_the_loop_or_an_error_says_that
         assert all(batch.labels.requires_grad for batch in loader)
     rows: list[Refusal] = []
     with loader_of(gf.ItemSet(4, names="seeds"), compute, "process") as computing:
-        words = "computed from others that require gradients.*compute it behind the workers"
+        words = "computed from others that require gradients.*compute it after the workers"
         rows.append((lambda: list(computing), ValueError, words))
         for count in (4, 100_000):
             labels = torch.ones(count, requires_grad=True)

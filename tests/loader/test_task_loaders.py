@@ -100,7 +100,7 @@ def test_features_may_be_left_out() -> None:
 
 
 def test_what_is_wrong_is_named() -> None:
-    both = r"task has items of nodes, \['a'\], beside items of edges, \['a:to:b'\]; give loaders\(\) a task for"
+    both = r"task has node items, \['a'\], as well as edge items, \['a:to:b'\]; pass a separate task to loaders"
     timed = gf.ItemSet((torch.arange(4), torch.arange(4)), names=("seeds", "timestamp"))
     nodes = task(NODE_SET)
 

@@ -168,11 +168,11 @@ def test_an_epoch_explains_how_its_rows_were_read(path: Path) -> None:
     (number,) = [number for number, line in enumerate(lines) if line.endswith("misses; node feat")]
     # 1, 2, 4, 8, 8 and 2 mini-batches. All rows fit into memory, so each was read once.
     assert lines[number + 1 : number + 4] == [
-        "    25 mini-batches in 6 windows, so 4.2 read for at once; 400 rows read, 1.00 times the least that is "
-        "possible with these windows and this memory",
+        "    25 mini-batches in 6 windows, so 4.2 per window; 400 rows read, 1.00 times the minimum for these windows "
+        "and this memory",
         f"    {rows.counts.reads} reads of {bytes_text(rows.counts.num_bytes / rows.counts.reads)} on average, "
-        f"{100 - 100 * SIZE / rows.counts.num_bytes:.0f} % of it between the rows: up to 33 kB between two rows are "
-        "read along, which takes no longer than another read of a usual disk",
+        f"{100 - 100 * SIZE / rows.counts.num_bytes:.0f} % of it between rows: gaps of up to 33 kB between two rows "
+        "are read as well, which takes no longer than a second read on a typical disk",
         f"    {rows.counts.seconds:.2f} s were spent waiting for the disk",
     ]
     assert rows.counts.seconds > 0

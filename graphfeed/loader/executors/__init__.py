@@ -1,7 +1,7 @@
-"""Who computes: worker threads and processes behind the interface of `concurrent.futures.Executor`.
+"""Worker threads and processes with the interface of `concurrent.futures.Executor`.
 
-A dispatcher, a thread, gives calls to worker processes and replaces those that die; `worker_process` is a worker as
-that thread sees it, `worker_main` what runs inside it. A `WorkerTask` is what the loader lets workers do.
+A dispatcher thread sends calls to worker processes and replaces those that die. `worker_process` is its handle of a
+worker, and `worker_main` is the worker's main loop. A `WorkerTask` is the function that the loader runs in workers.
 """
 
 from graphfeed.loader.executors.cores import available_cores, cpu_quotas

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""Number of CPU cores that this process may use."""
 
 import os
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from graphfeed.storage.memory import control_groups
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_quotas() -> Iterator[float]:
-    """Yield how many cores the control groups around this process allow, those that have a limit."""
+    """Yield the CPU limits of the control groups of this process, in cores."""
     for group, version in control_groups("cpu"):
-        with suppress(OSError, ValueError):  # there is no such file, or "max" stands for no limit
+        with suppress(OSError, ValueError):  # the file does not exist, or contains "max", which means no limit
             if version == 1:
                 quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
             else:

@@ -1,13 +1,13 @@
-"""The thread that gives calls to worker processes, takes their replies, and replaces workers that die.
+"""The thread that sends calls to worker processes, receives their replies, and replaces workers that die.
 
-- A call that raises fails with that exception and its traceback as text; so does one whose result can't be had here.
-- A worker that dies is replaced, and its task goes back to the head of the queue, so a call may run more than once.
-  After `ATTEMPTS` deaths over the same task, it fails with `WorkerLostError`.
+- A call that raises fails with that exception and its traceback as a string; so does one with an unreadable result.
+- A worker that dies is replaced, and its task returns to the head of the queue, so a call may run more than once. After
+  `ATTEMPTS` deaths during the same task, the task fails with `WorkerLostError`.
 - A worker that takes longer than `timeout` is killed, and the call fails with `TimeoutError`: it would hang again.
 - If no worker starts, or several in a row die before their first task, all pending tasks fail with the reason.
-- `finish(cancel=False)`, or the collector, lets workers leave when all tasks are done. `finish(cancel=True)`, or the
-  end of this process, cancels pending tasks, and those at work fail with `WorkerLostError`; workers that don't leave
-  within `GRACE_SECONDS` are killed. If this process itself is killed, they see their sockets close, and exit.
+- After `finish(cancel=False)`, or garbage collection, workers exit when all tasks are done. `finish(cancel=True)`, or
+  the end of this process, cancels pending tasks; running ones fail with `WorkerLostError`, and workers that don't exit
+  within `GRACE_SECONDS` are killed. If this process is killed, its sockets close, so that the workers exit.
 """
 
 import os
@@ -28,11 +28,11 @@ from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.transport.thread_channel import STEPS
 
 ATTEMPTS = 3
-"""How often a call is tried whose workers die, and how many workers in a row may fail to start."""
+"""Maximum number of attempts of a call whose workers die, and of failed worker starts in a row."""
 START_SECONDS = 60.0
-"""How much longer than a call the start of a worker may take: it imports torch and what the stages need."""
+"""Seconds that starting a worker may take longer than a call: it imports torch and the modules of the stages."""
 KILLED_AT_START = 20
-"""How many workers in a row may be killed while they start, which says less about them."""
+"""Maximum number of workers killed in a row during their start. It is larger, as the workers may not be the cause."""
 
 
 class WorkerLostError(RuntimeError):
@@ -47,11 +47,11 @@ class Task:
     call: bytes
     future: "Future[Any]"
     lost: int = 0
-    """How many workers died over it."""
+    """Number of workers that died during this task."""
 
 
 class Dispatcher:
-    """Keeps up to `max_workers` processes busy with the tasks that are put into it."""
+    """Runs tasks in up to `max_workers` processes."""
 
     def __init__(self, max_workers: int, context: BaseContext, timeout: float) -> None:
         self.max_workers = max_workers
@@ -59,19 +59,19 @@ class Dispatcher:
         self.timeout = timeout
         self.process = os.getpid()
         # One thread owns all workers. Other threads only append a task or set a flag, under this lock, and wake that
-        # thread.
-        # The garbage collector may run a finalizer that calls finish() in a thread that holds the lock.
+        # thread. The lock is reentrant: the garbage collector may run a finalizer that calls finish() in a thread that
+        # holds it.
         self.lock = threading.RLock()
         self.pending: deque[Task] = deque()
         self.finishing = False
-        """No more tasks will come."""
+        """Whether new tasks are rejected."""
         self.stopped = False
-        """Nobody waits for any task any more."""
+        """Whether all tasks are cancelled."""
         self.workers: list[WorkerProcess] = []
         self.running: dict[WorkerProcess, Task] = {}
         self.lost_at_start = 0
         self.num_replaced = 0
-        """How many workers have died or were killed."""
+        """Number of workers that have died or were killed."""
         self.alarm, self.waker = socket.socketpair()
         self.alarm.setblocking(False)
         self.waker.setblocking(False)
@@ -82,13 +82,13 @@ class Dispatcher:
     def put(self, task: Task) -> None:
         with self.lock:
             if self.finishing:
-                raise RuntimeError("the executor was shut down; make another")
+                raise RuntimeError("the executor was shut down; create another one")
             self.pending.append(task)
         self.wake()
 
     def finish(self, *, cancel: bool) -> None:
-        """Accept no more tasks; with `cancel`, also drop the pending ones and those that workers are doing."""
-        # A forked process has only a copy, and the lock of that copy may be held for ever.
+        """Accept no more tasks; with `cancel`, also drop the pending and running ones."""
+        # A forked process has only a copy, whose lock may be held forever.
         if os.getpid() != self.process:
             return
         with self.lock:
@@ -97,12 +97,12 @@ class Dispatcher:
         self.wake()
 
     def wake(self) -> None:
-        # If the socket is full, the thread is awake already; if it is closed, the thread has ended.
+        # If the socket is full, the thread will wake anyway; if it is closed, the thread has ended.
         with suppress(OSError):
             self.waker.send(b"\0")
 
     def run(self) -> None:
-        """Work until the end."""
+        """Process tasks until the executor is shut down."""
         failure: BaseException = WorkerLostError("the executor was shut down before this call was done")
         try:
             while not self.stopped:
@@ -132,7 +132,7 @@ class Dispatcher:
             self.waker.close()
 
     def assign(self) -> None:
-        """Give tasks to idle workers, and start more workers if there are too few."""
+        """Send tasks to idle workers, and start more workers if there are too few."""
         for worker in self.workers:
             while worker.ready and worker not in self.running and (task := self.take()) is not None:
                 self.give(worker, task)
@@ -141,7 +141,7 @@ class Dispatcher:
             try:
                 worker = WorkerProcess(self.context)
             except Exception as error:
-                # The workers that are there do all the work, only later.
+                # The existing workers do all the work, only later.
                 if not self.workers:
                     self.fail_pending(error)
                 return
@@ -164,13 +164,13 @@ class Dispatcher:
         with self.lock:
             while self.pending:
                 task = self.pending.popleft()
-                # One that a worker has begun is running already, and can't be set to that twice.
+                # The future of a task that lost its worker is already running, and can't be set to that twice.
                 if task.lost or task.future.set_running_or_notify_cancel():
                     return task
         return None
 
     def wait(self) -> None:
-        """Sleep until a reply, a death, a new task or the next deadline, but a step at most; then handle it."""
+        """Wait for a reply, a death, a new task or the next deadline, but at most one step; then handle it."""
         busy = [worker for worker in self.workers if worker in self.running or not worker.ready]
         begin = time.monotonic()
         seconds = None
@@ -178,7 +178,7 @@ class Dispatcher:
             left = min(map(self.deadline, busy)) - begin
             seconds = max(0.0, min(left, self.timeout / STEPS))
         ready = self.selector.select(seconds)
-        # If this process was stopped, or the machine asleep, no worker is to blame for that time.
+        # Time for which this process was stopped, or the machine suspended, does not count for the workers.
         stood_still = 0.0 if seconds is None else time.monotonic() - begin - seconds
         for worker in busy:
             worker.since += max(0.0, stood_still)
@@ -194,17 +194,17 @@ class Dispatcher:
         return worker.since + self.timeout + (0.0 if worker.ready else START_SECONDS)
 
     def receive(self, worker: WorkerProcess, *, ended: bool) -> None:
-        """Take a worker's reply, or all replies left of a worker that has ended or closed its side."""
+        """Handle a worker's reply, or all remaining replies of a worker that has ended or closed its connection."""
         for reply in worker.replies():
             self.complete(worker, reply)
             if not (ended or worker.gone):
-                # A worker does one call at a time, so there is no second reply to look for.
+                # A worker runs one call at a time, so there is no second reply.
                 return
         if ended or worker.gone:
             self.on_worker_exit(worker)
 
     def complete(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:
-        """Set the future that a reply is for, or note that a worker has started."""
+        """Complete the future of a reply, or record that a worker has started."""
         if isinstance(reply, Reply) and reply.number is None:
             worker.ready = True
             self.lost_at_start = 0
@@ -218,7 +218,7 @@ class Dispatcher:
             future.set_result(reply.result)
 
     def on_worker_exit(self, worker: WorkerProcess) -> None:
-        """Drop a worker that has ended, and let another one do its task again."""
+        """Remove a worker that has ended, and submit its task again."""
         self.num_replaced += 1
         self.remove(worker)
         worker.join(GRACE_SECONDS)
@@ -231,27 +231,27 @@ class Dispatcher:
                 return
             task.future.set_exception(
                 WorkerLostError(
-                    f"{task.lost} workers died over this call, one after the other; the last one, {worker.name}, "
-                    f"{worker.describe_exit()}: it takes too much memory, or something in it crashes"
+                    f"{task.lost} workers died in a row during this call; the last one, {worker.name}, "
+                    f"{worker.describe_exit()}: the call uses too much memory, or crashes"
                 )
             )
         elif not worker.ready and worker.process.exitcode == NO_GUARD:
             self.fail_pending(RuntimeError(GUARD_ADVICE))
         elif not worker.ready:
             self.lost_at_start += 1
-            # The exit code is None if other code has waited for the process.
+            # The exit code is None if other code waited for the process.
             was_killed = (worker.process.exitcode or 0) < 0
             if self.lost_at_start >= (KILLED_AT_START if was_killed else ATTEMPTS):
                 count, self.lost_at_start = self.lost_at_start, 0
                 self.fail_pending(
                     WorkerLostError(
-                        f"{count} workers died while they started, one after the other; the last one "
-                        f"{worker.describe_exit()}: see what they printed"
+                        f"{count} workers died in a row while they started; the last one "
+                        f"{worker.describe_exit()}: see their output"
                     )
                 )
 
     def end_overdue(self) -> None:
-        """Kill the workers that have taken too long, and fail their tasks."""
+        """Kill the workers that take too long, and fail their tasks."""
         now = time.monotonic()
         for worker in list(self.workers):
             task = self.running.get(worker)
@@ -259,12 +259,12 @@ class Dispatcher:
                 continue
             worker.process.kill()
             if task is not None:
-                # Before on_worker_exit(), which would have it tried again.
+                # Before on_worker_exit(), which would submit it again.
                 del self.running[worker]
                 task.future.set_exception(
                     TimeoutError(
                         f"{worker.name} worked on one call for {self.timeout:g} s and was killed; a stage hangs, or is "
-                        "slower than that: give a larger timeout"
+                        "slower than that: use a larger timeout"
                     )
                 )
             self.on_worker_exit(worker)
@@ -281,7 +281,7 @@ class Dispatcher:
 
     def end_workers(self) -> None:
         workers = list(self.workers)
-        # All at once: a worker exits when its mailboxes close, and all of them have the same time for that.
+        # Workers exit when their mailboxes close. Closing all first gives them the same time for that.
         for worker in workers:
             self.remove(worker)
         end = time.monotonic() + GRACE_SECONDS

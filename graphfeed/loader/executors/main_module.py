@@ -1,4 +1,4 @@
-"""The user's main module, which worker processes import again unless it is a notebook or the like."""
+"""The user's main module, which worker processes import again unless it is a notebook or similar."""
 
 import multiprocessing
 import os
@@ -7,17 +7,17 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 PREFIX = "graphfeed-"
-"""The names of worker processes begin with it."""
+"""Prefix of the names of worker processes."""
 NO_GUARD = 86
-"""The exit code of a worker that was about to start workers while it imported the main module."""
+"""Exit code of a worker that was about to start workers while it imported the main module."""
 GUARD_ADVICE = (
     "worker processes import the main script again, and this one would start workers there too; put its main part "
     "under `if __name__ == '__main__':`"
 )
 TO_PRELOAD = "GRAPHFEED_PRELOAD"
-"""The environment variable with the modules that the fork server imports for its workers."""
+"""Environment variable with the modules that the fork server imports for its workers."""
 INSTALLED = {"site-packages", "dist-packages"}
-"""The names of the folders of installed packages."""
+"""Names of the folders of installed packages."""
 
 
 class Imported:
@@ -27,9 +27,9 @@ class Imported:
 
 
 def check_main_module(start_method: str) -> None:
-    """Raise if workers can't import the main module. In a worker that imports it at this moment, exit."""
+    """Raise if workers can't import the main module. In a worker that is just importing it, exit."""
     if multiprocessing.current_process().name.startswith(PREFIX) and not Imported.done:
-        # An exception would be printed by each worker; the parent says what is wrong once.
+        # Every worker would print an exception; the parent raises it once.
         os._exit(NO_GUARD)
     path = getattr(sys.modules["__main__"], "__file__", None) or ""
     if start_method != "fork" and path.startswith("<"):
@@ -40,7 +40,7 @@ def check_main_module(start_method: str) -> None:
 
 
 def is_importable() -> bool:
-    # In a notebook or an interactive session there is no main module that workers could import.
+    # A notebook or an interactive session has no main module that workers could import.
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -50,9 +50,9 @@ def is_importable() -> bool:
 
 
 def installed_imports() -> list[str]:
-    """Return the installed modules that are bound in the main module, or in modules of the user's that are."""
+    """Return the installed modules that the main module uses, directly or through the user's other modules."""
     waiting, seen, found = [sys.modules["__main__"]], {"__main__"}, []
-    # The standard library is quickly imported, and this package imported anyway.
+    # The standard library is imported quickly, and this package is always imported.
     left_out = {*sys.stdlib_module_names, __name__.partition(".")[0]}
     while waiting:
         for value in list(vars(waiting.pop(0)).values()):
@@ -64,6 +64,6 @@ def installed_imports() -> list[str]:
             module = sys.modules.get(name)
             if INSTALLED & set(Path(str(getattr(module, "__file__", None))).parts):
                 found.append(name)
-            elif isinstance(module, ModuleType):  # of the user's, which may change while the fork server lives
+            elif isinstance(module, ModuleType):  # the user's, which may change while the fork server runs
                 waiting.append(module)
     return found

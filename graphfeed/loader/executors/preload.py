@@ -1,4 +1,4 @@
-"""What a fork server, and nobody else, imports once for all workers: installed packages, and what loads the kernels."""
+"""Imported only by the fork server, once for all workers: imports installed packages, and loads the kernels."""
 
 import gc
 import multiprocessing
@@ -22,7 +22,7 @@ SERVER = os.getpid()
 
 
 def warm_up() -> int:
-    """Run the common stages once, which loads their kernels; return the number of mini-batches."""
+    """Run the common stages once to load their kernels; return the number of mini-batches."""
     ids = torch.arange(4, device="cpu")
     graph = fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3, 4], device="cpu"), ids)
     store = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.ones(4, 1, device="cpu"))})
@@ -32,28 +32,28 @@ def warm_up() -> int:
 
 
 def hold_interrupts() -> None:
-    # Only in what the server forks, which an interrupt would end while it starts.
+    # Only in children of the server, which an interrupt would end while they start.
     if os.getppid() == SERVER:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def let_interrupts_through(_: object) -> None:
-    # Our own workers ignore interrupts before they unblock them.
+    # graphfeed's workers ignore interrupts before they unblock them.
     if not multiprocessing.current_process().name.startswith(PREFIX):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-# Packages that the workers' main module imports. Those that can't be imported here are left to the workers.
+# Packages that the workers' main module imports. Workers import those that fail here.
 for name in os.environ.pop(TO_PRELOAD, "").split():
     with suppress(Exception, SystemExit):
         import_module(name)
 warm_up()
-# Ignoring interrupts drops one that was held back while the server started; later ones come through.
+# Ignoring interrupts drops one that was blocked while the server started; later ones are delivered.
 handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGINT, handler)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 after_fork_in_child(hold_interrupts)
 util.register_after_fork(let_interrupts_through, let_interrupts_through)
-# What the workers share with the server is nothing that they should look through for garbage, and so copy; nor should
-# the server itself when it ends, while others may still wait for its output.
+# Garbage collection in workers would write to, and so copy, the memory that they share with the server. In the server,
+# it would delay the exit, while others may still wait for its output.
 gc.freeze()

@@ -1,4 +1,4 @@
-"""An executor of worker processes, which has the interface of `concurrent.futures` and replaces workers that die."""
+"""An executor of worker processes with the interface of `concurrent.futures`, which replaces workers that die."""
 
 import atexit
 import itertools
@@ -32,31 +32,30 @@ T = TypeVar("T")
 
 
 class ProcessExecutor(Executor):
-    """Runs calls in worker processes; if a worker is killed, another one does its call again.
+    """Runs calls in worker processes; if a worker is killed, another one repeats its call.
 
-    It is a `concurrent.futures.Executor`, and differs from the standard library's ProcessPoolExecutor in this:
+    It is a `concurrent.futures.Executor` that differs from the standard library's ProcessPoolExecutor as follows:
 
-    - A worker that dies is replaced, and its call is done again, so it must do no harm to run a call twice. A call that
-      kills three workers, or takes longer than `timeout`, fails, and only that call.
-    - Tensors and arrays in results arrive through shared memory: they are copied once, in the worker, take no file
+    - A worker that dies is replaced, and its call is repeated, so running a call twice must be harmless. A call that
+      kills three workers, or takes longer than `timeout`, fails; other calls are not affected.
+    - Tensors and arrays in results arrive through shared memory: they are copied once, in the worker, use no file
       descriptor each, and may be kept.
-    - `shutdown(cancel_futures=True)` also ends the calls that workers are doing at that moment. All workers end with
-      this process, however it ends, and nothing stays behind in the system. An executor that nobody refers to any more
-      ends when its calls are done.
+    - `shutdown(cancel_futures=True)` also ends running calls. All workers end with this process, however it ends, and
+      leave nothing behind in the system. An executor that is no longer referenced ends when its calls are done.
 
-    Workers start when there is work, take one call at a time in the order of submission, and use one torch thread.
-    Arguments are pickled when they are submitted, tensors among them by value. A call costs 0.25 ms with several in
-    flight, and 0.4 to 0.5 ms there and back with one.
+    Workers start when there is work, run one call at a time in the order of submission, and use one torch thread.
+    Arguments are pickled at submission, tensors by value. A call costs 0.25 ms if several are in flight; a single one
+    has a latency of 0.4 to 0.5 ms.
 
     Args:
-        max_workers: The largest number of processes; None means as many as the cores that this process may use.
-        start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
-            "fork", which is quick but unsafe once this process runs threads that hold locks.
-        timeout: How many seconds a call may take. The start of a worker may take `START_SECONDS` more.
+        max_workers: Maximum number of processes; None means the number of cores that this process may use.
+        start_method: "forkserver" (the default, which imports modules only once), "spawn" (the only one on Windows), or
+            "fork", which is fast but unsafe if threads of this process hold locks.
+        timeout: Maximum number of seconds for a call. The start of a worker may take `START_SECONDS` longer.
 
     Raises:
-        ValueError: An option out of range.
-        RuntimeError: This process is daemonic, and may start no others; or the program was read from standard input.
+        ValueError: An option is out of range.
+        RuntimeError: This process is daemonic and can't start processes, or the program was read from standard input.
 
     Example:
         >>> with ProcessExecutor(max_workers=1) as executor:
@@ -65,7 +64,7 @@ class ProcessExecutor(Executor):
     """
 
     start_seconds = START_SECONDS
-    """How long calls may have to wait until a worker has started, beyond their own timeout."""
+    """Seconds that calls may wait for the start of a worker, in addition to their timeout."""
 
     @checked
     def __init__(
@@ -84,7 +83,7 @@ class ProcessExecutor(Executor):
         if multiprocessing.current_process().daemon:
             raise RuntimeError(
                 "worker processes can't be started in a daemonic process, such as a worker of torch's DataLoader; use "
-                "threads (worker='thread') in there, or graphfeed.DataLoader with worker='process' in its place"
+                "threads (worker='thread') there, or replace it by graphfeed.DataLoader with worker='process'"
             )
         self._numbers = itertools.count()
         start_method = start_method or ("spawn" if sys.platform == "win32" else "forkserver")
@@ -97,7 +96,7 @@ class ProcessExecutor(Executor):
         weakref.finalize(self, self._dispatcher.finish, cancel=False)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Submit a call; return the future of its result.
+        """Submit a call and return the future of its result.
 
         Raises:
             RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
@@ -107,27 +106,27 @@ class ProcessExecutor(Executor):
         return future
 
     def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Submit a call that completes a future, as for `submit`."""
+        """Submit a call that completes the given future; otherwise like `submit`."""
         if os.getpid() != self._dispatcher.process:
-            raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
+            raise RuntimeError("this executor belongs to the process that this one was forked from; create one here")
         self._dispatcher.put(Task(next(self._numbers), dump(partial(fn, *args, **kwargs)), future))
 
     def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":  # noqa: ARG002
-        """Return a function that submits a task of a cut, with its stages: each process unpacks these once."""
+        """Return a function that submits a task of a cut with its stages, which each process unpickles only once."""
         work = pack_work(cut.work())
         return lambda task, future: self.complete(future, work_here, work, task)
 
     def pids(self) -> list[int]:
-        """Return the process ids of the present workers."""
+        """Return the process ids of the current workers."""
         return [worker.pid for worker in list(self._dispatcher.workers)]
 
     @property
     def num_replaced(self) -> int:
-        """How many workers have died or were killed since the start."""
+        """Number of workers that have died or were killed since the start."""
         return self._dispatcher.num_replaced
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls; end the workers when all calls are done, or at once with `cancel_futures`."""
+        """Accept no more calls and end the workers when all calls are done, or immediately with `cancel_futures`."""
         self._dispatcher.finish(cancel=cancel_futures)
         # The garbage collector may call this in any thread.
         if wait and threading.current_thread() is not self._dispatcher.thread:
@@ -135,13 +134,13 @@ class ProcessExecutor(Executor):
 
 
 def make_context(start_method: str) -> BaseContext:
-    """Return the multiprocessing context of a start method that this system has."""
+    """Return the multiprocessing context of a start method; raise a ValueError if this system does not have it."""
     methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
         raise ValueError(f"start_method must be one of {methods}, but is {brief(start_method)}")
     if start_method == "forkserver":
-        # The server imports this once, for all workers, while this process does something else. Has no effect if a
-        # server runs already.
+        # The server imports this once, for all workers, concurrently with this process. Has no effect if a server is
+        # already running.
         forkserver.set_forkserver_preload(PRELOAD)
         if is_of_parent():
             start_method = "spawn"
@@ -149,11 +148,11 @@ def make_context(start_method: str) -> BaseContext:
 
 
 def is_of_parent() -> bool:
-    """Start the fork server if none runs; return whether it is one that the parent of this forked process started."""
+    """Start the fork server if none is running; return whether the parent of this forked process started it."""
     try:
         resource_tracker.ensure_running()  # otherwise it would start with the server, and unblock interrupts
-        # By a variable rather than `set_forkserver_preload`: there a package that raises anything but an ImportError
-        # would end the server.
+        # By a variable rather than `set_forkserver_preload`, where a package that raises anything other than an
+        # ImportError would end the server.
         os.environ[TO_PRELOAD] = " ".join(installed_imports() if is_importable() else ())
         with interrupts_blocked():
             forkserver.ensure_running()

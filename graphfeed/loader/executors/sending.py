@@ -1,4 +1,4 @@
-"""Checks which stages can be pickled for worker processes, without pickling what they hold."""
+"""Checks which stages can be pickled for worker processes, without pickling their graphs and features."""
 
 import io
 import pickle
@@ -14,11 +14,11 @@ from graphfeed.loader.executors.worker_task import ByReference
 from graphfeed.storage.memory import Shareable
 
 LIMIT_BYTES = 1 << 16
-"""A stage that takes more is not sent, since it would travel with each mini-batch."""
+"""Stages that are larger are not sent, because each task would contain them."""
 
 
 class LeavesOut:
-    """Makes a pickler leave out the stages before one, and what is sent as a handle."""
+    """Makes a pickler skip the stages before `stage`, and objects that are sent as handles."""
 
     stage: Datapipe
 
@@ -26,14 +26,14 @@ class LeavesOut:
         if isinstance(value, Shareable) or (isinstance(value, Datapipe) and value is not self.stage):
             return "left out"
         on_device = isinstance(value, torch.Tensor) and not value.is_cpu
-        # It would be copied with each mini-batch.
+        # Each task would contain a copy.
         if on_device or (isinstance(value, (torch.Tensor, np.ndarray)) and value.nbytes > LIMIT_BYTES):
             raise pickle.PicklingError("an array is too large, or on a device")
         return None
 
 
 def picklers() -> Iterator[type]:
-    # As pack_work() sends stages, in this order.
+    # In the order in which pack_work() tries them.
     yield ByReference
     try:
         yield import_module("cloudpickle").Pickler
@@ -42,7 +42,7 @@ def picklers() -> Iterator[type]:
 
 
 def can_be_sent(stage: Datapipe) -> bool:
-    """Tell whether a stage can be pickled, without the stages before it, in a few kilobytes; copies nothing."""
+    """Return whether a stage, without the stages before it, pickles to at most `LIMIT_BYTES`. Copies no arrays."""
     return any(fits(stage, pickler) for pickler in picklers())
 
 

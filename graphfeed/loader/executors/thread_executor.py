@@ -1,4 +1,4 @@
-"""An executor of daemon threads, which has the interface of `concurrent.futures` and can leave hanging calls behind."""
+"""An executor of daemon threads with the interface of `concurrent.futures`, which can abandon hanging calls."""
 
 import atexit
 import ctypes
@@ -29,15 +29,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JOIN_SECONDS = 1.0
-"""How long shutdown waits for a thread to end its present call."""
+"""Seconds that shutdown waits for threads to finish their current call."""
 INTERRUPTED_SECONDS = 0.2
-"""The same after Ctrl-C, since somebody waits for the prompt."""
+"""The same after Ctrl-C, when a user waits for the prompt."""
 ENDINGS: "weakref.WeakKeyDictionary[threading.Thread, Callable[[], None] | None]" = weakref.WeakKeyDictionary()
-"""What has each thread end if the program ends before that does; None for one that was left behind, at work."""
+"""For each thread, the function that makes it end at the end of the program; None for one abandoned at work."""
 
 
 class TorchThreads:
-    """The process that torch's own threads belong to."""
+    """The process that PyTorch's thread pool belongs to."""
 
     process = os.getpid()
 
@@ -58,7 +58,7 @@ class Call:
             result = self.function(*self.arguments, **self.keywords)
         except BaseException as error:
             self.future.set_exception(error)
-            del self  # The traceback refers to this frame: without a cycle, results are freed at once.
+            del self  # The traceback refers to this frame: without a cycle, results are freed immediately.
         else:
             self.future.set_result(result)
 
@@ -67,7 +67,7 @@ Calls = queue.SimpleQueue[Call | None]
 
 
 class WorkerThread(threading.Thread):
-    """A daemon thread that does one call after another, until it is abandoned or takes None."""
+    """A daemon thread that runs calls from a queue, until it is abandoned or reads None."""
 
     def __init__(self, calls: Calls, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -88,12 +88,12 @@ class WorkerThread(threading.Thread):
 
 
 class ThreadExecutor(Executor):
-    """Runs calls in daemon threads, so that nobody has to wait for a call that hangs.
+    """Runs calls in daemon threads, so that a hanging call does not block the program.
 
     The standard library's ThreadPoolExecutor joins its threads at shutdown and at the end of the program, however long
-    they take. Here, `shutdown(cancel_futures=True)` and the end of the program wait for a second at most, and after
-    Ctrl-C for a fifth of one; threads that are still at work then are left behind, with one warning that says where
-    they are. A thread that takes too long can be replaced (`abandon`). Names of threads begin with `name`.
+    they take. Here, `shutdown(cancel_futures=True)` and the end of the program wait for at most one second, or 0.2
+    seconds after Ctrl-C. Threads that are still running then are abandoned, with one warning that describes where they
+    are. A thread that takes too long can be replaced (`abandon`). Names of threads begin with `name`.
 
     Example:
         >>> with ThreadExecutor(max_workers=1) as executor:
@@ -112,7 +112,7 @@ class ThreadExecutor(Executor):
         self._finishing = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Submit a call; return the future of its result.
+        """Submit a call and return the future of its result.
 
         An executor that was shut down, or belongs to the process that this one was forked from, raises a RuntimeError.
         """
@@ -121,17 +121,17 @@ class ThreadExecutor(Executor):
         return future
 
     def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
-        """Return a function that submits a task of a cut: the threads share its stages."""
+        """Return a function that submits a task of a cut, whose stages all threads share."""
         work = cut.work()
         return lambda task, future: self.complete(future, work, task, observer)
 
     def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Submit a call that completes a future, as for `submit`."""
+        """Submit a call that completes the given future; otherwise like `submit`."""
         if os.getpid() != self._process:
-            raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
+            raise RuntimeError("this executor belongs to the process that this one was forked from; create one here")
         with self._lock:
             if self._finishing:
-                raise RuntimeError("the executor was shut down; make another")
+                raise RuntimeError("the executor was shut down; create another one")
             self._calls.put(Call(future, fn, args, kwargs))
             if len(self._threads) < self._most_threads:
                 self._start_thread()
@@ -145,9 +145,9 @@ class ThreadExecutor(Executor):
             self._threads.append(thread)
 
     def abandon(self, future: "Future[Any]") -> list[str]:
-        """Let another thread take the place of the one that works on a future, or of all if none has begun it.
+        """Replace the thread that works on a future, or all busy threads if none works on it.
 
-        The result is what each of those threads works on.
+        Returns a description of the work of each abandoned thread.
         """
         with self._lock:
             busy = [thread for thread in self._threads if thread.at_work_on is not None and not thread.abandoned]
@@ -155,18 +155,18 @@ class ThreadExecutor(Executor):
             self._most_threads += len(left)
             for thread in left:
                 thread.abandoned = True
-            # After shutdown(), the queue ends with None: no call is left if it holds nothing else.
+            # After shutdown(), the last entry of the queue is None, so at most one entry means that no call is left.
             if not self._finishing or self._calls.qsize() > 1:
                 for _ in left:
                     self._start_thread()
         return [describe_work(thread) for thread in left]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls; end the threads when all calls are done, and `wait` for that if asked to.
+        """Accept no more calls and end the threads when all calls are done. With `wait`, return only then.
 
-        `cancel_futures` drops the calls that no thread has begun, and waits for the others no longer than a second.
+        With `cancel_futures`, drop the calls that no thread has begun, and wait for the others for at most one second.
         """
-        # A forked process has only a copy without threads, and the lock of that copy may be held for ever.
+        # A forked process has only a copy without threads, whose lock may be held forever.
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -182,14 +182,14 @@ class ThreadExecutor(Executor):
 
 
 def renew_torch_threads() -> None:
-    """Let torch make its own threads anew in a forked process; several threads that do so at once can fail."""
+    """Make torch create its thread pool again in a forked process; doing so from several threads at once can fail."""
     if TorchThreads.process != os.getpid():
         TorchThreads.process = os.getpid()
         torch.set_num_threads(torch.get_num_threads())
 
 
 def drop(calls: Calls) -> None:
-    # Only calls that no thread has begun are still in the queue.
+    # The queue only contains calls that no thread has begun.
     while True:
         try:
             task = calls.get_nowait()
@@ -205,40 +205,40 @@ def end_calls(calls: Calls) -> None:
 
 
 def interrupted(error: BaseException | None) -> bool:
-    # Also an exception that was raised while Ctrl-C was handled.
+    # Including exceptions that were raised while Ctrl-C was handled.
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
-    # The garbage collector may do this in one of the threads.
+    # The garbage collector may call this in one of the threads.
     threads = [thread for thread in threads if thread is not threading.current_thread()]
     abandon(join_all(threads, sys.exc_info()[1]))
 
 
 def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -> list[threading.Thread]:
     threads, end = list(threads), time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause) else JOIN_SECONDS)
-    with uninterrupted():  # an interrupted join takes the thread for one that has ended
+    with uninterrupted():  # an interrupted join would mark the thread as ended
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
     return [thread for thread in threads if thread.is_alive()]
 
 
 def abandon(left: Collection[threading.Thread]) -> None:
-    """Warn of threads that are still at work, and leave them behind."""
+    """Stop waiting for threads that are still running, with a warning."""
     if left:
         ENDINGS.update(dict.fromkeys(left))
         warnings.warn(
             f"abandoned {len(left)} thread{'s' if len(left) > 1 else ''} still at work: "
-            f"{'; '.join(map(describe_work, left))}. Such a thread ends after its present call, or with the program",
+            f"{'; '.join(map(describe_work, left))}. Such a thread ends after its current call, or with the program",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def describe_work(thread: threading.Thread) -> str:
-    """Say which stage and mini-batch a thread works on, and at which line, as far as its frames tell."""
+    """Describe the line that a thread executes, and its stage and mini-batch if they are found in its frames."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return f"{thread.name} has ended"
@@ -252,18 +252,18 @@ def describe_work(thread: threading.Thread) -> str:
 
 
 def end_all() -> None:
-    """End the threads of all executors that are left at the end of the program."""
+    """End the remaining threads of all executors at the end of the program."""
     alive = {thread: end for thread, end in list(ENDINGS.items()) if thread.is_alive()}
     for end in alive.values():
         if end is not None:
             end()
-    cause = getattr(sys, "last_value", None)  # the exception that nobody caught
+    cause = getattr(sys, "last_value", None)  # the uncaught exception
     if interrupted(cause):
-        # The interpreter would look for garbage among all objects of torch, which takes a second.
+        # A garbage collection over all objects of torch would take a second.
         gc.freeze()
-    # A thread that comes back from C++ while the interpreter shuts down has its stack unwound by Python. Torch does not
-    # survive that: the process would end with SIGABRT. So threads that don't end by themselves get an exception before,
-    # at the next line of Python that they come to.
+    # Python unwinds the stack of a thread that returns from C++ while the interpreter shuts down. Torch does not
+    # survive that: the process would end with SIGABRT. Therefore, threads that don't end by themselves get an exception
+    # before that, raised at the next line of Python code.
     waited_for = [thread for thread, end in alive.items() if end is not None]
     left = [*join_all(waited_for, cause), *(thread for thread, end in alive.items() if end is None)]
     for thread in left:

@@ -1,4 +1,4 @@
-"""The main loop of a worker process: receives calls, and sends replies, with exceptions in a form that pickles."""
+"""The main loop of a worker process: receives calls, and sends replies, with exceptions in picklable form."""
 
 import os
 import pickle
@@ -24,11 +24,11 @@ from graphfeed.ops.memory import POOL
 NUMBER = struct.Struct("<Q")
 """A message with a call begins with the call's number."""
 GRACE_SECONDS = 0.3
-"""How long a worker that is no longer needed may take to exit by itself."""
+"""Seconds that a worker may take to exit by itself when it is no longer needed."""
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that was raised in another process; its text is the traceback there."""
+    """The cause of an exception that was raised in another process, with its traceback there as the message."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
@@ -36,10 +36,10 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class RemoteError:
-    """Any exception, in a form that always pickles."""
+    """Any exception, in a form that can always be pickled."""
 
     pickled: bytes
-    """The exception, or nothing if it does not pickle."""
+    """The exception, or empty if it can't be pickled."""
     summary: str
     notes: tuple[str, ...]
     text: str
@@ -55,13 +55,13 @@ class RemoteError:
         return cls(pickled, summarise(error), tuple(notes_of(error)), text)
 
     def unpack(self) -> BaseException:
-        """Return the exception, with the traceback of its process as its cause, and never raise.
+        """Return the exception, with the traceback of its process as its cause. Never raises.
 
-        An exception that does not survive pickling becomes a RuntimeError that says what it was.
+        An exception that can't be pickled or unpickled becomes a RuntimeError with its type and message.
         """
         try:
             error: object = pickle.loads(self.pickled)
-        except BaseException:  # whatever its class raises, even SystemExit
+        except BaseException:  # its class may raise anything, even SystemExit
             error = None
         if not isinstance(error, BaseException):
             error = RuntimeError(self.summary)
@@ -71,22 +71,22 @@ class RemoteError:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Return the notes of an exception, ignoring whatever else a program has assigned to `__notes__`."""
+    """Return the notes of an exception, ignoring anything else that a program has assigned to `__notes__`."""
     notes = getattr(error, "__notes__", None)
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
 def summarise(error: BaseException) -> str:
-    """Return an exception's type and text; the `__str__` of some raises."""
+    """Return an exception's type and message, even if its `__str__` raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
-        return f"{type(error).__name__}, which raises when it is asked for its text"
+        return f"{type(error).__name__}, whose __str__ raises"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker sends: a call's number with its result or error. Without a number: it is ready for a call."""
+    """Message of a worker: a call's number with its result or error. No number means that the worker is ready."""
 
     number: int | None
     result: Any = None
@@ -97,9 +97,9 @@ Calls = queue.SimpleQueue[bytes | None]
 
 
 def run_worker(inbox: Inbox, outbox: Outbox, sender: ZeroCopySender) -> None:
-    """Do one call after another, until the other process closes its ends or is gone."""
+    """Run calls one by one, until the other process closes its mailboxes or exits."""
     Imported.done = True
-    # An interrupt at the terminal reaches all processes; the parent decides what becomes of its workers.
+    # An interrupt at the terminal reaches all processes, but only the parent ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked while the process started
@@ -116,10 +116,10 @@ def run_worker(inbox: Inbox, outbox: Outbox, sender: ZeroCopySender) -> None:
 
 
 def send_in_place(outbox: Outbox, sender: ZeroCopySender, header: bytes, buffers: list[Any]) -> None:
-    # The object of the reply is gone; what ops have written for it stays where it lies.
+    # The reply itself is already freed; arrays that ops wrote to shared memory are sent without a copy.
     header, copied, kept = sender.pack(header, buffers)
     outbox.send(header, copied)
-    # This frees blocks whose bytes the message may have been copied from until here.
+    # Frees the blocks from which the message was copied.
     del kept
 
 
@@ -128,13 +128,13 @@ def answer(message: bytes) -> Any:
     try:
         call = pickle.loads(memoryview(message)[NUMBER.size :])
         return encode(Reply(number, call()))
-    # A result that can't be encoded is an error of the call, too.
+    # A result that can't be encoded is also an error of the call.
     except BaseException as error:
         return encode(Reply(number, error=RemoteError.of(error)))
 
 
 def receive_calls(inbox: Inbox, calls: Calls, leave: Callable[[int], object] = os._exit) -> None:
-    """Put incoming calls into a queue; when the other process is gone, exit, even in the middle of a call."""
+    """Put incoming calls into a queue; exit when the other process has ended, even during a call."""
     while True:
         try:
             message, _ = inbox.receive()

@@ -1,4 +1,4 @@
-"""The parent's handle of a worker process: its mailboxes, its exit code, and how it is ended."""
+"""The parent's handle of a worker process: mailboxes, exit code and termination."""
 
 import itertools
 import os
@@ -21,11 +21,11 @@ from graphfeed.ops.process import renew_in_child
 
 NAMES = itertools.count()
 SEND_SECONDS = 30.0
-"""How long sending a call may take; a worker always reads them, in a thread of its own."""
+"""Timeout for sending a call. A worker always reads calls, in a separate thread."""
 
 
 class WorkerProcess:
-    """A process, and the mailboxes to and from it; it does one call at a time."""
+    """A worker process that runs one call at a time, and the mailboxes to and from it."""
 
     def __init__(self, context: BaseContext) -> None:
         self.outbox, inbox = open_mailbox()
@@ -33,10 +33,10 @@ class WorkerProcess:
         sender, self.receiver = open_zero_copy()
         self.ready = False
         self.since = time.monotonic()
-        """When it was started, or began its present call."""
+        """Time when the process was started, or its current call was sent."""
         self.gone = False
         self.owns_sentinel = False
-        # A forked child closes its copies of the mailboxes: while one is open, a worker takes its parent for alive.
+        # A forked child closes its copies of the mailboxes: with an open one, workers don't notice their parent's end.
         renew_in_child(self, WorkerProcess.close)
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class WorkerProcess:
             self.close()
             raise
         finally:
-            # A process that was started has ends of its own by now.
+            # The process has its own copies by now.
             inbox.close()
             outbox.close()
             sender.close()
@@ -65,11 +65,11 @@ class WorkerProcess:
         try:
             self.outbox.send(NUMBER.pack(number) + call, timeout_seconds=SEND_SECONDS)
         except (Closed, TimeoutError):
-            # The dispatcher notices its end.
+            # The dispatcher handles the exit.
             self.process.kill()
 
     def replies(self) -> Iterator[Reply | BaseException]:
-        """Yield the replies that have come by now, also the last ones of a process that is gone."""
+        """Yield the replies that have arrived, including the last ones of a process that has ended."""
         while True:
             try:
                 message = self.inbox.receive(timeout_seconds=0)
@@ -79,7 +79,7 @@ class WorkerProcess:
                 self.gone = True
                 return
             except Exception as error:
-                # In the place of a reply. Its memory could not be mapped, and is not sent again.
+                # Yielded instead of a reply, whose memory could not be mapped, and is not sent again.
                 self.gone = True
                 yield error
                 return
@@ -92,12 +92,12 @@ class WorkerProcess:
         if self.owns_sentinel:
             self.owns_sentinel = False
             os.close(self.sentinel)
-        # This makes the process exit. The system closes them, too, when this process dies.
+        # This makes the worker exit. If this process dies, the system closes them.
         self.outbox.close()
         self.inbox.close()
 
     def join(self, seconds: float) -> None:
-        # join() waits for a pipe that the process's own children may hold open, so skip that if its end is known.
+        # join() waits for a pipe that the worker's children may hold open, so don't wait if the worker has ended.
         seconds = seconds if self.process.exitcode is None else 0.0
         self.process.join(seconds)
         if self.process.exitcode is None:
@@ -106,7 +106,7 @@ class WorkerProcess:
 
 
 def describe_exit(code: int | None) -> str:
-    """Say how a process ended that has this exit code; None if somebody else has waited for it."""
+    """Describe an exit code; None if other code has waited for the process."""
     if code is None or code >= 0:
         return f"exited with code {code}"
     try:
@@ -117,7 +117,7 @@ def describe_exit(code: int | None) -> str:
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block interrupts at the terminal for processes that start meanwhile, until they set their own handlers."""
+    """Block SIGINT in processes that are started in this context, until they set their own handlers."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -129,21 +129,21 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def open_sentinel(process: Any, context: BaseContext) -> tuple[int, bool]:
-    """Return a descriptor that is readable once a process has ended, and whether the caller has to close it."""
+    """Return a descriptor that is readable once a process has ended, and whether the caller must close it."""
     # The sentinel of `multiprocessing` is a pipe that the children of the process inherit, so it may stay open after
-    # the death of the process. For children of a fork server it is the only way: they are not this process's own.
+    # the process has ended. It is the only way for children of a fork server, as they are not children of this process.
     if hasattr(os, "pidfd_open") and context.get_start_method() != "forkserver":
         try:
             return os.pidfd_open(process.pid), True
         except OSError:
-            pass  # an old system, or a process that has ended and was waited for already
+            pass  # an old system, or a process that has ended and was already waited for
     return int(process.sentinel), False
 
 
 def decode_reply(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
     try:
         reply: Reply = decode(header, buffers)
-    # Unpickling raises whatever a class raises, even SystemExit.
+    # Unpickling a class may raise anything, even SystemExit.
     except BaseException as error:
         return error
     return reply

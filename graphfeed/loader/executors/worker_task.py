@@ -1,4 +1,4 @@
-"""The task of a worker: the index of a mini-batch goes in, the finished mini-batch comes out."""
+"""The function that workers run: from the index of a mini-batch to the finished mini-batch."""
 
 import io
 import multiprocessing
@@ -25,13 +25,13 @@ class WorkerTask:
     """The stages that workers run."""
 
     source: Shardable | None
-    """Makes mini-batches by seed, epoch and index; None if the mini-batches are sent."""
+    """Builds mini-batches from seed, epoch and index; None if the mini-batches are sent to the workers."""
     stages: tuple[Transform, ...]
     is_measured: bool = False
-    """Whether the spans of the stages travel with a mini-batch that is made without an observer."""
+    """Whether to return the spans of the stages with each mini-batch if there is no observer."""
 
     def __call__(self, task: Any, observer: Observer | None = None) -> Any:
-        """Return the finished mini-batch for (seed, epoch, index), or for a mini-batch as the source yields it."""
+        """Return the finished mini-batch for (seed, epoch, index), or for a mini-batch that the source yielded."""
         if self.is_measured and observer is None:
             recorder = Recorder()
             return Measured(self(task, recorder), recorder.spans)
@@ -40,7 +40,7 @@ class WorkerTask:
 
 
 def make(source: Any, key: Key, observer: Observer | None) -> Any:
-    """Return one mini-batch of a source; an exception gets a note with the index and the worker."""
+    """Return one mini-batch of a source; exceptions get a note with the index and the worker."""
     if observer is not None:
         observer.stage_begin(source, key)
     try:
@@ -54,7 +54,7 @@ def make(source: Any, key: Key, observer: Observer | None) -> Any:
 
 
 def pack_work(work: WorkerTask) -> bytes:
-    """Pickle the stages for other processes; what these can't import is sent by value if cloudpickle is installed."""
+    """Pickle the stages for other processes; code that those can't import is pickled by value, using cloudpickle."""
     try:
         return dump_by_reference(work)
     except Exception as error:
@@ -76,20 +76,20 @@ def pack_work(work: WorkerTask) -> bytes:
 
 
 def dump_by_reference(value: Any) -> bytes:
-    # Tensors by their values: torch would write their addresses too, and workers unpack equal bytes only once.
+    # Tensors by value: torch would also write their addresses, and workers unpickle equal bytes only once.
     file = io.BytesIO()
     ByReference(file, protocol=5).dump(value)
     return file.getvalue()
 
 
 class ByReference(ByValue):
-    """Refuses functions and classes of a main module that no other process can import."""
+    """Rejects functions and classes of a main module that other processes can't import."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__" and not is_importable():
             raise pickle.PicklingError(f"{value.__qualname__} was defined in a notebook or an interactive session")
         if isinstance(value, torch.Tensor) and value.requires_grad:
-            return NotImplemented  # torch also sends one that was computed from others
+            return NotImplemented  # torch also pickles a tensor that was computed from others
         return super().reducer_override(value)
 
 
@@ -106,7 +106,7 @@ def name_culprit(work: WorkerTask) -> str:
 @lru_cache(maxsize=4)
 def unpack_work(packed: bytes) -> WorkerTask:
     if multiprocessing.parent_process() is not None:
-        # After a fork, torch's thread pool is gone; an operation with several threads would wait for it forever.
+        # A forked process has no torch thread pool; an operation with several threads would wait for it forever.
         torch.set_num_threads(1)
     work: WorkerTask = pickle.loads(packed)
     return work
@@ -117,6 +117,6 @@ def work_here(work: bytes, task: Any) -> Any:
 
 
 def work_packed(work: bytes, task: bytes) -> bytes:
-    # For engines that pass bytes. The id of the run only tells equal tasks apart, see InWorkers.worker_side().
+    # For executors that pass bytes. The id of the run only distinguishes equal tasks, see InWorkers.begin().
     _, given = pickle.loads(task)
     return dump(work_here(work, given))

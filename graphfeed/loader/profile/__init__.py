@@ -1,7 +1,7 @@
-"""What an epoch spends its time on: where stages run, who waits for whom, and what to change.
+"""Profiling of epochs: the time of each stage, waits, and a change to try.
 
-A `Recorder` is an observer that writes down a span for each call of a stage; those of worker processes and servers
-travel with the mini-batch. An `EpochRecord` adds what the loader sees. All else are functions of these records.
+A `Recorder` is an observer that records a span for each call of a stage; worker processes and servers return theirs
+with the mini-batch. An `EpochRecord` adds the loader's measurements. Everything else is computed from these records.
 """
 
 from graphfeed.loader.profile.epoch_record import EpochRecord, Setting, StageRow, find_caches, timed

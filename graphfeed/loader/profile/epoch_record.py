@@ -1,4 +1,4 @@
-"""What was measured in one epoch of a loader."""
+"""The measurements of one epoch of a loader."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ from graphfeed.storage.memory import Cache, HasCaches, count_bytes
 Submit = Callable[..., Future[Any]]
 
 SIZES_TAKEN_OF = 16
-"""Of so many mini-batches, the bytes of one are counted."""
+"""The bytes of one in this many mini-batches are counted."""
 
 
 class StageRow(NamedTuple):
@@ -33,7 +33,7 @@ class StageRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """How a loader runs its pipeline."""
+    """Configuration of a loader: the stages and where they run, workers and cores."""
 
     stages: tuple[StageRow, ...]
     num_workers: int
@@ -42,13 +42,13 @@ class Setting:
     most_in_flight: int
     """0 without workers."""
     num_cores: int
-    """How many cores the loader's processes may use at once."""
+    """Number of cores that the loader's processes may use at once."""
     quota: float | None = None
-    """How much of these a control group allows, where that is less than there are."""
+    """Limit of a control group in cores, if it is lower than the number of cores."""
 
 
 class Trip(NamedTuple):
-    """When the task of a mini-batch was submitted, and when its result was here."""
+    """Times when the task of a mini-batch was submitted, and when its result arrived."""
 
     epoch: int
     minibatch: int
@@ -57,7 +57,7 @@ class Trip(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """How many mini-batches were in flight when the reader took one, and how many of them were done."""
+    """Number of mini-batches in flight when the reader requested one, and how many of them were done."""
 
     time: int
     in_flight: int
@@ -65,7 +65,7 @@ class Pending(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """When the loop asked for a mini-batch, and when it got it."""
+    """Times when the loop requested a mini-batch, and when it received it."""
 
     asked: int
     given: int
@@ -75,16 +75,16 @@ class Handover(NamedTuple):
 
 @dataclass(frozen=True)
 class Counters:
-    """What is counted all the time, of which an epoch's share is the difference."""
+    """Running counts; an epoch's counts are the difference of two of them."""
 
     caches: dict[str, tuple[int, int]]
-    """The hits and misses of each cache of this process, by the names of the features that it is for."""
+    """Hits and misses of each cache of this process, by the names of its features."""
     num_replaced: int
-    """How many workers died or were killed."""
+    """Number of workers that died or were killed."""
     bytes_read: int
-    """What this process and its workers read from disks."""
+    """Bytes that this process and its workers read from disks."""
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """How long each of their threads ran and waited for a core, in nanoseconds."""
+    """Nanoseconds for which each of their threads ran, and waited for a core, by thread id."""
 
     @classmethod
     def now(cls, pipe: Datapipe, executor: Any) -> "Counters":
@@ -93,7 +93,7 @@ class Counters:
         return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)), thread_times(pids))
 
     def since(self, before: "Counters") -> "Counters":
-        """Return what was counted since some others were."""
+        """Return the counts since `before`."""
 
         def less(now: dict[Any, tuple[int, int]], then: dict[Any, tuple[int, int]]) -> dict[Any, tuple[int, int]]:
             return {
@@ -107,47 +107,47 @@ class Counters:
 
 @dataclass
 class EpochRecord:
-    """All that was measured in one epoch, in plain data: a profile keeps no graph, feature or worker alive."""
+    """The measurements of one epoch, as plain data: a profile keeps no graph, feature or worker alive."""
 
     setting: Setting
     recorder: Recorder
     before: Counters
-    """What was counted before the epoch."""
+    """Counts before the epoch."""
     loop_thread: int = field(default_factory=threading.get_ident)
     unix_time: int = field(default_factory=lambda: time_ns() - perf_counter_ns())
-    """What to add to times for nanoseconds since 1970."""
+    """Offset from the recorded times to nanoseconds since 1970."""
     trips: list[Trip] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     handovers: list[Handover] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    """The bytes of some mini-batches."""
+    """Bytes of some mini-batches."""
     rows: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """The rows and the bytes of each feature in these."""
+    """Rows and bytes of each feature in these mini-batches."""
     after: Counters = field(init=False)
     ended: int = 0
-    """When the loop left the epoch, or last asked for a mini-batch."""
+    """Time when the loop left the epoch, or last requested a mini-batch."""
 
     def __post_init__(self) -> None:
         self.after = self.before
 
     def finish(self, pipe: Datapipe, executor: Any) -> None:
-        """Count once more, at the end of the epoch."""
+        """Record the counts at the end of the epoch."""
         self.after = Counters.now(pipe, executor)
 
     @property
     def spans(self) -> Sequence[Span]:
-        """The calls of stages and the waits."""
+        """Calls of stages, and waits."""
         return self.recorder.spans
 
     def unwrap(self, result: Any) -> Any:
-        """Keep the spans that came with a mini-batch, and return it."""
+        """Store the spans that a worker returned with a mini-batch, and return the mini-batch."""
         if not isinstance(result, Measured):
             return result
         self.recorder.spans.extend(result.spans)
         return result.minibatch
 
     def watch_trips(self, submit: Submit) -> Submit:
-        """Return a function that submits tasks, and notes when the results of workers are here."""
+        """Return a function that submits tasks, and records when their results arrive."""
 
         def watched(task: Any, *callbacks: "Callable[[Future[Any]], object]") -> "Future[Any]":
             key = Key(*task) if isinstance(task, tuple) else getattr(task, "key", None)
@@ -162,11 +162,11 @@ class EpochRecord:
         return watched
 
     def watch_pending(self, in_flight: int, ready: int) -> None:
-        """Note how many mini-batches are in flight when the reader takes one."""
+        """Record how many mini-batches are in flight when the reader requests one."""
         self.pending.append(Pending(perf_counter_ns(), in_flight, ready))
 
     def watch_reader(self, minibatches: Iterator[Any]) -> Iterator[Any]:
-        """Yield mini-batches, and note when the loop asks for each and gets it."""
+        """Yield mini-batches, and record when the loop requests and receives each of them."""
         for handover, minibatch in timed(minibatches):
             self.handovers.append(handover)
             if len(self.handovers) % SIZES_TAKEN_OF == 1:
@@ -177,7 +177,7 @@ class EpochRecord:
                 self.ended = perf_counter_ns()
 
     def count_bytes(self, minibatch: Any) -> None:
-        """Note the bytes of a mini-batch, and the rows of each feature in it."""
+        """Record the bytes of a mini-batch, and the rows of each feature in it."""
         tree = vars(minibatch) if isinstance(minibatch, MiniBatch) else getattr(minibatch, "to_dict", lambda: None)()
         self.sizes.append(count_bytes(tree or minibatch))
         if isinstance(minibatch, MiniBatch):
@@ -188,7 +188,7 @@ class EpochRecord:
 
 
 def timed(minibatches: Iterator[Any]) -> Iterator[tuple[Handover, Any]]:
-    """Yield mini-batches, and when each was asked for and there."""
+    """Yield each mini-batch with the times when it was requested and received."""
     while True:
         asked = perf_counter_ns()
         try:
@@ -203,7 +203,7 @@ def bytes_read(pid: int) -> int:
     try:
         lines = Path("/proc", str(pid), "io").read_text().splitlines()
     except OSError:
-        # The system does not tell.
+        # The system does not provide it.
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)
 
@@ -211,16 +211,16 @@ def bytes_read(pid: int) -> int:
 def thread_times(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
     found = {}
     for pid in pids:
-        # There are such files on Linux alone; their times are nanoseconds.
+        # These files exist only on Linux; their times are in nanoseconds.
         for path in Path("/proc", str(pid), "task").glob("*/schedstat"):
-            with suppress(OSError, ValueError):  # it has ended
+            with suppress(OSError, ValueError):  # the thread has ended
                 ran, waited, _ = map(int, path.read_text().split())
                 found[int(path.parent.name)] = ran, waited
     return found
 
 
 def find_caches(pipe: Datapipe) -> list[tuple[str, Cache]]:
-    """Return each cache of the stages' graphs and features once, with the names of all that it is for."""
+    """Return the caches of the stages' graphs and features without duplicates, each with the names of its users."""
     caches: dict[int, tuple[dict[str, None], Cache]] = {}
     for stage in traverse(pipe):
         for value in vars(stage).values():

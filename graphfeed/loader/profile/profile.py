@@ -1,4 +1,4 @@
-"""What `DataLoader.profile` gives: a table of at most 20 lines, a dict, a trace."""
+"""The result of `DataLoader.profile`: a table of at most 20 lines, a dict, or a trace."""
 
 import html
 import os
@@ -20,10 +20,10 @@ COLUMNS = "{:8}  {:>8}  {:>8}  {:>6}  {:>6}  {}"
 
 
 class Profile:
-    """Where the time of a loader's epochs goes. `print(profile)` shows a verdict and a table of the stages.
+    """Time measurements of a loader's epochs. `print(profile)` shows a verdict and a table of the stages.
 
-    Measuring costs about 3 microseconds for each stage of a mini-batch. Times of stages are medians without what stages
-    within them take; the first mini-batches, with too few in flight, are left out. Caches are those of this process.
+    Measuring costs about 3 microseconds for each stage of a mini-batch. Times of stages are medians, excluding nested
+    stages. The first mini-batches, with too few in flight, are left out. Caches are those of this process.
 
     Example:
         >>> import graphfeed as gf
@@ -39,22 +39,22 @@ class Profile:
         self.record_functions = record_functions
 
     def begin(self, setting: Setting, pipe: Datapipe, executor: Any, observer: Observer | None) -> EpochRecord:
-        """Return a record for another epoch; `DataLoader` calls this."""
+        """Add and return the record of another epoch. `DataLoader` calls this."""
         recorder = Recorder(observer, record_functions=self.record_functions)
         self.records.append(EpochRecord(setting, recorder, Counters.now(pipe, executor)))
         return self.records[-1]
 
     @property
     def summary(self) -> Summary | None:
-        """The medians of what was measured so far, in the latest setting of the loader; None if no epoch began yet."""
+        """Medians of the measurements so far with the loader's latest setting; None if there is no mini-batch yet."""
         records = [record for record in self.records if record.handovers]
         return summarise([record for record in records if record.setting == records[-1].setting]) if records else None
 
     @property
     def verdict(self) -> Verdict:
-        """Who waits for whom, why, and what to try."""
+        """The bottleneck, its cause, and a change to try."""
         summary = self.summary
-        return Verdict("too few", "no mini-batch was taken") if summary is None else judge(summary)
+        return Verdict("too few", "no mini-batch was yielded") if summary is None else judge(summary)
 
     def __str__(self) -> str:
         summary = self.summary
@@ -65,7 +65,7 @@ class Profile:
         return f"Profile({count} mini-batches, {self.verdict.cause})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict and all figures of the table in plain values that JSON can hold."""
+        """Return the verdict and all figures of the table as plain values that JSON can represent."""
         summary = self.summary
         if summary is None:
             return {"verdict": asdict(self.verdict)}
@@ -78,8 +78,8 @@ class Profile:
         the stages of a mini-batch to its step, and a counter of the mini-batches in flight and ready.
 
         Args:
-            path: The file to write, compressed if it ends with ".gz"; an old one is replaced as a whole.
-            into: A trace of the same time that `torch.profiler` wrote, whose events are written along.
+            path: The file to write, compressed if its name ends with ".gz". An existing file is replaced atomically.
+            into: A trace of the same period written by `torch.profiler`, whose events are included.
         """
         self._measured()
         write_trace(Path(path), self.records, None if into is None else Path(into))
@@ -103,7 +103,7 @@ def write_table(summary: Summary, verdict: Verdict) -> str:
 def stage_lines(summary: Summary, most: int) -> list[str]:
     """Return a heading, and a line for each stage, the source first."""
     shown = {id(stage) for stage in summary.stages}
-    # If these are too many, those that take the least time share a line.
+    # If there are too many stages, those with the least time share a line.
     if len(shown) > most - 1:
         shown = {id(stage) for stage in sorted(summary.stages, key=lambda stage: -stage.ms)[: most - 2]}
     lines = [COLUMNS.format("where", "ms", "p95", "share", "CPU", "stage")]
@@ -127,7 +127,7 @@ def stage_lines(summary: Summary, most: int) -> list[str]:
 
 
 def loop_lines(summary: Summary) -> list[str]:
-    """Return the loop's line, and one for the workers if there are any."""
+    """Return the line of the loop, and the lines of the workers if there are any."""
     lines = [
         f"{'loop':8}  {summary.step_ms:8.2f}  {'':24}  your step; it waits {percent(summary.waits)} of the time, "
         f"{summary.first_seconds:.2f} s for the first mini-batch"
@@ -139,14 +139,14 @@ def loop_lines(summary: Summary) -> list[str]:
             f"of {setting.most_in_flight} in flight, {summary.ready:.1f} ready"
         )
         lines.append(
-            f"on the way: {summary.queue_ms:.2f} ms until a worker begins, {summary.transfer_ms:.2f} ms back; workers "
+            f"transfer: {summary.queue_ms:.2f} ms until a worker begins, {summary.transfer_ms:.2f} ms back; workers "
             f"replaced: {summary.num_replaced}"
         )
     return lines
 
 
 def other_lines(summary: Summary) -> list[str]:
-    """Return lines for the rate, the features and the caches."""
+    """Return the lines of the rate, the features, the caches and the disks."""
     lines = [
         f"{summary.num_minibatches} mini-batches in {summary.seconds:.2f} s: {summary.rate:.1f} per second, "
         f"{summary.num_bytes / 1e6:.2f} MB each, {summary.rate * summary.num_bytes / 1e6:.0f} MB/s"

@@ -1,4 +1,4 @@
-"""Writes down when stages begin and end."""
+"""Records when stages begin and end."""
 
 import os
 import threading
@@ -15,45 +15,45 @@ from graphfeed.datapipes.pipeline import Observer, Side
 from graphfeed.ops import Key
 
 UNKNOWN = -1
-"""The epoch and the index of a mini-batch without a key."""
+"""Epoch and index of a mini-batch without a key."""
 
 FIRST_SERVER = 1 << 22
-"""Servers count as processes from this number on. The numbers of their own processes may be those of some here."""
+"""First process id of spans of servers, whose real process ids may also exist on this machine."""
 
 
 class Span(NamedTuple):
     """One call of a stage, or one wait at a cut. Times are nanoseconds of `time.perf_counter_ns`."""
 
     position: int
-    """The position of the stage in the pipeline as written."""
+    """Position of the stage in the pipeline as written."""
     name: str
-    """The class of the stage or the cut."""
+    """Class name of the stage or the cut."""
     side: str
     """"reader" or "maker" for a wait at a cut, "" for a call of a stage."""
     epoch: int
     minibatch: int
-    """Its index in the epoch."""
+    """Index in the epoch."""
     begin: int
     end: int
     own: int
-    """The time apart from that of spans within, in nanoseconds."""
+    """Nanoseconds without nested spans."""
     cpu: int
-    """The CPU time of the thread apart from that of spans within, in nanoseconds."""
+    """CPU time of the thread without nested spans, in nanoseconds."""
     process: int
     thread: int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a worker in another process sends while somebody measures: a mini-batch, and the spans of its stages."""
+    """Result of a worker in another process during profiling: a mini-batch, and the spans of its stages."""
 
     minibatch: Any
     spans: Sequence[Span]
 
     def between(self, asked: int, answered: int, process: int) -> "Measured":
-        """Return what a server sent with times of this machine's clock, and a span for the request.
+        """Convert the result of a server to times of this machine's clock, and add a span for the request.
 
-        Request and answer are taken to have been on their way for as long as each other.
+        This assumes that the request and the response took equally long.
         """
         first, last = min(span.begin for span in self.spans), max(span.end for span in self.spans)
         ahead = (first + last - asked - answered) // 2
@@ -65,21 +65,21 @@ class Measured:
 
 @dataclass(slots=True)
 class Running:
-    """A call or a wait that has begun in a thread."""
+    """An unfinished call or wait of a thread."""
 
     begin: int
     cpu_begin: int
     torch_range: Any
     within: int = 0
-    """The time of the spans within."""
+    """Time of nested spans."""
     cpu_within: int = 0
 
 
 class Recorder:
-    """An observer that appends a span for each call of a stage and each wait; any threads may use it at once.
+    """A thread-safe observer that appends a span for each call of a stage and each wait.
 
     A call costs about 3 microseconds, of which 1.2 read the thread's CPU clock, and 17 more with `record_functions`,
-    which makes it a range of `torch.profiler.record_function` too. Another `observer` is told of the same.
+    which also makes it a range of `torch.profiler.record_function`. Another `observer` gets the same calls.
     """
 
     def __init__(self, observer: Observer | None = None, *, record_functions: bool = False) -> None:
@@ -87,30 +87,30 @@ class Recorder:
         self.observer = observer
         self.record_functions = record_functions
         self.process = os.getpid()
-        # Weak, so that a profile keeps no pipeline alive: a run refers to its recorder, and is looked up by its stages.
+        # Weak, so that a profile keeps no pipeline alive.
         self._known: WeakKeyDictionary[Datapipe, tuple[int, str]] = WeakKeyDictionary()
         self._of_thread = threading.local()
 
     def stage_begin(self, stage: Datapipe, key: Key | None) -> None:
-        """Take the time."""
+        """Record the start time of a call."""
         if self.observer is not None:
             self.observer.stage_begin(stage, key)
         self._begin(type(stage).__name__)
 
     def stage_end(self, stage: Datapipe, key: Key | None) -> None:
-        """Write the span down."""
+        """Append the span of a call."""
         self._end(stage, "", UNKNOWN if key is None else key.epoch, UNKNOWN if key is None else key.index)
         if self.observer is not None:
             self.observer.stage_end(stage, key)
 
     def wait_begin(self, cut: Datapipe, side: Side) -> None:
-        """Take the time."""
+        """Record the start time of a wait."""
         if self.observer is not None:
             self.observer.wait_begin(cut, side)
         self._begin(f"wait at {type(cut).__name__}")
 
     def wait_end(self, cut: Datapipe, side: Side) -> None:
-        """Write the span down."""
+        """Append the span of a wait."""
         self._end(cut, side, UNKNOWN, UNKNOWN)
         if self.observer is not None:
             self.observer.wait_end(cut, side)

@@ -1,4 +1,4 @@
-"""The medians of what was measured, from which the verdict follows."""
+"""Medians of the measurements, the input of the verdict."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,65 +14,65 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class StageTime:
-    """What a stage takes for one mini-batch."""
+    """Time of a stage for one mini-batch."""
 
     row: StageRow
     ms: float
-    """The median, without what stages within it take."""
+    """Median, without the time of nested stages."""
     p95_ms: float
     share: float
-    """Of the time of all stages."""
+    """Share of the time of all stages."""
     cpu: float
-    """CPU seconds in each second of it; less than 1 where it waits: for a disk, a server, the interpreter's lock."""
+    """CPU time per wall time; less than 1 if the stage waits for a disk, a server or the interpreter's lock."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a profile knows. Times are medians, in milliseconds per mini-batch, unless their names say otherwise."""
+    """Results of a profile. Times are medians in milliseconds per mini-batch, unless their names have another unit."""
 
     setting: Setting
     num_minibatches: int
     seconds: float
-    """From the first mini-batch that counts to the end of the last epoch; times of starting are left out."""
+    """Total time of the measured epochs, each without its first mini-batches."""
     first_seconds: float
-    """How long the loop waited for the first mini-batch of the first epoch."""
+    """Time that the loop waited for the first mini-batch of the first epoch."""
     waits: float
-    """The share of the time in which the loop waits for the loader."""
+    """Share of the time for which the loop waits for the loader."""
     step_ms: float
-    """What the loop does with a mini-batch."""
+    """Time that the loop spends on a mini-batch."""
     stages: tuple[StageTime, ...]
     worker_ms: float
-    """The stages that workers run for a mini-batch, wall time."""
+    """Wall time of the stages that run in workers."""
     worker_cpu_ms: float
     main_ms: float
-    """The stages in the loop's own thread."""
+    """Time of the stages in the loop's own thread."""
     beside_ms: float
-    """The stages in threads of the main process."""
+    """Time of the stages in other threads of the main process."""
     queue_ms: float
-    """From the submission of a task until a worker begins."""
+    """Time from the submission of a task until a worker begins."""
     request_ms: float
-    """From a request to a server until its answer."""
+    """Time from a request to a server until its response."""
     server_queue_ms: float
-    """How long a request waits at a server for its turn."""
+    """Time that a request waits in a server's queue."""
     transfer_ms: float
-    """From the end of a worker's last stage until the result is here."""
+    """Time from the end of a worker's last stage until the result arrives."""
     in_flight: float
-    """How many mini-batches are in flight, on average."""
+    """Mean number of mini-batches in flight."""
     ready: float
-    """How many of them are done, on average."""
+    """Mean number of mini-batches in flight that are done."""
     num_bytes: float
-    """Of a mini-batch, on average."""
+    """Mean size of a mini-batch."""
     rows: dict[str, tuple[float, float]]
-    """The rows and the bytes of each feature in a mini-batch, on average."""
+    """Mean number of rows and bytes of each feature in a mini-batch."""
     caches: dict[str, tuple[int, int]]
-    """The hits and misses of each cache of this process."""
+    """Hits and misses of each cache of this process."""
     num_replaced: int
-    """How many workers died or hung."""
+    """Number of workers that died or were killed."""
     read_bytes_per_second: float
     cores_used: float = 0.0
-    """How many cores the threads of all processes had, on average."""
+    """Mean number of cores that the threads of all processes used."""
     core_wait: float = 0.0
-    """The share of the time in which threads that could run waited for a core."""
+    """Share of the time for which runnable threads waited for a core."""
 
     @property
     def rate(self) -> float:
@@ -81,13 +81,13 @@ class Summary:
 
     @property
     def busy(self) -> float:
-        """The share of the time in which workers work (utilisation law); 0 without workers."""
+        """Share of the time for which workers work (utilisation law); 0 without workers."""
         workers = self.setting.num_workers
         return min(1.0, self.rate * self.worker_ms / 1000 / workers) if workers else 0.0
 
 
 class Stretch:
-    """An epoch without its first mini-batches, for which too few were in flight."""
+    """Measurements of an epoch without its first mini-batches, when too few mini-batches were in flight."""
 
     def __init__(self, record: EpochRecord) -> None:
         setting = record.setting
@@ -98,9 +98,9 @@ class Stretch:
         self.spans = [span for span in tuple(record.spans) if self.begin <= span.begin < record.ended]
         positions = {(row.position, row.name) for row in setting.stages if row.where in ("worker", "server")}
         self.asked = [span for span in self.spans if span.side and span.minibatch != UNKNOWN]
-        """Requests to servers, and what these waited there."""
+        """Requests to servers, and the waits of requests in their queues."""
         self.worked: dict[tuple[int, int], list[Span]] = defaultdict(list)
-        """The spans of workers for each mini-batch, by epoch and index."""
+        """Spans of workers for each mini-batch, by epoch and index."""
         for span in self.spans:
             if (span.position, span.name) in positions and span.minibatch != UNKNOWN:
                 self.worked[span.epoch, span.minibatch].append(span)
@@ -115,7 +115,7 @@ class Stretch:
 
 
 def summarise(records: Sequence[EpochRecord]) -> Summary:
-    """Return the medians of some epochs."""
+    """Return the medians of the given epochs, which share one setting."""
     setting, stretches = records[0].setting, [Stretch(record) for record in records]
     handovers = [handover for stretch in stretches for handover in stretch.handovers]
     seconds = sum(stretch.nanoseconds for stretch in stretches) / 1e9
@@ -158,7 +158,7 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
 
 
 def stage_times(rows: Sequence[StageRow], spans: Sequence[Span], num_minibatches: int) -> tuple[StageTime, ...]:
-    """Return what each stage takes for a mini-batch; a stage with a loop may be called more than once for one."""
+    """Return the time of each stage per mini-batch, for which a stage with a loop may be called more than once."""
     calls: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:
         if not span.side:
@@ -200,7 +200,7 @@ def add_caches(counted: Sequence[Counters]) -> dict[str, tuple[int, int]]:
 
 
 def middle(values: Iterable[float], share: float = 0.5) -> float:
-    """Return the value that a share of some values does not exceed, by default the median; 0 if there is none."""
+    """Return a quantile of the values, by default the median; 0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 

@@ -1,4 +1,4 @@
-"""A profile in the trace format of Chrome, which Perfetto opens."""
+"""Writes a profile in the trace format of Chrome, which Perfetto opens."""
 
 import gzip
 import json
@@ -13,17 +13,17 @@ from graphfeed.loader.profile.epoch_record import EpochRecord
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Span
 
 US = 1000
-"""Nanoseconds in the unit of time stamps."""
+"""Nanoseconds in a microsecond, the unit of timestamps."""
 MOST_MINIBATCHES = 10_000
-"""More make files that viewers can't open."""
+"""Viewers can't open files with more mini-batches."""
 
 Track = tuple[int, int]
-"""A line of a trace: a process and a thread, or what stands for them."""
+"""A track of a trace: process id and thread id, or numbers in their place."""
 
 
 @dataclass
 class Range:
-    """Something that takes time on a track, from one nanosecond to another."""
+    """A call, wait or step on a track, with its begin and end in nanoseconds."""
 
     track: Track
     name: str
@@ -33,13 +33,13 @@ class Range:
 
 
 def write_trace(path: Path, records: Sequence[EpochRecord], into: Path | None) -> None:
-    """Write the trace of some epochs as a whole or not at all, joined with one of `torch.profiler` if it is given."""
+    """Write the trace of some epochs atomically, merged with a trace of `torch.profiler` if that is given."""
     trace: dict[str, Any] = {"traceEvents": [], "displayTimeUnit": "ms"} if into is None else read_trace(into)
     base = trace.get("baseTimeNanoseconds", 0)
     left = MOST_MINIBATCHES
-    # The latest ones are shown if there are too many mini-batches.
+    # If there are too many mini-batches, only the latest ones are written.
     for number, record in reversed(list(enumerate(records))):
-        # torch's times are those of the calendar.
+        # torch uses Unix times.
         shift = 0 if into is None else record.unix_time - base
         trace["traceEvents"] += trace_events(record, number, left, shift)
         left = max(0, left - len(record.handovers))
@@ -53,7 +53,7 @@ def write_trace(path: Path, records: Sequence[EpochRecord], into: Path | None) -
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """Return what `torch.profiler` wrote."""
+    """Return a trace that `torch.profiler` wrote."""
     data = path.read_bytes()
     try:
         trace = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
@@ -61,19 +61,19 @@ def read_trace(path: Path) -> dict[str, Any]:
             return dict(trace)
     except (EOFError, KeyError, OSError, TypeError, ValueError):
         pass
-    raise ValueError(f"into must be a trace that torch.profiler wrote (export_chrome_trace), but {path} has none")
+    raise ValueError(f"into must be a trace written by torch.profiler (export_chrome_trace), but {path} is not")
 
 
 def trace_events(
     record: EpochRecord, number: int = 0, most: int = MOST_MINIBATCHES, shift: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield an epoch's events: a range for each call, wait and step, arrows from calls to steps, a counter, names."""
+    """Yield the trace events of an epoch: ranges of calls, waits and steps, arrows, a counter, and names."""
     handovers = record.handovers[max(0, len(record.handovers) - most) :]
     if not handovers:
         return
     start, loop = handovers[0].asked, (record.recorder.process, record.loop_thread)
     spans = [span for span in tuple(record.spans) if span.end >= start]
-    # The last step may still be going on.
+    # The last step may still be running.
     ends = [*(later.asked for later in handovers[1:]), max(record.ended, handovers[-1].given)]
     steps = [Range(loop, "step", handover.given, end) for handover, end in zip(handovers, ends, strict=True)]
     ranges = [*map(range_of, spans), *steps]
@@ -87,7 +87,7 @@ def trace_events(
         yield event("X", shown.name, shown.begin, shown.track, dur=took, args=shown.arguments)
     calls = first_calls(span for span in spans if (span.process, span.thread) != loop)
     for handover in handovers:
-        # `number` tells this epoch from the others of the trace.
+        # `number` distinguishes this epoch from the others in the trace.
         arrow = {"cat": "mini-batch", "id": f"{number}.{handover.epoch}.{handover.minibatch}"}
         on_the_way = calls.get((handover.epoch, handover.minibatch), ())
         for place, span in enumerate(on_the_way):
@@ -111,11 +111,11 @@ def range_of(span: Span) -> Range:
 
 
 def keep_nested(ranges: Iterable[Range]) -> None:
-    """Cut ranges at the end of the one that they begin in: viewers drop those that overlap another in part."""
+    """Cut ranges at the end of the range that they begin in, because viewers drop partial overlaps."""
     tracks: Mapping[Track, list[Range]] = defaultdict(list)
     for shown in ranges:
         tracks[shown.track].append(shown)
-    # Those of one thread nest as they are. Those of a server may not, because its clock is not known exactly.
+    # Ranges of a local thread are always nested. Those of a server may not be, as its clock is not known exactly.
     for of_track in tracks.values():
         around: list[int] = []
         for shown in sorted(of_track, key=lambda shown: (shown.begin, -shown.end)):
@@ -134,7 +134,7 @@ def first_calls(spans: Iterable[Span]) -> dict[tuple[int, int], list[Span]]:
 
 
 def names_of(track: Track, loop: Track, place: int) -> tuple[str, str]:
-    """Return the names of a track's process and thread; `place` is the track's among all."""
+    """Return the names of a track's process and thread; `place` is the index of the track."""
     process, _ = track
     if process >= FIRST_SERVER:
         return f"sampling server {process - FIRST_SERVER}", f"thread {place}"

@@ -1,7 +1,7 @@
-"""The conclusion from a profile: who waits for whom, why, and the one change to try.
+"""The verdict of a profile: the bottleneck, its cause, and one change to try.
 
-`RULES` are asked in order, and the first that has an answer is right. What a change would gain is bounded by what else
-takes time (the bottleneck law of queueing networks): the loop's own thread, the cores that others leave, the workers.
+`RULES` are tried in order; the first match wins. The gain of a change is bounded by the next bottleneck (the bottleneck
+law of queueing networks): the loop's own thread, the cores that other programs leave, or the workers.
 """
 
 from collections.abc import Callable
@@ -16,49 +16,49 @@ import numpy as np
 from graphfeed.loader.profile.summary import StageTime, Summary
 
 FEWEST = 20
-"""How many mini-batches tell anything."""
+"""Minimum number of mini-batches for a verdict."""
 FEWEST_READ = 5
-"""How many tell that a disk or a server is the limit. Of an epoch of ten, the others are the start."""
+"""Minimum number for the verdict that a disk or a server is the limit: an epoch of ten has no more after the start."""
 SHORTEST_SECONDS = 0.2
 RARELY = 0.05
-"""The share of time up to which the loop counts as not waiting."""
+"""Share of the time up to which the loop counts as not waiting."""
 BUSY = 0.85
-"""The share of time from which workers count as busy."""
+"""Minimum share of the time for which busy workers work."""
 RATHER_BUSY = 0.6
-"""The share from which more workers help if nothing else is the limit, since they hide the handing over."""
+"""Minimum share above which more workers help if there is no other limit, because they hide transfers."""
 SLOWEST_MEMORY = 1e9
-"""Fewer bytes per second keep no memory busy, which is not measured then."""
+"""Bytes per second below which memory can't be the limit, so its bandwidth is not measured."""
 SLOWEST_DISK = 1e6
-"""Fewer bytes per second from disks keep nobody waiting."""
+"""Bytes per second below which reading from disks causes no waiting."""
 NEAR = 0.5
-"""The share of the bytes per second of copying in a row that random rows come to."""
+"""Bandwidth of random rows as a share of the bandwidth of sequential copies."""
 WAITS = 0.3
-"""A stage with a core for less than this share of its time waits for something."""
+"""A stage that uses the CPU for less than this share of its time is waiting."""
 HANDING_OVER_MS = 0.3
-"""Below it, a mini-batch takes less than it takes to hand it over to a worker."""
+"""Mini-batches that take less are computed faster than they are passed to a worker."""
 A_THIRD = 1 / 3
-"""From this share of the time on, waiting for a core is worth a word."""
+"""Share of the time at which waiting for a core is worth mentioning."""
 NEARLY_ALL = 0.8
-"""A loader that has so many of its cores waits for its own threads."""
+"""A loader that uses at least this share of its cores waits for its own threads."""
 COPIED_BYTES = 1 << 27
-"""Larger than most caches of processors."""
+"""Larger than most CPU caches."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits the rate, in a word and in a sentence or two."""
+    """The limit of the rate, as a keyword and in one or two sentences."""
 
     cause: str
     text: str
     gain: float = 1.0
-    """How many times the rate the change may give, at most."""
+    """Upper bound of the rate after the change, as a multiple of the measured rate."""
 
 
 def judge(summary: Summary) -> Verdict:
     count, rules = summary.num_minibatches, RULES
     lasts, waits = summary.seconds >= SHORTEST_SECONDS, summary.waits > RARELY
     if not lasts or count < FEWEST:
-        # Where each mini-batch waits for a disk or a server, few of them tell.
+        # A few mini-batches suffice if each of them waits for a disk or a server.
         rules = (disk_or_server_is_the_limit, answers_are_slow) if lasts and waits and count >= FEWEST_READ else ()
     verdict = next((verdict for rule in rules if (verdict := rule(summary)) is not None), None)
     if verdict is None and rules is not RULES:
@@ -78,7 +78,7 @@ def judge(summary: Summary) -> Verdict:
 
 
 def step_is_the_limit(summary: Summary) -> Verdict | None:
-    """The loop hardly ever waits."""
+    """The loop hardly waits."""
     if summary.waits > RARELY:
         return None
     text = f"your step is the limit: it waits for the loader {percent(summary.waits)} of the time"
@@ -88,12 +88,12 @@ def step_is_the_limit(summary: Summary) -> Verdict | None:
         needed = ceil(1.2 * summary.worker_ms * summary.rate / 1000)
         text += f"; the loader could be {times(headroom)} as fast"
         if needed < workers:
-            text += f", and num_workers={needed} would do"
+            text += f", and num_workers={needed} would suffice"
     return Verdict("step", text)
 
 
 def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
-    """Servers make the mini-batches, or most of the time goes into reading from a disk."""
+    """Servers build the mini-batches, or most of the time is spent reading from a disk."""
     per_minibatch = summary.read_bytes_per_second / max(summary.rate, 1e-9)
     stage, gain = slowest(summary), most(summary)
     if summary.setting.worker == "server":
@@ -101,7 +101,7 @@ def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
         return Verdict(
             "server",
             f"a request takes {summary.request_ms:.1f} ms, {queue:.1f} of them in the server's queue "
-            f"and {on_the_way:.1f} on the way, and {name(stage)} takes {percent(stage.share)} of the work: more "
+            f"and {on_the_way:.1f} in transit, and {name(stage)} takes {percent(stage.share)} of the work: more "
             f"servers, or more requests at once (num_workers={2 * summary.setting.num_workers}), up to {times(gain)} "
             "the rate",
             gain,
@@ -111,16 +111,16 @@ def disk_or_server_is_the_limit(summary: Summary) -> Verdict | None:
     return Verdict(
         "disk",
         f"{name(stage)} takes {percent(stage.share)} of a mini-batch and reads "
-        f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {per_minibatch / 1e6:.1f} MB a mini-batch: more "
+        f"{summary.read_bytes_per_second / 1e6:.0f} MB/s from disk, {per_minibatch / 1e6:.1f} MB per mini-batch: more "
         "memory for the rows (a cache), or more workers, whose reads overlap",
     )
 
 
 def main_process_is_the_limit(summary: Summary) -> Verdict | None:
-    """Stages of the main process take most of what the loop waits, in its thread or in one ahead of it."""
+    """Stages of the main process, in the loop's thread or in prefetch threads, cause most of the loop's waiting."""
     setting = summary.setting
     if not setting.num_workers and summary.main_ms >= HANDING_OVER_MS:
-        # The step takes a core as well.
+        # The step needs a core as well.
         step_ms = max(summary.step_ms, 1e-3)
         workers = max(1, min(round(cores_left(summary)) - 1, ceil(1.2 * summary.main_ms / step_ms)))
         possible = min(1000 / step_ms, workers * 1000 / summary.main_ms, rate_of_cores(summary))
@@ -137,18 +137,18 @@ def main_process_is_the_limit(summary: Summary) -> Verdict | None:
         return None
     stage = slowest(summary, ("main",) if in_loop else ("prefetch", "thread"))
     if setting.worker == "thread" and summary.busy > BUSY and stage.cpu < WAITS:
-        return None  # for the interpreter's lock, or a core, that busy threads have
+        return None  # it waits for the interpreter's lock, or a core, that busy threads hold
     where = "your loop's own thread" if in_loop else "a thread of the main process"
     return Verdict(
         "main process",
-        f"{name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a stage of "
-        f"yours runs in workers if it writes `__call__` rather than `__iter__`, up to {times(most(summary))} the rate",
+        f"{name(stage)} runs in {where} and takes {stage.ms:.1f} ms of each mini-batch: a user-defined stage runs in "
+        f"workers if it defines `__call__` rather than `__iter__`, up to {times(most(summary))} the rate",
         most(summary),
     )
 
 
 def lock_is_held(summary: Summary) -> Verdict | None:
-    """Threads wait for the interpreter's lock, which only one of them has."""
+    """Threads wait for the interpreter's lock, which only one thread can hold."""
     if not lock_is_short(summary):
         return None
     used = summary.worker_cpu_ms * summary.rate / 1000
@@ -163,16 +163,16 @@ def lock_is_held(summary: Summary) -> Verdict | None:
 
 
 def lock_is_short(summary: Summary) -> bool:
-    """Tell whether threads wait, though together they use no more than the one core that the lock allows."""
+    """Return whether threads wait although together they use about one core, the most that the lock allows."""
     wanted = wanted_ms(summary) * summary.rate / 1000
     waiting = wanted_ms(summary) < 0.8 * summary.worker_ms
     several = summary.setting.worker == "thread" and summary.setting.num_workers > 1
-    # More than the one core, as who takes the lock over may wait for a core as well.
+    # More than one core, as the thread that acquires the lock may wait for a core as well.
     return several and waiting and 0.6 < wanted < 1.5
 
 
 def memory_is_the_limit(summary: Summary) -> Verdict | None:
-    """Workers copy rows about as fast as this machine's memory allows, so more of them would wait for it too."""
+    """Workers copy rows about as fast as the memory allows, so that more workers would wait for it as well."""
     stage = slowest(summary)
     moved = summary.rate * sum(size for _, size in summary.rows.values())
     is_busy = summary.busy > BUSY and summary.setting.num_workers > 1 and stage.cpu > 0.8
@@ -191,7 +191,7 @@ def memory_is_the_limit(summary: Summary) -> Verdict | None:
 
 @cache
 def copy_rate(cores: int) -> float:
-    """Return how many bytes per second so many cores together copy, measured once, in a tenth of a second or so."""
+    """Return the bytes per second that the given number of cores copy together, measured once in about 0.1 s."""
     sources, targets = (np.array_split(np.ones(COPIED_BYTES, np.uint8), cores) for _ in range(2))
     seconds = []
     with ThreadPoolExecutor(cores) as threads:
@@ -203,7 +203,7 @@ def copy_rate(cores: int) -> float:
 
 
 def workers_are_the_limit(summary: Summary) -> Verdict | None:
-    """Workers wait for something other than a core, or there are idle cores for more of them."""
+    """Workers wait for something other than a core, or there are idle cores for more workers."""
     workers, cores = summary.setting.num_workers, max(1, round(cores_left(summary)))
     waiting = answers_are_slow(summary)
     if waiting is not None or summary.busy < RATHER_BUSY or workers >= cores:
@@ -212,24 +212,24 @@ def workers_are_the_limit(summary: Summary) -> Verdict | None:
 
 
 def answers_are_slow(summary: Summary) -> Verdict | None:
-    # Threads with hardly a core may wait for the interpreter's lock, which any thread of this process may have.
+    # Threads that hardly run may wait for the interpreter's lock, which any thread of this process may hold.
     may_be_locked = summary.setting.worker == "thread" and summary.cores_used > 0.6 * (1 - summary.core_wait)
     if summary.busy < RATHER_BUSY or use_cores(summary) or may_be_locked:
         return None
-    what = "a disk" if summary.read_bytes_per_second > SLOWEST_DISK else "a server or the like"
+    what = "a disk" if summary.read_bytes_per_second > SLOWEST_DISK else "a server or similar"
     why = f"{busy_with(summary)}, most of it waiting for {what}"
     return more_workers(summary, why, 2 * summary.setting.num_workers)
 
 
 def cores_are_taken(summary: Summary) -> Verdict | None:
-    """Workers, or other programs, have all cores."""
+    """Workers, or other programs, use all cores."""
     if summary.busy < RATHER_BUSY or not use_cores(summary):
         return None
-    at_work = f"all {max(1, round(cores_left(summary)))} cores are at work"
+    at_work = f"all {max(1, round(cores_left(summary)))} cores are busy"
     return Verdict(
         "cores",
         f"{'no core is idle' if who_takes_cores(summary) else at_work} ({busy_with(summary)}): make that stage cheaper "
-        "(smaller fan-outs, fewer or narrower features), or take more cores",
+        "(smaller fan-outs, fewer or narrower features), or use more cores",
     )
 
 
@@ -245,7 +245,7 @@ RULES: tuple[Callable[[Summary], Verdict | None], ...] = (
 
 
 def most(summary: Summary) -> float:
-    # How many times the rate any loader could give: then the step never waits.
+    # Rate of a loader for which the step never waits, as a multiple of the measured rate.
     return 1 / max(1 - summary.waits, 0.01)
 
 
@@ -264,7 +264,7 @@ def busy_with(summary: Summary) -> str:
 
 
 def in_workers(summary: Summary) -> list[StageTime]:
-    # All of them, if workers run none.
+    # All stages if none runs in workers.
     return [stage for stage in summary.stages if stage.row.where in ("worker", "server")] or list(summary.stages)
 
 
@@ -288,7 +288,7 @@ def times(factor: float) -> str:
 
 
 def cores_are_short(summary: Summary) -> bool:
-    # A third of two times: of that in which threads can run, and of all time.
+    # At least a third of both the time in which threads could run, and the total time.
     waiting = summary.cores_used * summary.core_wait / (1 - summary.core_wait)
     return min(summary.core_wait, waiting) >= A_THIRD
 
@@ -307,23 +307,23 @@ def rate_of_cores(summary: Summary) -> float:
 
 
 def wanted_ms(summary: Summary) -> float:
-    # How long workers run or wait for a core.
+    # Time for which workers run or wait for a core.
     return summary.worker_cpu_ms / (1 - summary.core_wait)
 
 
 def use_cores(summary: Summary) -> bool:
-    # Workers run, or could if they had a core, for most of their time.
+    # Workers run, or could run if a core were free, for most of their time.
     return wanted_ms(summary) > 0.5 * summary.worker_ms
 
 
 def who_takes_cores(summary: Summary) -> str:
-    """Say that threads wait for a core, and why, where it is not for each other; empty if they don't."""
+    """Describe why threads wait for a core; an empty string if they don't, or only wait for each other."""
     setting, left = summary.setting, cores_left(summary)
-    waited = f"what could run waited {100 * summary.core_wait:.0f} % of the time for a core"
+    waited = f"runnable threads waited {100 * summary.core_wait:.0f} % of the time for a core"
     if not cores_are_short(summary):
         return ""
     if setting.quota and summary.cores_used > NEARLY_ALL * setting.quota:
         return f"a quota allows {setting.quota:g} cores: {waited}"
     if left > NEARLY_ALL * setting.num_cores:
         return ""
-    return f"other programs take the cores: {waited}, and {left:.1f} of {setting.num_cores} are left"
+    return f"other programs use the cores: {waited}, and {left:.1f} of {setting.num_cores} are left"

@@ -1,6 +1,6 @@
-"""The stages that only the loader's rules insert: shards, cuts, threads that run ahead, pinning, CUDA streams.
+"""Stages that only the loader's rules insert: shards, cuts, prefetch threads, pinning, CUDA streams.
 
-They say where others run. The workers are in `graphfeed.loader.executors`, what crosses a cut in `transport`.
+They determine where others run. Workers are in `graphfeed.loader.executors`, data transfer in `loader.transport`.
 """
 
 from graphfeed.loader.stages.in_windows import InWindows

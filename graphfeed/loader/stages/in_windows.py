@@ -1,4 +1,4 @@
-"""Work that is begun for several mini-batches at once, which a disk or other ranks then do together."""
+"""Sampling and reading rows for several mini-batches at once, which saves disk reads and requests to other ranks."""
 
 import math
 from collections import deque
@@ -27,28 +27,28 @@ from graphfeed.storage.memory import count_bytes
 Sources: TypeAlias = dict[StoreKey, ReadsAhead]
 
 MOST_MINIBATCHES = 128
-"""How many mini-batches a window has at most if there is memory for more. With 64, a pass over ogbn-papers100M's rows
-reads 98 % of their pages already."""
+"""Maximum number of mini-batches of a window, even if there is memory for more. With 64, a pass over the rows of
+ogbn-papers100M already reads 98 % of their pages."""
 WINDOWS_IN_MEMORY = 2
-"""Whose samples wait for rows: those of the window that is read, and of the one before and the one after. The latter is
-sampled as the former is used."""
+"""Number of windows whose samples are in memory: the one being read, and the ones before and after it. The latter is
+sampled while the former is used."""
 GROWTH = 2
-"""How many times as many mini-batches as the last window the next one may have. The first one has a single mini-batch,
-so that the first one comes soon."""
+"""Maximum size of a window as a multiple of the previous one. The first window has a single mini-batch, so that it is
+ready soon."""
 PARTS = 3
-"""How many times the size of its samples a mini-batch takes: half of the work on it, and while it waits to be used."""
+"""Estimated memory of a mini-batch, until it is used, as a multiple of the size of its samples."""
 
 
 @runtime_checkable
 class BeginsTogether(Protocol):
-    """A sampler that begins on several mini-batches at once, and finishes each of them by itself."""
+    """A sampler that samples several mini-batches together, and completes each of them separately."""
 
     datapipe: Datapipe
     graph: SamplingGraph
     request: SamplingRequest
 
     def begin(self, minibatches: Sequence[Any], each: Each = map) -> Sequence[Any]:
-        """Return what each mini-batch is finished from; what fails, fails when it is finished."""
+        """Sample mini-batches; return a result for each, from which `finish` completes it or raises its error."""
 
     def finish(self, minibatch: Any, pending: Any) -> Any:
         """Return a mini-batch with its samples."""
@@ -56,26 +56,26 @@ class BeginsTogether(Protocol):
 
 @runtime_checkable
 class FetchesKnownRows(Protocol):
-    """A transform that reads features, and can tell beforehand which rows a mini-batch needs."""
+    """A transform that reads features, and knows in advance which rows a mini-batch needs."""
 
     datapipe: Datapipe
     feature_store: FeatureStore
 
     def features(self) -> dict[StoreKey, Feature]:
-        """Return the features that it reads, by their keys."""
+        """Return the features that the stage reads, by key."""
 
     def wanted_rows(self, minibatch: Any) -> Iterable[tuple[StoreKey, torch.Tensor]]:
-        """Yield the key of each feature that a mini-batch gets, and the ids of its rows."""
+        """Yield the key of each feature that a mini-batch gets, and the row ids."""
 
     def changed(self, **fields: Any) -> Any:
         """Return a copy with other values of some fields."""
 
 
 def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
-    """Return the sources of features whose rows a stage may read ahead, by their keys."""
+    """Return the slow features whose rows a stage may read ahead, by key."""
     if type(stage.feature_store).read is not FeatureStore.read:
-        return {}  # it may do more than to ask the feature
-    features: dict[Any, object] = dict(stage.features())  # also what is no Feature, but reads like one
+        return {}  # a user-defined `read` may do more than read the feature
+    features: dict[Any, object] = dict(stage.features())  # including objects that only have a Feature's methods
     sources = {
         key: feature.slow_source()
         for key, feature in features.items()
@@ -87,50 +87,49 @@ def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
         if source is not None
         and reads_as_is(source)
         and bytes_of_rows(source)
-        # Where an owner may update remote rows, which those that were read ahead don't see, only if a window is asked
-        # for.
+        # If an owner may update remote rows, rows that were read ahead may be out of date, so `window` must be given.
         and (window is not None or not isinstance(source, RemoteFeature) or source.is_constant())
     }
 
 
 def reads_as_is(feature: Feature) -> bool:
-    # A class of a user's may change rows in its `read`.
+    # A user-defined class may change rows in its `read`.
     return type(feature).read.__module__.startswith("graphfeed.")
 
 
 @dataclass(eq=False)
 class Window:
-    """Mini-batches that are worked on together; a `Failure` comes last."""
+    """Mini-batches that are processed together; a `Failure` comes last."""
 
     minibatches: deque[Any] = field(default_factory=deque)
     num_bytes: int = 0
-    """What they take, before they are finished."""
+    """Size of the mini-batches before they are finished."""
     pending: "Future[Sequence[Any]]" = field(default_factory=Future)
-    """What each is finished from."""
+    """Future of the sampled hops, one entry per mini-batch."""
 
 
 class InWindows(Datapipe):
     """Runs the stage before it on windows of mini-batches, and yields them in order.
 
-    A sampler's window is sampled hop by hop, all mini-batches at once. A graph on a disk reads each page of a hop once
-    for all of them: with 616 MB in 550 MB of memory, two threads make mini-batches of 1,024 seeds and 170,000 edges 1.5
-    times as fast as when each samples alone, and those of 128 seeds no faster, as a window has to want most pages. One
-    in parts asks each other rank once per hop, and further windows are sampled while it waits.
+    A sampler's window is sampled hop by hop, all mini-batches at once. An on-disk graph reads each page once per hop:
+    with 616 MB in 550 MB of memory, two threads produce mini-batches of 1,024 seeds and 170,000 edges 1.5 times as fast
+    as separate sampling. Mini-batches of 128 seeds gain nothing, because a window must access most pages. A partitioned
+    graph sends each other rank one request per hop, and further windows are sampled while it waits.
 
-    The rows that a fetch needs for a window are read at once, in the order of their ids, each once, while the
-    mini-batches of the window before are used, and those of the window after are sampled. Samples and rows leave as
-    they are used, so the samples of two windows are in memory, and the rows of little more than one.
+    The rows that a fetch needs for a window are read together, by ascending id and without duplicates, while the
+    mini-batches of the previous window are used, and those of the next one are sampled. Samples and rows are released
+    once they are used, so memory holds the samples of two windows, and the rows of little more than one.
     """
 
     datapipe: Datapipe
     memory: RowMemory | Together = field(repr=False)
-    """Where a fetch's rows are kept; or what samples may take, and whether threads share a window or take one each."""
+    """For a fetch, the memory of its rows. For a sampler, its memory limit, and whether threads share a window."""
     window: int | None = None
-    """The most mini-batches of a window; None takes as many as there is memory for."""
+    """Maximum number of mini-batches in a window; None allows as many as fit into memory."""
     sample_bytes: float = field(default=math.inf, repr=False)
-    """What the samples of a window may take that waits for its rows."""
+    """Maximum size of the samples of a window that waits for its rows."""
     num_threads: int = field(default=0, repr=False)
-    """Those that sample, beside the thread that iterates."""
+    """Number of sampling threads, in addition to the thread that iterates."""
     timeout_seconds: float = field(default=600.0, repr=False)
 
     one_to_one = True
@@ -138,13 +137,13 @@ class InWindows(Datapipe):
 
     @property
     def max_size_in_bytes(self) -> float:
-        """What rows and samples take, at most."""
+        """Maximum memory of rows and samples."""
         if isinstance(self.memory, Together):
             return self.memory.sample_bytes
         return self.memory.max_size_in_bytes + WINDOWS_IN_MEMORY * self.sample_bytes
 
     def may_run_in_threads(self) -> bool:
-        """Return False: where it reads features, it does so in one thread."""
+        """Return False, because rows are read by a single thread."""
         return False
 
     def __iter__(self) -> Iterator[Any]:
@@ -154,11 +153,11 @@ class InWindows(Datapipe):
             yield from work.finish(taken)
 
     def _take_all(self, run: RunContext, work: "Rows | Hops") -> Generator[Any, None, None]:
-        """Yield what each mini-batch is finished from, once it is there."""
+        """Yield the mini-batches in the form that `work.finish` expects, as soon as their window is ready."""
         with closing(with_failure(work.source)) as source:
 
             def extend(window: Window, most: int) -> None:
-                # A window has a mini-batch, even if that takes more memory than there should be.
+                # A window has at least one mini-batch, even if that exceeds the memory limit.
                 while len(window.minibatches) < most and (not window.minibatches or work.has_room(window)):
                     if (minibatch := next(source, None)) is None:
                         return
@@ -179,7 +178,7 @@ class InWindows(Datapipe):
                 while ready.minibatches:
                     yield work.take(ready)
                     work.mark_used()
-                    # Collected evenly while this window is used, and after its mini-batch, which need not wait for it.
+                    # Collected evenly while this window is used, after the yield, so that no mini-batch waits for it.
                     lacking, left = max(0, most - len(following.minibatches)), len(ready.minibatches) + 1
                     extend(following, len(following.minibatches) + -(-lacking // left))
                 if not begun:
@@ -189,7 +188,7 @@ class InWindows(Datapipe):
                 ready = begun.popleft()
 
     def _most_after(self, before: Window, wanted: int = 0) -> int:
-        """Return how many mini-batches the window after another one may have, where so many are wanted."""
+        """Return the maximum size of the window after `before`: at least `wanted`, up to the limit."""
         return min(max(GROWTH * len(before.minibatches), wanted), self.window or MOST_MINIBATCHES)
 
     def __len__(self) -> int:
@@ -210,7 +209,7 @@ def begin_reading(stage: InWindows, run: RunContext) -> "Iterator[Rows]":
         going = True
 
         def cancel() -> None:
-            # Once this epoch is over, another one may read into the same memory.
+            # After this epoch, another one may read into the same memory.
             for own in rows.values() if going and run.is_here else ():
                 own.cancel()
 
@@ -222,14 +221,14 @@ def begin_reading(stage: InWindows, run: RunContext) -> "Iterator[Rows]":
 
 
 def fetch_and_copies(fetch: Datapipe) -> tuple[Transform, ...]:
-    # Where the stages before a fetch copy to a GPU, mini-batches wait for their rows before that, on the CPU.
+    # If the stages before a fetch copy to a GPU, mini-batches wait for their rows on the CPU, before the copy.
     before = takewhile(lambda stage: stage.passes_on, islice(chain_of(fetch), 1, None))
     assert isinstance(fetch, Transform)
     return (*reversed(list(before)), fetch)
 
 
 class Rows:
-    """Reads rows for a fetch, of one window while another one is used."""
+    """Reads the rows of one window for a fetch while another window is used."""
 
     depth = 1
 
@@ -250,7 +249,7 @@ class Rows:
     def note(self, window: Window, minibatch: Any) -> tuple[Any, dict[StoreKey, list[torch.Tensor]]]:
         window.num_bytes += count_bytes(minibatch)
         wanted: dict[StoreKey, list[torch.Tensor]] = {key: [] for key in self._rows}
-        # What is wrong with the ids is raised by the fetch.
+        # The fetch raises an error for invalid ids.
         with suppress(Exception):
             for key, ids in self._fetch.wanted_rows(minibatch):
                 wanted.setdefault(key, []).append(ids)
@@ -265,7 +264,7 @@ class Rows:
 
     def wait(self, window: Window) -> bool:
         if not all(rows.is_read() for rows in self._rows.values()):
-            # Larger windows are read faster, so the next ones have as many mini-batches at least.
+            # Larger windows are read faster, so the next ones have at least as many mini-batches.
             self._memory.late_window = max(self._memory.late_window, len(window.minibatches))
         for rows in self._rows.values():
             rows.wait()
@@ -274,7 +273,7 @@ class Rows:
     def take(self, window: Window) -> Any:
         minibatch, wanted = take(window)
         for key, rows in self._rows.items():
-            # The ids of its rows stay until the next mini-batch is taken.
+            # The rows of these ids stay in memory until the next mini-batch is taken.
             rows.expect(wanted[key])
         return minibatch
 
@@ -283,14 +282,14 @@ class Rows:
             rows.mark_used()
 
     def finish(self, taken: Iterator[Any]) -> Iterable[Any]:
-        # These stages take one mini-batch after the other, so that rows stay until they are copied.
+        # These stages process one mini-batch at a time, so that rows stay in memory until they are copied.
         fetch: Any = detach(self.source, self._stages, taken)[-1]
         finished: Iterable[Any] = fetch.changed(feature_store=ReadAheadStore(fetch.feature_store, self._rows))
         return finished
 
 
 class ReadAheadStore(FeatureStore):
-    """A store of features, some of which have their rows in memory already."""
+    """A feature store that reads the rows of some features from memory, where they were read ahead."""
 
     def __init__(self, store: FeatureStore, rows: dict[StoreKey, PlannedRows]) -> None:
         self._store = store
@@ -299,7 +298,7 @@ class ReadAheadStore(FeatureStore):
     def __getitem__(self, feature_key: StoreKey) -> Feature:
         rows = self._rows.get(feature_key)
         feature: object = self._store[feature_key]
-        # An update may have put other rows in the place of the source's.
+        # An update may have replaced the source.
         if rows is None or not isinstance(feature, Feature) or feature.slow_source() is not rows.feature:
             return self._store[feature_key]
         return feature.in_place_of_source(rows)
@@ -322,7 +321,7 @@ def begin_sampling(stage: InWindows, run: RunContext) -> "Iterator[Hops]":
 
 
 class Hops:
-    """Samples windows for a sampler: one a thread, or one after the other with all threads."""
+    """Samples windows for a sampler: one window per thread, or one window at a time in all threads."""
 
     wanted = 0
 
@@ -339,7 +338,7 @@ class Hops:
         return (len(window.minibatches) + 1) * self._largest <= self._most
 
     def note(self, window: Window, minibatch: Any) -> Any:  # noqa: ARG002
-        """Return the mini-batch: what it takes is known once it is sampled."""
+        """Return the mini-batch; its size is known only after sampling."""
         return minibatch
 
     def begin(self, window: Window) -> None:
@@ -382,7 +381,7 @@ class Hops:
         return take(window)
 
     def mark_used(self) -> None:
-        """Nothing of a window stays."""
+        """Do nothing, because mini-batches that were taken use no memory of the window."""
 
     def finish(self, taken: Iterator[Any]) -> Iterable[Any]:
         observer = OBSERVER.get()

@@ -1,4 +1,4 @@
-"""The cut: the stages before it run in workers, and those right behind it perhaps in threads."""
+"""The cut: the stages before it run in workers, those right after it possibly in threads."""
 
 import pickle
 from collections import deque
@@ -22,7 +22,7 @@ from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.ops.process import in_one_step, uninterrupted
 
 Submit = Callable[..., Future[Any]]
-"""Submits a task, with functions that are called with its future when that is done."""
+"""Submits a task, with callbacks that are called with its future when that is done."""
 
 
 def unchanged(result: Any) -> Any:
@@ -31,14 +31,14 @@ def unchanged(result: Any) -> Any:
 
 @runtime_checkable
 class BeginsWork(Protocol):
-    """An executor that knows how its workers come by the stages that they run."""
+    """An executor that sends the stages to its workers itself."""
 
     def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
-        """Return a function that passes a task to a worker, which completes a future with the mini-batch."""
+        """Return a function that passes a task to a worker, which sets the future's result to the mini-batch."""
 
 
 class ByIndex(Datapipe):
-    """Marks a source whose mini-batches workers make, each from its index alone, no matter which worker gets it."""
+    """Marks a source whose mini-batches any worker can build from their index."""
 
     datapipe: Datapipe
 
@@ -47,7 +47,7 @@ class ByIndex(Datapipe):
 
     @property
     def source(self) -> Shardable:
-        """The source."""
+        """The marked source."""
         assert isinstance(self.datapipe, Shardable)
         return self.datapipe
 
@@ -61,18 +61,18 @@ class ByIndex(Datapipe):
 class InWorkers(Datapipe):
     """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
-    A bounded number of them is in flight. Without an executor, the transforms run in this thread.
+    At most `in_flight` of them are in flight. Without an executor, the transforms run in this thread.
     """
 
     datapipe: Datapipe
     num_workers: int
     in_flight: int
-    """The largest number of mini-batches in flight."""
+    """Maximum number of mini-batches in flight."""
     servers: tuple[str, ...] = ()
-    """The addresses of the servers that take the place of workers."""
+    """Addresses of the servers that replace workers."""
     timeout_seconds: float = field(default=600.0, repr=False)
     is_measured: bool = field(default=False, repr=False)
-    """Whether workers of other processes send the times of their stages along."""
+    """Whether workers in other processes also return the times of their stages."""
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
     start: int = field(default=0, repr=False)
@@ -81,7 +81,7 @@ class InWorkers(Datapipe):
     inserted = True
 
     def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
-        """Return the same stage for a seed and an epoch, beginning with mini-batch `start`."""
+        """Return the same stage for a seed and an epoch, starting at mini-batch `start`."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class InWorkers(Datapipe):
         yield from self.datapipe if run.executor is None else self.in_order(run)
 
     def tasks(self) -> Iterator[Any]:
-        """Yield (seed, epoch, index), or mini-batches if workers can't share the source; a `Failure` comes last."""
+        """Yield (seed, epoch, index), or mini-batches if the source has no `ByIndex`; a `Failure` comes last."""
         head, _ = transforms_before(self)
         if not isinstance(head, ByIndex):
             return with_failure(head)
@@ -101,7 +101,7 @@ class InWorkers(Datapipe):
         return ((self.seed, self.epoch, index) for index in mine)
 
     def begin(self, run: RunContext) -> "tuple[Submit, Callable[[Any], Any]]":
-        """Return what passes a task to a worker of the run's executor, and what makes its result the mini-batch."""
+        """Return a function that submits a task to the run's executor, and one from its result to the mini-batch."""
         executor, observer, cut, unwrap = run.executor, run.observer, self, unchanged
         assert executor is not None
         if run.record is not None:
@@ -112,8 +112,8 @@ class InWorkers(Datapipe):
         if isinstance(executor, ThreadPoolExecutor):
             return submit_to(lambda task: in_one_step(executor.submit, work, task, observer)), unwrap
         packed = pack_work(work)
-        # Another engine may serialize Python objects in its own way; bytes arrive as they are. Some, such as Dask, take
-        # equal calls for one: an epoch that was left would cancel those of the same epoch when it is begun again.
+        # Other executors may serialize Python objects in their own way, but keep bytes unchanged. Some, such as Dask,
+        # merge equal calls: without an id, leaving an epoch would cancel the tasks of a later run of the same epoch.
         run_id = uuid4().hex
         return (
             submit_to(lambda task: executor.submit(work_packed, packed, dump((run_id, task)))),
@@ -121,9 +121,9 @@ class InWorkers(Datapipe):
         )
 
     def work(self) -> WorkerTask:
-        """Return what workers do for one mini-batch, the same for every epoch, so that a process unpacks it once.
+        """Return the function that workers call with each task, the same for every epoch, so it is unpickled only once.
 
-        Its source is None if that can't make a mini-batch from its index.
+        Its source is None if the source can't build mini-batches from their index.
         """
         head, stages = transforms_before(self)
         source = head.source.keyed(0, 0, 0) if isinstance(head, ByIndex) else None
@@ -133,9 +133,9 @@ class InWorkers(Datapipe):
     def in_order(
         self, run: RunContext, more: int = 0, finish: Callable[..., Any] = unchanged
     ) -> Generator[Any, None, None]:
-        """Yield mini-batches in order, with up to `in_flight` of them at the workers.
+        """Yield mini-batches in order, with up to `in_flight` of them in workers.
 
-        As many threads as `more` says `finish` what comes from the workers, and each has one beside those.
+        `more` is a number of threads that apply `finish` to the results of workers, each to one mini-batch at a time.
         """
         record, most, arrivals = run.record, self.in_flight + more, Arrivals(run)
         submit, receive = self.begin(run)
@@ -145,7 +145,7 @@ class InWorkers(Datapipe):
         start_seconds = getattr(run.executor, "start_seconds", 0.0)
 
         def begin(task: Any) -> "tuple[Future[Any], ...]":
-            # The last of the futures has the result.
+            # The last future has the result.
             if threads is None:
                 return (submit(task, arrivals.note),)
             second: Future[Any] = Future()
@@ -154,7 +154,7 @@ class InWorkers(Datapipe):
             return submit(task, arrivals.note, finished), second
 
         def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
-            # Only the workers' side may have to wait for their start. If it takes too long, nothing of the rest begins.
+            # Only workers may have to start first. If their future is not done in time, the others are not waited for.
             going = arrivals.wait_for(first, self.timeout_seconds + start_seconds)
             return going and all(arrivals.wait_for(each, self.timeout_seconds) for each in rest if first in arrivals)
 
@@ -164,24 +164,24 @@ class InWorkers(Datapipe):
             pending.extend(islice(begun, most))
             while pending:
                 task, futures = pending[0]
-                # Failure: it is raised in the place of its mini-batch, also that of a source, whose last task it is.
+                # Failure: raised instead of its mini-batch. A failure of the source is the last task.
                 if isinstance(task, Failure):
                     raise task.error
-                # Cancellation by a reader in another thread: nobody needs the result.
+                # Cancellation by a reader in another thread: the result is not needed.
                 if not run.wait(self, "reader", wait_for, *futures):
                     return
                 if record is not None:
                     ready = sum(bool(others) and others[-1] in arrivals for _, others in pending)
                     record.watch_pending(len(pending), ready)
                 result = self.result_of(pending, arrivals, run.executor if threads is None else threads)
-                # Success: another task begins before the mini-batch is yielded, so that workers go on meanwhile.
+                # Success: another task is submitted before the mini-batch is yielded, so that workers stay busy.
                 pending.popleft()
                 arrivals.forget(*futures)
                 pending.extend(islice(begun, most - len(pending)))
                 yield receive(result) if threads is None else result
         finally:
-            # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
-            # and nobody waits for the others. A forked process has no workers, and leaves the futures' locks alone.
+            # After a failure, or when a reader closes this generator: pending tasks are dropped, and running ones are
+            # not waited for. A forked process has no workers, and does not touch the futures' locks.
             if run.is_here:
                 cancel_all(pending)
             if threads is not None:
@@ -190,7 +190,7 @@ class InWorkers(Datapipe):
     def result_of(
         self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", arrivals: Arrivals, executor: Executor | None
     ) -> Any:
-        """Return the result of the first task's last future; an error says who did not answer."""
+        """Return the result of the first task's last future; errors name the task, and the stages that hang."""
         task, (*before, last) = pending[0]
         is_done = last in arrivals
         try:
@@ -199,11 +199,11 @@ class InWorkers(Datapipe):
             return last.result(0)
         except (WorkerLostError, TimeoutError) as error:
             if is_done:
-                error.add_note(f"while it made {describe_task(task)}")
+                error.add_note(f"while computing {describe_task(task)}")
                 raise
             at_work: list[str] = []
             if isinstance(executor, ThreadExecutor) and all(future in arrivals for future in before):
-                # Before another thread takes the place: it would begin what nobody waits for.
+                # Before another thread replaces this one: it would begin tasks whose results are not needed.
                 cancel_all(pending)
                 at_work = executor.abandon(last)
             workers = "the worker" if self.num_workers == 1 else f"the {self.num_workers} workers"
@@ -215,17 +215,17 @@ class InWorkers(Datapipe):
 
 
 class UpstreamPlaceholder(Datapipe):
-    """Stands in for the stages that run elsewhere, as in the pipeline that is sent to a worker."""
+    """Stands in for stages that run elsewhere, for example in a pipeline that is sent to a worker."""
 
     last_position: int
     minibatches: Iterable[Any] = ()
-    """What those give, if a part of a pipeline is iterated without them."""
+    """The output of those stages, if a part of a pipeline is iterated without them."""
 
     inserted = True
 
     @property
     def position(self) -> int:
-        """The position of the last stage that it replaces."""
+        """Position of the last stage that it replaces."""
         return self.last_position
 
     def __iter__(self) -> Iterator[Any]:
@@ -233,7 +233,7 @@ class UpstreamPlaceholder(Datapipe):
 
 
 def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[Any] = ()) -> tuple[Transform, ...]:
-    """Return some stages without those before them, which may not be picklable, or belong to an epoch."""
+    """Return copies of stages without those before them, which may not be picklable, or belong to an epoch."""
     detached: list[Transform] = []
     end: Datapipe = UpstreamPlaceholder(head.position, minibatches)
     for stage in stages:
@@ -249,9 +249,9 @@ def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[
 class InThreads(Datapipe):
     """Runs the transforms between it and the workers before it in threads, and yields their mini-batches in order.
 
-    A thread takes a mini-batch as soon as its worker is done, so none waits for another one or for the reader. There
-    are as many threads as workers or cores. Each adds one to the number of mini-batches in flight, so those that
-    threads work on keep no worker waiting.
+    A thread starts on a mini-batch as soon as its worker is done, without waiting for other mini-batches or the reader.
+    There is one thread per worker or core, whichever is more, but at most one per mini-batch in flight. Each of them
+    allows one more mini-batch in flight, so that the threads don't keep workers waiting.
     """
 
     datapipe: Datapipe
@@ -274,13 +274,13 @@ class InThreads(Datapipe):
 
 
 def submit_own(pass_on: "Callable[[Any, Future[Any]], None]") -> Submit:
-    """Return a function that submits a task, with the callbacks of its future, to one of graphfeed's executors."""
+    """Return a `Submit` function for graphfeed's executors, which complete a given future."""
 
     def submit(task: Any, *callbacks: "Callable[[Future[Any]], object]") -> "Future[Any]":
         future: Future[Any] = Future()
         for callback in callbacks:
             future.add_done_callback(callback)
-        # No worker has the future before, so that Ctrl-C can't leave its lock held for one.
+        # Workers get the future only now, so that Ctrl-C above can't leave a lock held that a worker needs.
         pass_on(task, future)
         return future
 
@@ -288,7 +288,7 @@ def submit_own(pass_on: "Callable[[Any, Future[Any]], None]") -> Submit:
 
 
 def submit_to(pass_on: "Callable[[Any], Future[Any]]") -> Submit:
-    """Return the same function for an executor that makes its futures itself."""
+    """Return a `Submit` function for executors that create the futures themselves."""
 
     def submit(task: Any, *callbacks: "Callable[[Future[Any]], object]") -> "Future[Any]":
         future = pass_on(task)
@@ -310,12 +310,12 @@ def cancel_all(pending: "deque[tuple[Any, tuple[Future[Any], ...]]]") -> None:
 def then(
     second: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any], Any]
 ) -> "Callable[[Future[Any]], None]":
-    """Return a callback of a future that has a thread apply a function to its result, and complete another future."""
+    """Return a callback that completes `second` in a thread: with the function applied to the first future's result."""
 
-    # Nothing here may hold a reference to `first`, which holds references to the rest: without a cycle, results are
-    # freed at once rather than by the garbage collector.
+    # No object here may keep a reference to `first`, which refers to the others: without a cycle, results are freed
+    # immediately rather than by the garbage collector.
     def begin(first: "Future[Any]") -> None:
-        # The reader may have left, and shut the threads down.
+        # The threads may have been shut down after the reader left.
         with suppress(RuntimeError):
             threads.complete(second, lambda: function(first.result()))
 
@@ -323,14 +323,14 @@ def then(
 
 
 def chain_of(stage: Datapipe) -> Iterator[Transform]:
-    # The last one first.
+    # Starts with the last transform.
     while isinstance(stage, Transform):
         yield stage
         stage = stage.datapipe
 
 
 def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
-    """Return the transforms right before a stage, in order, and first the stage before them."""
+    """Return the stage before the transforms that precede a stage, and these transforms in order."""
     (source,) = last.inputs
     stages = tuple(chain_of(source))[::-1]
     return stages[0].datapipe if stages else source, stages
@@ -340,12 +340,12 @@ def with_failure(source: Datapipe) -> Generator[Any, None, None]:
     try:
         yield from source
     except Exception as error:
-        # In the place of a mini-batch, so that none before it is lost.
+        # Yielded like a mini-batch, so that those before it are not lost.
         yield Failure(error)
 
 
 def describe_task(task: Any) -> str:
-    """Name the mini-batch of a task."""
+    """Return the name of a task's mini-batch for messages."""
     if isinstance(task, tuple):
         _, epoch, index = task
     else:

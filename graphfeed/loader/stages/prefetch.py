@@ -1,4 +1,4 @@
-"""Run a part of a pipeline in a thread, ahead of its reader, perhaps on a CUDA stream of its own."""
+"""Stages that run a part of a pipeline in a thread, ahead of its reader, optionally on a separate CUDA stream."""
 
 import copy
 import threading
@@ -21,7 +21,7 @@ from graphfeed.storage.memory import move
 
 
 def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
-    """Put the mini-batches before a stage into a channel, until they end or fail, or the reader is gone."""
+    """Put the mini-batches of the stages before `cut` into a channel, until they end or fail, or the reader stops."""
     try:
         for minibatch in run.drive(cut.datapipe):
             if not run.wait(cut, "maker", channel.put, minibatch):
@@ -33,7 +33,7 @@ def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
 
 
 class Prefetch(Datapipe):
-    """Runs the stages before it in a thread, some mini-batches ahead; an iterator that is abandoned ends it."""
+    """Runs the stages before it in a thread, some mini-batches ahead. The thread ends if its iterator is abandoned."""
 
     datapipe: Datapipe[Any]
     buffer_size: int = 2
@@ -58,7 +58,7 @@ class Prefetch(Datapipe):
                     return
                 except TimeoutError as error:
                     raise TimeoutError(
-                        f"the prefetch thread gave no mini-batch for {self.timeout_seconds:g} s "
+                        f"the prefetch thread produced no mini-batch for {self.timeout_seconds:g} s "
                         f"({describe_work(thread)}); a stage hangs, or is slower than that: "
                         "give the DataLoader a larger timeout"
                     ) from error
@@ -76,24 +76,24 @@ class Prefetch(Datapipe):
 class WithCudaEvent(Datapipe[Any]):
     """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
 
-    The stream's device becomes the current one of the thread that iterates it, which must be its own.
+    The stream's device becomes the current device of the thread that iterates it, so that must be a separate thread.
     """
 
     datapipe: Datapipe
     stream: str
-    """The name of the stream."""
+    """Name of the stream."""
     device: torch.device
 
     one_to_one = True
     inserted = True
 
     def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
-        # A thread starts on device 0. Going back to it from the stream of another would take memory on it.
+        # A thread starts on device 0. Returning to it from the stream of another device would use memory on it.
         torch.cuda.set_device(self.device)
         stream, minibatches = side_stream(self.device, self.stream), iter(self.datapipe)
         try:
             while True:
-                # The stream is the current one only while a mini-batch is made, not while this generator is suspended.
+                # The stream is current only while a mini-batch is produced, not while this generator is suspended.
                 with torch.cuda.stream(stream):
                     minibatch = next(minibatches, END)
                     event = stream.record_event()
@@ -102,25 +102,25 @@ class WithCudaEvent(Datapipe[Any]):
                 yield minibatch, event
         finally:
             if hasattr(minibatches, "close"):
-                with torch.cuda.stream(stream):  # which waits for streams inside, rather than the thread's own stream
+                with torch.cuda.stream(stream):  # this stream waits for inner streams, rather than the thread's stream
                     minibatches.close()
 
 
 class StreamPrefetch(Datapipe):
-    """Runs the stages before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
+    """Runs the stages before it in a separate thread and CUDA stream, some mini-batches ahead.
 
-    When the caller takes a mini-batch, its current stream waits for it, but the caller does not. If it issues steps
-    faster than the device runs them, it waits for the step `buffer_size + 1` steps back, so that no more than that many
-    mini-batches are in use on the device.
+    When the caller gets a mini-batch, its current stream waits for it, but the caller does not. If the caller issues
+    steps faster than the device runs them, it waits for the step `buffer_size + 1` steps back, so that no more than
+    that many mini-batches are in use on the device.
 
-    The stream waits for the work that the caller issued before the epoch. Later changes to memory on the device, such
-    as to a feature, are not ordered with what is prefetched. When the epoch ends, or is left early, the caller's stream
-    waits for the stream, so that what the caller frees or changes then is no longer in use.
+    The stream waits for the work that the caller issued before the epoch. Later changes of device memory, such as
+    updates of a feature, are not ordered with prefetched work. When the epoch ends or is left early, the caller's
+    stream waits for this stream, so that memory which the caller then frees or changes is no longer in use.
     """
 
     datapipe: Datapipe
     stream: str
-    """Its name: parts with the same name share one stream per device."""
+    """Name of the stream. Stages with the same name share one stream per device."""
     device: torch.device | str
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
@@ -144,11 +144,11 @@ class StreamPrefetch(Datapipe):
                     hand_over(minibatch, event, device)
                     reader = torch.cuda.current_stream(device)
                     yield minibatch
-                    # Waiting for one that doesn't block would keep a core busy.
+                    # Waiting for a non-blocking event would keep a core busy.
                     step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
                     used.append(torch.cuda.current_stream(device).record_event(step))
         finally:
-            # The garbage collector may end this in a thread that reads on another stream.
+            # The garbage collector may run this in a thread with another current stream.
             reader.wait_stream(side)
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class StreamPrefetch(Datapipe):
 
 
 class Pin(Transform):
-    """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
+    """Copies the tensors of a mini-batch to pinned memory. Requires CUDA."""
 
     runs_in = Placement.MAIN
     passes_on = True

@@ -1,7 +1,7 @@
-"""What carries mini-batches across a cut: queues of threads, events of CUDA streams, shared memory between processes.
+"""Transfers mini-batches across a cut: thread queues, CUDA stream events, shared memory between processes.
 
 For processes, `encode` splits an object into a pickle and the bytes of its arrays, which an `Outbox` sends to an
-`Inbox` by an `Arena` that both map. Channels for the user's own processes build on it in `graphfeed.channels`.
+`Inbox` through an `Arena` that both map. The channels for users' processes in `graphfeed.channels` build on it.
 """
 
 from graphfeed.loader.transport.arena import ARENA_BYTES, ArenaReader

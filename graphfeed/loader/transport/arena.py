@@ -1,4 +1,4 @@
-"""An allocator in shared memory: one process writes blocks, and another one frees them when it has read them."""
+"""An allocator in shared memory: one process writes blocks, and another one frees them after reading them."""
 
 import bisect
 import os
@@ -11,7 +11,7 @@ from graphfeed.ops.memory import Bytes, MemoryFile, align, map_shared
 ARENA_BYTES = 1 << 28
 """Address space, not memory: pages are allocated when they are first written, and the lowest free block is used."""
 SLOTS = 1024
-"""Blocks of an arena that may be in use at once; each has a byte that its reader sets when it is done."""
+"""Maximum number of used blocks of an arena; each has a byte that its reader sets when it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Arena:
 
     def allocate(self, size: int) -> ArenaBlock | None:
         """Return the lowest free block of at least `size` bytes, or None if there is none."""
-        # Nothing waits, and a block costs a few microseconds. If there is none, the caller sends its bytes another way.
+        # Never waits, and takes a few microseconds. If there is no block, the caller sends the bytes in another way.
         self.reclaim()
         size = align(max(size, 1))
         for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
@@ -53,7 +53,7 @@ class Arena:
         return None
 
     def reclaim(self) -> None:
-        # A copy: NumPy fails where others set marks between its two passes.
+        # A copy, because NumPy fails if readers set marks between its two passes.
         for slot in np.flatnonzero(self.marks.copy()).tolist():
             self.marks[slot] = 0
             self.free(slot)
@@ -75,7 +75,7 @@ class Arena:
 
 
 class BlockLease:
-    """A block in the hands of its reader. NumPy keeps it alive; its death tells the writer that the block is free."""
+    """A block that is owned by its reader. NumPy arrays keep it alive; its deletion marks the block as free."""
 
     def __init__(self, marks: Bytes, slot: int, address: int, size: int) -> None:
         self.marks = marks
@@ -84,7 +84,7 @@ class BlockLease:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
     def __del__(self) -> None:
-        # A process forked from the reader has a copy of this object, but the lease stays with the reader.
+        # A process forked from the reader has a copy of this object, but only the reader owns the block.
         if os.getpid() == self.process:
             self.marks[self.slot] = 1
 
@@ -101,11 +101,11 @@ class ArenaReader:
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
-        # The marks lie at the beginning of the arena.
+        # The marks are at the beginning of the arena.
         self.marks = map_shared(descriptor, size)
         self.address = self.marks.ctypes.data
 
     def lease(self, slot: int, start: int, size: int) -> Bytes:
-        """Return the bytes of a block, which becomes free when nothing views them any more."""
-        # The lease refers to the mapping, which lives as long as anything views it.
+        """Return the bytes of a block, which becomes free when no array views them any more."""
+        # The lease refers to the mapping, which therefore lives as long as any view.
         return np.asarray(BlockLease(self.marks, slot, self.address + start, size))

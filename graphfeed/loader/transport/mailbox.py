@@ -1,4 +1,4 @@
-"""Messages from one process to another on the same machine: small ones by socket, large ones by shared memory."""
+"""Messages between processes of one machine: small ones through a socket, large ones through shared memory."""
 
 import os
 import socket
@@ -15,13 +15,13 @@ from graphfeed.ops.memory import Bytes, MemoryFile, as_bytes, map_shared
 from graphfeed.storage.memory import Frame, read_frame
 
 INLINE, BLOCK, FILE = range(3)
-"""Where the bytes of a message are: in the record, in a block of the sender's arena, or in a file of their own."""
+"""Location of a message's bytes: in the record, in a block of the sender's arena, or in a separate file."""
 PREFIX = struct.Struct("<5Q24x")
-"""What every record begins with; 64 bytes, so that what follows is aligned."""
+"""Header of every record, of 64 bytes, so that the message after it is aligned."""
 INLINE_BYTES = RECORD_BYTES - PREFIX.size
-"""Messages up to this size travel in the record: copying them is cheaper than managing a block."""
+"""Messages up to this size are part of the record: copying them is cheaper than managing a block."""
 QUEUE_BYTES = 1 << 20
-"""The size of a socket's queue that the system is asked for; it may give less."""
+"""Requested size of a socket's queue; the system may give less."""
 TIMEOUT_SECONDS = 600.0
 
 Buffer = Any
@@ -29,7 +29,7 @@ Buffer = Any
 
 
 class Record(NamedTuple):
-    """The header of a record: its kind, and where the message lies."""
+    """The header of a record: its kind, and the location of the message."""
 
     kind: int
     size: int = 0
@@ -40,17 +40,17 @@ class Record(NamedTuple):
     arena_size: int = 0
 
     def pack(self) -> bytes:
-        """Return the record's bytes."""
+        """Return the header's bytes."""
         return PREFIX.pack(*self)
 
     @classmethod
     def unpack(cls, data: Bytes) -> "Record":
-        """Read the beginning of a record."""
+        """Read the header of a record."""
         return cls(*PREFIX.unpack_from(data.data))
 
 
 class MessageReader:
-    """Reads the messages that records announce, and maps the senders' memory for that."""
+    """Reads the messages of records, and maps the senders' memory."""
 
     def __init__(self) -> None:
         self.arena: ArenaReader | None = None
@@ -58,7 +58,7 @@ class MessageReader:
     def read(self, data: Bytes, descriptor: int | None) -> tuple[bytes, list[Bytes]]:
         """Return a message's header, and its buffers, which view the record or the sender's memory.
 
-        The descriptor that came along with a record is closed here. Without one, a block lies in the last arena.
+        Closes the descriptor that came with the record. Without one, a block is in the latest arena.
         """
         record = Record.unpack(data)
         try:
@@ -86,17 +86,17 @@ class MessageReader:
 class Outbox:
     """The sending end, for one thread of one process at a time.
 
-    The bytes of a message are written once, into a shared block that the receiver reads in place, and that is used
-    again after the last tensor over it is gone. One that finds no room there, as the receiver holds many others, goes
-    into a memory file of its own. So a receiver that keeps its messages never blocks the sender. A message costs about
-    10 microseconds, plus 1 per buffer, plus one copy of the bytes.
+    The bytes of a message are written once, into a shared block that the receiver reads in place, and that is reused
+    after its last tensor is freed. If there is no free block because the receiver keeps many, the message goes into a
+    separate memory file, so a receiver that keeps messages never blocks the sender. A message costs about 10
+    microseconds, plus 1 per buffer, plus one copy of the bytes.
 
-    It pickles to child processes of any start method; after that, use it only there. Nothing has a name in the file
-    system, so nothing stays behind however the two processes end. Linux only.
+    It can be pickled to child processes of any start method; after that, use it only there. Nothing has a name in the
+    file system, so nothing is left behind, however the two processes end. Linux only.
 
     Args:
-        sock: One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets, which the outbox takes over.
-        arena_bytes: The size of the arena; 0 sends each large message in a file of its own.
+        sock: One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets, which the outbox then owns.
+        arena_bytes: Size of the arena; 0 sends each large message in a separate file.
     """
 
     def __init__(self, sock: socket.socket, arena_bytes: int = ARENA_BYTES) -> None:
@@ -109,10 +109,10 @@ class Outbox:
     def send(
         self, header: bytes, buffers: Sequence[Buffer] = (), timeout_seconds: float = TIMEOUT_SECONDS
     ) -> int | None:
-        """Send a message; return once its bytes are copied and its record is in the socket's queue.
+        """Send a message; return when its bytes are copied and its record is in the socket's queue.
 
-        The result is the slot of the arena's block that holds the message; None if it lies elsewhere. A receiver that
-        closed its end, or is dead, raises `Closed`. A TimeoutError says that the message was not sent.
+        Returns the slot of the arena's block that contains the message; None if it is elsewhere. Raises `Closed` if the
+        receiver has closed its end or died, and a TimeoutError if the message was not sent in time.
         """
         frame = Frame(header, [to_array(buffer) for buffer in buffers])
         if frame.size <= INLINE_BYTES:
@@ -123,7 +123,7 @@ class Outbox:
         if slot is None:
             file = MemoryFile.create(frame.size)
             try:
-                # Writing to a file takes half the time of writing to the fresh pages of a mapping.
+                # Writing to a file takes half the time of writing to new pages of a mapping.
                 with open(file.descriptor, "wb", closefd=False) as stream:
                     stream.writelines(frame.pieces())
                 self.socket.send(Record(FILE, frame.size).pack(), file.descriptor, timeout_seconds)
@@ -147,7 +147,7 @@ class Outbox:
             arena.free(block.slot)
             raise
         if new:
-            # The receiver has a descriptor of its own now.
+            # The receiver now has its own descriptor.
             arena.file.close()
             self.arena = arena
         return block.slot
@@ -156,7 +156,7 @@ class Outbox:
         return Outbox, (self.socket.sock, self.arena_bytes)
 
     def close(self) -> None:
-        """End the stream: the receiver gets what was sent, and then Closed. Does nothing the second time."""
+        """End the stream: the receiver gets the remaining messages, then `Closed`. No effect if called again."""
         self.socket.close()
         self.arena = None
 
@@ -166,7 +166,7 @@ class Outbox:
 
 
 class Inbox:
-    """The receiving end, for one thread of one process at a time; it pickles as an `Outbox` does.
+    """The receiving end, for one thread of one process at a time; it can be pickled like an `Outbox`.
 
     Example:
         >>> outbox, inbox = open_mailbox()
@@ -181,15 +181,15 @@ class Inbox:
         self.reader = MessageReader()
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when a message or the end has come, for `select` and its like."""
+        """Return the descriptor for `select`, which is readable when there is a message or the sender has closed."""
         return self.socket.sock.fileno()
 
     def receive(self, timeout_seconds: float = TIMEOUT_SECONDS) -> tuple[bytes, list[Bytes]]:
         """Return the next message: its header, and its buffers as arrays of bytes, aligned to 64.
 
         The arrays view shared memory, are writable, and may be kept. Each of them keeps the whole message alive. Do not
-        use them in a process that was forked from this one. `Closed` says that the sender has closed its end, or is
-        dead, and all that it sent was received; an OSError, that a message's memory can't be had.
+        use them in a process that was forked from this one. Raises `Closed` if the sender has closed its end or died,
+        and all messages were received; and an OSError if a message's memory can't be mapped.
         """
         return self.reader.read(*self.socket.receive(timeout_seconds))
 
@@ -197,7 +197,7 @@ class Inbox:
         return Inbox, (self.socket.sock,)
 
     def close(self) -> None:
-        """Stop receiving: the sender's next message fails. Received messages stay. Does nothing the second time."""
+        """Stop receiving: the sender's next message fails. Received messages stay valid. No effect if called again."""
         self.socket.close()
         self.reader.arena = None
 
@@ -213,7 +213,7 @@ def require_linux() -> None:
 
 
 def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
-    """Return two connected ends. Send one of them to a child process, and close it here after that."""
+    """Return two connected ends. Send one of them to a child process, and then close it here."""
     require_linux()
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
@@ -221,7 +221,7 @@ def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
 
 
 def to_array(buffer: Buffer) -> Bytes:
-    # None of these copies.
+    # All of these return views.
     if isinstance(buffer, torch.Tensor):
         return as_bytes(buffer)
     if memoryview(buffer).nbytes == 0:

@@ -1,4 +1,4 @@
-"""Sockets that carry small records, each of which may bring a file descriptor along."""
+"""Sockets for small records, each optionally with a file descriptor."""
 
 import socket
 from array import array
@@ -9,23 +9,23 @@ from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.memory import Bytes, align
 
 RECORD_BYTES = (1 << 14) + 64
-"""The largest record."""
+"""Maximum size of a record."""
 CHUNK_BYTES = 4 * RECORD_BYTES
-"""Received records share memory of this size."""
+"""Size of the buffers that received records share."""
 EXTRA_BYTES = socket.CMSG_SPACE(array("i").itemsize) if hasattr(socket, "CMSG_SPACE") else 0
 
 DESCRIPTOR_LOST = "a message's memory did not arrive: this process has too many open files; raise ulimit -n"
 
 
 class RecordSocket:
-    """One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets, for one thread at a time; a wait of 0 doesn't wait."""
+    """One end of a pair of AF_UNIX, SOCK_SEQPACKET sockets, for one thread at a time. A timeout of 0 doesn't block."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.chunk: Bytes | None = None
 
     def send(self, record: bytes | memoryview, descriptor: int | None, timeout_seconds: float) -> None:
-        """Send a record once the queue has room, perhaps with a descriptor; raise `Closed` if either end was closed."""
+        """Send a record, optionally with a descriptor; wait for space in the queue, and raise `Closed` at its end."""
         rights = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         self._limit(timeout_seconds)
         try:
@@ -33,12 +33,12 @@ class RecordSocket:
         except (BlockingIOError, TimeoutError) as error:
             raise TimeoutError(f"the receiver's queue was full for {timeout_seconds:g} s") from error
         except ConnectionError as error:
-            raise Closed("the receiver has closed its end, or is dead") from error
+            raise Closed("the receiver has closed its end, or has died") from error
 
     def receive(self, timeout_seconds: float) -> tuple[Bytes, int | None]:
-        """Return the next record, aligned to 64 bytes, and the descriptor that came with it, now the caller's to close.
+        """Return the next record, aligned to 64 bytes, and its descriptor, if any, which the caller must close.
 
-        Errors are those of `Inbox.receive`.
+        Raises the errors of `Inbox.receive`.
         """
         if self.chunk is None or self.chunk.size < RECORD_BYTES:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.
@@ -50,20 +50,20 @@ class RecordSocket:
         except (BlockingIOError, TimeoutError) as error:
             raise TimeoutError(f"nothing came for {timeout_seconds:g} s") from error
         except ConnectionError as error:
-            raise Closed("the sender has closed its end, or is dead") from error
+            raise Closed("the sender has closed its end, or has died") from error
         except OSError as error:
-            if self.sock.fileno() < 0:  # another thread closed it meanwhile
+            if self.sock.fileno() < 0:  # another thread closed it in the meantime
                 raise Closed("this end was closed") from error
             raise
         if size == 0:
-            raise Closed("the sender has closed its end, or is dead")
+            raise Closed("the sender has closed its end, or has died")
         if flags & socket.MSG_CTRUNC:
             raise OSError(DESCRIPTOR_LOST)
         self.chunk = chunk[align(size) :]
         return chunk[:size], array("i", extra[0][2])[0] if extra else None
 
     def close(self) -> None:
-        """Close this end. Does nothing the second time."""
+        """Close this end. No effect if called again."""
         self.sock.close()
         self.chunk = None
 

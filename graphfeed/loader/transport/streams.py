@@ -1,7 +1,7 @@
-"""Side streams, and handing tensors from one CUDA stream to another.
+"""Side streams, and passing tensors from one CUDA stream to another.
 
-The consuming stream waits for an event that the producing stream recorded behind its work. And torch's allocator is
-told that the consuming stream uses the memory; otherwise it could give it away while it is still being read.
+The consuming stream waits for an event that the producing stream recorded after its work. In addition, `record_stream`
+registers the use with torch's allocator, which could otherwise reuse the memory while it is still being read.
 """
 
 from contextlib import suppress
@@ -18,15 +18,15 @@ SPARSE_PARTS = {
     torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
-"""The methods that return the dense tensors of which a sparse tensor consists."""
+"""Methods that return the dense tensors of a sparse tensor, by its layout."""
 
 
 SIDE_STREAMS: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
 
 
 def side_stream(device: torch.device, name: str) -> torch.cuda.Stream:
-    # One per process, as the allocator keeps separate memory per stream.
-    # Threads that come at once get the same. Otherwise one could wait for a stream that nobody works on.
+    # One per process, because the allocator keeps separate memory per stream. Concurrent threads get the same stream,
+    # so that none waits for an unused stream.
     key = device, name
     return SIDE_STREAMS.get(key) or SIDE_STREAMS.setdefault(key, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
@@ -40,15 +40,15 @@ def with_index(device: torch.device | str) -> torch.device:
 
 def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None:
     stream = torch.cuda.current_stream(device)
-    # The stream waits, but not the calling thread; the event was recorded behind the work that computes the value.
+    # The stream waits, but not the calling thread; the event was recorded after the work that computes the value.
     stream.wait_event(event)
     for part in parts_on_streams(value):
-        # Otherwise the allocator could give the memory away while this stream still reads it.
+        # Otherwise the allocator could reuse the memory while this stream still reads it.
         part.record_stream(stream)
 
 
 def parts_on_streams(value: Any) -> list[Any]:
-    """Return everything in a value whose use by a stream can be recorded, each once."""
+    """Return all parts of a value that have `record_stream`, without duplicates."""
     parts: list[Any] = []
     memory = {0}
     seen: dict[int, Any] = {}
@@ -57,16 +57,16 @@ def parts_on_streams(value: Any) -> list[Any]:
         part = waiting.pop()
         if id(part) in seen:
             continue
-        seen[id(part)] = part  # Kept alive: once an object is gone, another one may have its id.
+        seen[id(part)] = part  # Kept alive: after an object is freed, another one may have its id.
         if isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
-            # Of tensors that share memory, one is enough.
+            # One of several tensors that share memory is enough.
             address = 0 if part.is_cpu else address_of(part)
             if address not in memory:
                 memory.add(address)
                 parts.append(part)
-        # An object of another library, such as DGL's graphs and PyG's data.
+        # An object of another library, such as a graph of DGL or data of PyG.
         elif callable(getattr(part, "record_stream", None)):
             parts.append(part)
         else:
@@ -77,5 +77,5 @@ def parts_on_streams(value: Any) -> list[Any]:
 def address_of(tensor: torch.Tensor) -> int:
     with suppress(RuntimeError):
         return tensor.untyped_storage().data_ptr()
-    # Some show no memory, such as nested tensors; any other number does.
+    # Some tensors, such as nested ones, have no storage; any unique number will do.
     return -id(tensor)

@@ -1,4 +1,4 @@
-"""A bounded queue between two threads, which either may close."""
+"""A bounded queue between two threads, which either thread may close."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,27 +8,27 @@ from typing import Any
 from graphfeed.ops.process import Changes
 
 STEPS = 10
-"""A wait is split into this many steps, so that a process which is stopped for a while loses one of them at most."""
+"""Number of steps of a wait, so that a process that is stopped for a while loses at most one step of the timeout."""
 
 
 def wait_in_steps(changes: Changes, ready: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `ready`, which is called with the lock held, returns True; return False if the time has passed."""
+    """Wait until `ready`, which is called with the lock held, returns True; return False after the timeout."""
     return any(changes.wait_for(ready, seconds / STEPS) for _ in range(STEPS))
 
 
 class Closed(Exception):
-    """The other side has closed the channel, and nothing is left in it."""
+    """The other side has closed the channel, and it is empty."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception on its way to the reader, which raises it in the place of a mini-batch."""
+    """An exception that is passed to the reader, which raises it instead of a mini-batch."""
 
     error: BaseException
 
 
 class ThreadChannel:
-    """A bounded queue between threads, first in, first out; closing it wakes both sides."""
+    """A bounded FIFO queue between threads. Closing it wakes both sides."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -37,7 +37,7 @@ class ThreadChannel:
         self.changes = Changes()
 
     def put(self, item: Any) -> bool:
-        """Add an item when there is room; return False, dropping it, if the channel is closed."""
+        """Add an item when there is space; drop it and return False if the channel is closed."""
 
         def add() -> bool:
             if not self.closed and len(self.items) < self.capacity:
@@ -46,13 +46,13 @@ class ThreadChannel:
             return self.closed or bool(added)
 
         added: list[bool] = []
-        # No timeout: a consumer may take as long as it likes, and wakes this thread when it closes the channel.
+        # No timeout: the consumer may take any time, and wakes this thread when it closes the channel.
         self.changes.wait_for(add)
         self.changes.notify_all()
         return bool(added)
 
     def get(self, timeout_seconds: float) -> Any:
-        """Return the next item; raise `Closed` if there is none left in a closed channel."""
+        """Return the next item; raise `Closed` if a closed channel is empty, or a TimeoutError."""
 
         def take() -> bool:
             if self.items:
@@ -68,6 +68,6 @@ class ThreadChannel:
         return taken.pop()
 
     def close(self) -> None:
-        # What is in it can still be read.
+        # Remaining items can still be read.
         self.closed = True
         self.changes.notify_all()

@@ -207,7 +207,7 @@ def test_the_plan_shows_what_ranks_do_together() -> None:
     text = gf.DataLoader(joint(seeds()), 2, seed=0).explain()
     assert "JointSampler" in text
     assert "JointFetcher" in text
-    assert "Ranks make joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks" in text
+    assert "Ranks build joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks" in text
 
 
 def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def train(kind: str) -> None:
         own, store = graph, whole
     pipe = of_ranks(graph, own, store, "sample_neighbor")
     explained = gf.DataLoader(pipe, 2, seed=3).explain()
-    assert "Ranks make joint mini-batches: each samples and fetches" in explained
+    assert "Ranks build joint mini-batches: each samples and fetches" in explained
     found = gradients(pipe, 4)
     for part in found:
         distributed.all_reduce(part)

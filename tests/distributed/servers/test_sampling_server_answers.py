@@ -234,7 +234,7 @@ def test_nothing_is_wanted_of_an_executor_that_ends(monkeypatch: pytest.MonkeyPa
     shutdown = ThreadExecutor.shutdown
 
     def ask_meanwhile(self: RemoteExecutor, **options: bool) -> None:
-        with pytest.raises(RuntimeError, match="the executor was shut down; make another"):
+        with pytest.raises(RuntimeError, match="the executor was shut down; create another one"):
             self.fetch(CUT, (0, 0, 0))
         shutdown(self, **options)
 

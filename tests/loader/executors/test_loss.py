@@ -49,7 +49,7 @@ def test_a_call_that_kills_three_workers_fails_alone(executor: ProcessExecutor) 
     for number, words in numbers.items():
         fatal: Future[Any] = executor.submit(die, number)
         others = [executor.submit(abs, -n) for n in range(9)]
-        with pytest.raises(WorkerLostError, match=rf"3 workers died over this call.*{words}"):
+        with pytest.raises(WorkerLostError, match=rf"3 workers died in a row during this call.*{words}"):
             fatal.result(SECONDS)
         assert [future.result(SECONDS) for future in others] == list(range(9))
 
@@ -128,7 +128,7 @@ def leave(*_: Any) -> None:
 
 def test_workers_that_fail_to_start_again_and_again_fail_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphfeed.loader.executors.worker_process.run_worker", leave)
-    words = f"{ATTEMPTS} workers died while they started.*exited with code 5"
+    words = f"{ATTEMPTS} workers died in a row while they started.*exited with code 5"
     with ProcessExecutor(1, timeout=SECONDS) as executor, pytest.raises(WorkerLostError, match=words):
         executor.submit(abs, 1).result(SECONDS)
 

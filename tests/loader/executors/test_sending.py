@@ -202,7 +202,7 @@ class Pretender(Exception):
 
 UNSENDABLE: list[tuple[Exception, str]] = [
     (NeedsTwo(1, 2), "NeedsTwo: 1 and 2"),
-    (Speechless(1, 2), "Speechless, which raises"),
+    (Speechless(1, 2), "Speechless, whose __str__ raises"),
     (Leaver("left"), "Leaver: left"),
     (Pretender("meant"), "Pretender: meant"),
 ]

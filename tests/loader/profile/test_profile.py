@@ -127,8 +127,8 @@ def test_nothing_measured_says_so_and_makes_no_trace(tmp_path: Path) -> None:
             (lambda: Profile().to_chrome_trace(tmp_path / "trace.json"), ValueError, "nothing was measured"),
         ]
         check_refused(rows)
-    assert str(profile) == "no mini-batch was taken"
-    assert profile.to_dict() == {"verdict": {"cause": "too few", "text": "no mini-batch was taken", "gain": 1.0}}
+    assert str(profile) == "no mini-batch was yielded"
+    assert profile.to_dict() == {"verdict": {"cause": "too few", "text": "no mini-batch was yielded", "gain": 1.0}}
 
 
 def test_features_are_counted_and_all_figures_are_plain(tmp_path: Path) -> None:
@@ -200,4 +200,4 @@ def test_without_tqdm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_notebooks_show_the_table() -> None:
-    assert Profile()._repr_html_() == "<pre>no mini-batch was taken</pre>"
+    assert Profile()._repr_html_() == "<pre>no mini-batch was yielded</pre>"

@@ -156,7 +156,7 @@ def test_what_is_no_trace_is_refused_and_nothing_is_written(tmp_path: Path) -> N
     profile = measured()
     for text in NO_TRACES:
         (tmp_path / "torch.json").write_text(text)
-        with pytest.raises(ValueError, match=r"into must be a trace that torch.profiler wrote .*torch.json has none"):
+        with pytest.raises(ValueError, match=r"into must be a trace written by torch.profiler .*torch.json is not"):
             profile.to_chrome_trace(tmp_path / "trace.json", into=tmp_path / "torch.json")
         assert [path.name for path in tmp_path.iterdir()] == ["torch.json"]
 

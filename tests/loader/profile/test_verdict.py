@@ -37,7 +37,7 @@ INLINE = {"num_workers": 0, "most_in_flight": 0}
 THREADS = {"worker": "thread"}
 CASES: dict[str, tuple[Summary, str]] = {
     "too few": (summary(num_minibatches=19), "19 in 0.58 s"),
-    "step": (summary(waits=0.01, setting={"num_workers": 6}), "num_workers=3 would do"),
+    "step": (summary(waits=0.01, setting={"num_workers": 6}), "num_workers=3 would suffice"),
     "inline": (
         summary(setting=INLINE, worker_ms=0, main_ms=6.0, stages=(stage("NeighborSampler", "main", 6.0, 1.0),)),
         "num_workers=7 may give up to",
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Summary, str]] = {
     ),
     "server": (
         summary(setting={"worker": "server"}, server_queue_ms=9.0, request_ms=17.0),
-        "a request takes 17.0 ms, 9.0 of them in the server's queue and 2.0 on the way",
+        "a request takes 17.0 ms, 9.0 of them in the server's queue and 2.0 in transit",
     ),
     "disk": (
         summary(read_bytes_per_second=9e8, num_bytes=1e6, stages=(stage("FeatureFetcher", "worker", 5.0, 0.2),)),
@@ -63,8 +63,8 @@ CASES: dict[str, tuple[Summary, str]] = {
         summary(rows={"x": (9, 6e7)}, stages=(stage("FeatureFetcher", "worker", 6.0, 1.0),)),
         "so more workers don't help",
     ),
-    "cores": (summary(setting={"num_cores": 2}, worker_cpu_ms=6.0), "all 2 cores are at work"),
-    "workers": (summary(), "most of it waiting for a server or the like: num_workers=4 may give up to"),
+    "cores": (summary(setting={"num_cores": 2}, worker_cpu_ms=6.0), "all 2 cores are busy"),
+    "workers": (summary(), "most of it waiting for a server or similar: num_workers=4 may give up to"),
     "workers with idle cores": (summary(setting={"num_cores": 3}, worker_cpu_ms=6.0), "num_workers=3 may give up to"),
     "unclear": (summary(worker_ms=3.0), "no single cause stands out"),
 }
@@ -104,10 +104,10 @@ IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0,
         (
             summary(setting=TWO_CORES, worker_cpu_ms=2.4, **BUSY_MACHINE),
             "cores",
-            r"no core is idle .*; other programs take the cores: what could run waited 50 % of the time for a core, "
+            r"no core is idle .*; other programs use the cores: runnable threads waited 50 % of the time for a core, "
             r"and 1\.0 of 2 are left",
         ),
-        (summary(setting=TWO_CORES, worker_cpu_ms=1.4, **BUSY_MACHINE), "interpreter lock", "take the cores"),
+        (summary(setting=TWO_CORES, worker_cpu_ms=1.4, **BUSY_MACHINE), "interpreter lock", "use the cores"),
         (
             summary(
                 setting={**TWO_CORES, "num_workers": 4},
@@ -117,12 +117,12 @@ IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0,
                 cores_used=1.9,
             ),
             "cores",
-            "all 2 cores are at work",
+            "all 2 cores are busy",
         ),
         (
             summary(setting={"num_cores": 1, "quota": 0.5}, worker_cpu_ms=1.5, core_wait=0.6, cores_used=0.5),
             "cores",
-            r"a quota allows 0\.5 cores: what could run waited 60 %",
+            r"a quota allows 0\.5 cores: runnable threads waited 60 %",
         ),
         (
             summary(setting=TWO_CORES, stages=IN_MAIN, main_ms=2.5, worker_cpu_ms=3.0, cores_used=1.0),
@@ -132,7 +132,7 @@ IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0,
         (summary(setting=TWO_CORES, worker_cpu_ms=1.6, cores_used=1.4), "unclear", ""),
         (summary(core_wait=0.9, cores_used=0.02, worker_cpu_ms=0.1), "workers", "times the rate$"),
         (summary(num_minibatches=5, waits=0.01), "too few", "5 in 0.58 s"),
-        (summary(num_minibatches=5, worker_cpu_ms=0.1, worker_ms=200.0), "workers", "waiting for a server or the like"),
+        (summary(num_minibatches=5, worker_cpu_ms=0.1, worker_ms=200.0), "workers", "waiting for a server or similar"),
         (summary(num_minibatches=5, setting={"worker": "server"}, request_ms=8.0), "server", ""),
         (
             summary(num_minibatches=5, read_bytes_per_second=9e8, stages=(stage("FeatureFetcher", "main", 9.0, 0.2),)),
@@ -225,7 +225,7 @@ thorough = pytest.mark.thorough
 BOTTLENECKS: list[Any] = [
     ("inline", Sleep(items(), 0.01), {"num_workers": 0}, r"Sleep \(stage 2\)"),
     ("workers", Sleep(items(80), 0.02), {"num_workers": 2}, r"Sleep \(stage 2\).* num_workers=4 may give"),
-    ("step", Sleep(items(60), 0.005), {"step": 0.02, "num_workers": 6}, "num_workers=1 would do"),
+    ("step", Sleep(items(60), 0.005), {"step": 0.02, "num_workers": 6}, "num_workers=1 would suffice"),
     pytest.param("main process", SleepInMain(items()), {"num_workers": 2}, r"SleepInMain \(stage 2\)", marks=thorough),
 ]
 """The cause, a pipeline that has it, the options of its loader, and what the verdict says. Sleeping takes no core, so

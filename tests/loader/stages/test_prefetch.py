@@ -156,7 +156,7 @@ def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> 
     items = iter(Prefetch(Slow(), timeout_seconds=0.05))
     with (
         pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: graphfeed-prefetch is at threading.py"),
-        pytest.raises(TimeoutError, match=r"gave no mini-batch for 0\.05 s \(graphfeed-prefetch .*larger timeout"),
+        pytest.raises(TimeoutError, match=r"produced no mini-batch for 0\.05 s \(graphfeed-prefetch .*larger timeout"),
     ):
         next(items)
     release.set()

@@ -206,7 +206,7 @@ def test_an_epoch_goes_on_only_in_the_order_that_it_began_with(num_workers: int)
         assert "order" not in same.state_dict()
     with shuffled_loader(2, num_workers=num_workers) as other:
         other.load_state_dict(state)
-        with pytest.raises(ValueError, match="another order of epoch 0 than the one in state_dict"):
+        with pytest.raises(ValueError, match="order of epoch 0 differs from the one in state_dict"):
             seeds(other)
         del state["order"]
         other.load_state_dict(state)
