@@ -1,4 +1,4 @@
-"""The same numbers as everything that people keep numbers in."""
+"""The same numbers in all kinds of containers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class Column:
-    """What a data frame's column is to NumPy: it hands out a view that must not be written to."""
+    """Like a data frame's column in NumPy: converts to a read-only view."""
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
@@ -28,4 +28,4 @@ AS = {
     "swapped": lambda tensor: tensor.numpy().astype(tensor.numpy().dtype.newbyteorder()),
     "backwards": lambda tensor: tensor.numpy()[::-1].copy()[::-1],
 }
-"""Functions that make a tensor something else with the same numbers; lists have int64 and float32."""
+"""Functions that convert a tensor to another container with the same numbers; lists have int64 and float32."""

@@ -1,4 +1,4 @@
-"""Two threads that come to one place at the same time."""
+"""Two threads that reach one place at the same time."""
 
 import threading
 from collections.abc import Callable

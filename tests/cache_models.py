@@ -1,4 +1,4 @@
-"""The slow obvious versions of SIEVE and of sets, with lists of keys; and a feature to put caches before."""
+"""Slow reference versions of SIEVE and set-associative caches, with lists of keys; and a feature to cache."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 
@@ -10,7 +10,7 @@ from graphfeed.storage.features.feature import DeferredRead, RemoteFeature
 
 
 class Sieve:
-    """First in, first out, but a hand that goes from old to new spares what was asked for in between."""
+    """First in, first out, but a hand that moves from old to new keys skips those that were requested since."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -38,7 +38,7 @@ class Sieve:
 
 
 def ask(model: Sieve, capacity: int, batch: Sequence[int]) -> list[int]:
-    """Return the positions in a batch that miss; then let the missing keys in, each once, as many as there is room."""
+    """Return the positions in a batch that miss; then add the missing keys without duplicates, if there is space."""
     missing = [place for place, key in enumerate(batch) if not model.hit(key)]
     for key in distinct(batch[place] for place in missing)[:capacity]:
         model.insert(key)
@@ -46,23 +46,23 @@ def ask(model: Sieve, capacity: int, batch: Sequence[int]) -> list[int]:
 
 
 def distinct(keys: Iterable[int]) -> list[int]:
-    """Return each key once, in order of first appearance."""
+    """Return the distinct keys in order of first appearance."""
     return list(dict.fromkeys(keys))
 
 
 class Sets:
-    """Sets of places, each a list of keys with the request that used them last."""
+    """Sets of slots, each a list of keys with the request that used them last."""
 
     def __init__(self, sets: int, ways: int) -> None:
         self.ways = ways
         self.places: list[list[tuple[int, int]]] = [[(-1, -1)] * ways for _ in range(sets)]
 
     def own(self, key: int) -> int:
-        """Return which set a key may lie in."""
+        """Return the set of a key."""
         return bounded(mix(key), len(self.places))
 
     def find(self, key: int, request: int) -> int:
-        """Return the slot of a key, or -1, and note that it was asked for."""
+        """Return the slot of a key, or -1, and record the request."""
         for number, places in enumerate(self.places):
             for way, (held, _) in enumerate(places):
                 if held == key:
@@ -71,7 +71,7 @@ class Sets:
         return -1
 
     def insert(self, key: int, request: int) -> int:
-        """Let a key in, and out what was not used for longest, unless that is of this request; return the slot."""
+        """Add a key and evict the least recently used one, unless this request used it; return the slot."""
         if not self.places:
             return -1
         places = self.places[self.own(key)]
@@ -96,7 +96,7 @@ class Staged(TorchBasedFeature):
 
 
 class OddRowsRemote(TorchBasedFeature, RemoteFeature):
-    """Rows of which those with odd ids are remote; notes which of these are asked for."""
+    """Rows of which those with odd ids are remote; records the requested remote rows."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         super().__init__(rows)

@@ -1,4 +1,4 @@
-"""Engines of others that run on this machine, and what kills their workers."""
+"""Executors of other libraries on this machine, and a way to kill their workers."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def dask_cluster() -> Iterator[Executor]:
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address="127.0.0.1:0",  # None means the port that other processes of tests take, too
+            dashboard_address="127.0.0.1:0",  # None would mean the port that other test processes use, too
             memory_limit=None,
         ) as cluster,
         distributed.Client(cluster) as client,
@@ -32,7 +32,7 @@ def dask_cluster() -> Iterator[Executor]:
 
 
 class RayExecutor(Executor):
-    """Calls a remote function, as docs/many-machines.md says."""
+    """Calls a remote function, as in docs/many-machines.md."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -48,7 +48,7 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def ray_cluster() -> Iterator[Executor]:
-    """Start Ray on this machine, where it is installed; its workers find the tests as modules."""
+    """Start Ray on this machine if it is installed; its workers can import the tests."""
     ray = pytest.importorskip("ray")
     settings = {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in [str(REPOSITORY), *sys.path] if path)}}
     handler = signal.getsignal(signal.SIGTERM)
@@ -61,12 +61,12 @@ def ray_cluster() -> Iterator[Executor]:
 
 
 class Killing(Executor):
-    """Kills a worker of another executor at one task, as it begins, which that executor then runs again.
+    """Kills a worker of another executor when it begins a task, which that executor then runs again.
 
     Args:
         executor: Runs the tasks.
         killed: A file that is written when the worker is killed.
-        at: How many tasks come before that one.
+        at: Number of tasks before that one.
     """
 
     def __init__(self, executor: Executor, killed: Path, at: int) -> None:
@@ -78,7 +78,7 @@ class Killing(Executor):
 
 
 def die_once(killed: Path | None, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function, unless this is the first call that is to kill its process."""
+    """Call a function, or kill this process the first time that the task is reached."""
     if killed is not None and not killed.exists():
         killed.touch()
         os.kill(os.getpid(), signal.SIGKILL)

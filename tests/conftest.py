@@ -38,7 +38,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # for the same reason
 )
 settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=10)
-# The examples of `make test-all` are others each time, and a failure prints how to try its example again.
+# The examples of `make test-all` differ each time, and a failure prints how to reproduce its example.
 settings.register_profile(
     "random", settings.get_profile("repeatable"), derandomize=False, max_examples=500, print_blob=True
 )
@@ -50,19 +50,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep temporary folders in memory where there is room: on a busy disk, tests of files take eight times as long.
+    """Keep temporary folders in memory if there is space: on a busy disk, tests of files take eight times as long.
 
-    Tests of disks take `disk_path` instead.
+    Tests of disks use `disk_path` instead.
     """
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
         folder = MEMORY / f"tests-of-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         os.environ.setdefault("TMPDIR", str(folder))
-        tempfile.tempdir = None  # whoever asked for it before
+        tempfile.tempdir = None  # it may have been read before
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Start two processes a core, as tests wait for others half of the time; each takes up to 1.5 GB."""
+    """Start two processes per core, because tests wait for others half of the time; each uses up to 1.5 GB."""
     cores = os.cpu_count() or 1
     if not hasattr(os, "sysconf"):
         return cores
@@ -71,7 +71,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without looking for garbage: what half a thousand files bring stays, and takes long to go through."""
+    """Collect tests without garbage collection: the objects of 500 files stay, and take long to traverse."""
     gc.disable()
     try:
         return (yield)
@@ -93,10 +93,10 @@ def parameters_of(item: pytest.Item) -> Iterable[object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what compiles CUDA, or kernels twice; begin with what takes longest where processes share the tests.
+    """Mark tests that compile CUDA, or kernels twice; begin with the longest ones if processes share the tests.
 
-    Kernels for ids of 32 bits are compiled beside those for 64, which takes as long as all tests of them. What needs a
-    GPU is left out where there is none.
+    Kernels for ids of 32 bits are compiled in addition to those for 64, which takes as long as all their tests. Tests
+    that need a GPU are skipped if there is none.
     """
     for item in items:
         if any(value is torch.int32 for value in parameters_of(item)):
@@ -112,35 +112,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a newer torch, where there is none."""
+    """Skip tests that need a newer torch."""
     if (since := item.get_closest_marker("since_torch")) and torch.__version__ < since.args[0]:
         pytest.skip(f"torch {since.args[0]} is needed")
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    """Start each test from the same state of torch's generator, which also gives what has no seed."""
+    """Start each test from the same state of torch's generator, which also determines unseeded draws."""
     torch.manual_seed(0)
     seed(None)
 
 
 @pytest.fixture
 def small_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let arrays of any size lie in shared memory, on pages of any size."""
+    """Store arrays of any size in shared memory, on pages of any size."""
     monkeypatch.setattr(shared_memory, "SHARED_BYTES", 1)
     monkeypatch.setattr(shared_memory, "populate", lambda memory: True)
 
 
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
-    """Return a temporary folder on a disk, where `tmp_path` may lie in memory."""
+    """Return a temporary folder on a disk; `tmp_path` may be in memory."""
     with tempfile.TemporaryDirectory(dir=DISK if DISK.is_dir() else None) as folder:
         yield Path(folder)
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Return the folder of real graphs; skip where there is none."""
+    """Return the folder of real graphs; skip the test if it does not exist."""
     folder = Path(os.environ.get("GRAPHFEED_DATA", REPOSITORY.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no folder of real graphs at {folder}; set GRAPHFEED_DATA to one")
@@ -149,18 +149,18 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="module", params=GPUS)
 def cuda(request: pytest.FixtureRequest) -> Cuda:
-    """Return a GPU, or what stands for one."""
+    """Return a GPU, or an emulated one."""
     return gpu_of(request.param)
 
 
 @pytest.fixture(scope="module", params=["cpu", *GPUS])
 def device(request: pytest.FixtureRequest) -> Device:
-    """Return the CPU, a GPU, or what stands for a GPU."""
+    """Return the CPU, a GPU, or an emulated GPU."""
     return Cpu() if request.param == "cpu" else gpu_of(request.param)
 
 
 class Resources:
-    """What a process holds of the system: threads, children, open files, shared memory."""
+    """System resources of a process: threads, children, open files, shared memory."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -171,14 +171,14 @@ class Resources:
         self.held.update(f"shared memory {path}" for path in own_shared_memory())
 
     def since(self, before: "Resources") -> list[str]:
-        """Name what was taken and not given back."""
+        """Return the resources that were acquired, and not released."""
         return sorted((self.held - before.held).elements())
 
 
 def own_shared_memory() -> Iterator[Path]:
-    """Return named shared memory that this process may have made; others make some at any time.
+    """Return named shared memory that this process may have created; others may create more at any time.
 
-    Tests give graphs names with their process id in them.
+    Names of graphs in tests contain the process id.
     """
     for path in Path("/dev/shm").glob("*"):
         of_graphfeed = "graphfeed" in path.name and not path.name.startswith("graphfeed.")
@@ -187,14 +187,14 @@ def own_shared_memory() -> Iterator[Path]:
 
 
 def children() -> Iterator[str]:
-    """Name the child processes of this one."""
+    """Return the names of this process's children."""
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
             yield from path.read_text().split()
 
 
 def open_files() -> Iterator[str]:
-    """Name what the open file descriptors lead to; sockets and pipes all alike."""
+    """Return the targets of the open file descriptors; all sockets, and all pipes, look the same."""
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
             yield os.readlink(path).partition(":")[0]
@@ -202,20 +202,20 @@ def open_files() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def fork_server() -> None:
-    """Start what stays for the life of the process once worker processes were asked for."""
+    """Start the processes that live as long as this one after the first worker process."""
     make_context("forkserver")
     forkserver.ensure_running()
 
 
 @pytest.fixture(scope="session")
 def warm_programs() -> None:
-    """Start what forks programs and stays for the life of the process, before a test looks at what it leaves behind."""
+    """Start the process that forks programs, which stays alive, before a test checks what it leaves behind."""
     warm()
 
 
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
-    """Fail a test that leaves a handler of signals behind, which would swallow the interrupts of later tests."""
+    """Fail a test that leaves a signal handler behind, which would swallow the interrupts of later tests."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
     yield
@@ -227,15 +227,15 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves threads, processes, open files or shared memory behind."""
     if request.node.get_closest_marker("gpu"):
         torch.ones(1, device="cuda")  # CUDA opens files of its own, once
-    # It lives as long as the interpreter, once anything shared memory.
+    # It lives as long as the interpreter, after the first use of shared memory.
     resource_tracker.ensure_running()
     end_idle()
     before = Resources()
-    gc.freeze()  # what outlives a test takes half a second to go through each time, in a long run
+    gc.freeze()  # in a long run, traversing the objects that outlive a test takes half a second each time
     yield
-    gc.collect()  # ends loaders that nobody refers to
+    gc.collect()  # ends loaders that are no longer referenced
     end_idle()
-    give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
+    give_up = time.monotonic() + 20  # an ending thread or process may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not left, f"left behind: {left}"

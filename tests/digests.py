@@ -1,4 +1,4 @@
-"""Bit-by-bit comparison of mini-batches and of whatever they are made of."""
+"""Bit-by-bit comparison of mini-batches and their parts."""
 
 import hashlib
 from typing import Any
@@ -13,5 +13,5 @@ def digest(value: Any) -> str:
 
 
 def digests(values: Any) -> list[str]:
-    """Return the hash of each of several, such as the mini-batches of an epoch."""
+    """Return the hash of each of several values, such as the mini-batches of an epoch."""
     return [digest(value) for value in values]

@@ -1,6 +1,6 @@
-"""Print which functions a mini-batch goes through in Python before its first kernel: `python -m tests.first_kernel`.
+"""Print the Python functions that a mini-batch calls before its first kernel: `python -m tests.first_kernel`.
 
-With a graph in parts, it prints those beyond these that come before the first message to another rank.
+For a partitioned graph, it prints the additional functions before the first message to another rank.
 """
 
 import sys
@@ -22,12 +22,12 @@ PACKAGE = str(Path(gf.__file__).parent)
 PROGRAM = ("ops/cpu/compiler/program.py", "run")
 MESSAGE = ("distributed/ranks/peers.py", "gather")
 Functions: TypeAlias = list[tuple[str, str]]
-"""By file and name, once each."""
+"""By file and name, without duplicates."""
 
 
 def functions_before(last: tuple[str, str], make: Callable[[], Any]) -> Functions:
-    """Return the functions of the package that a call goes through until it comes to a last one."""
-    make()  # what is done once is done
+    """Return the functions of the package that a call runs before it reaches a last one."""
+    make()  # one-time work is done
     found: dict[tuple[str, str], None] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -50,7 +50,7 @@ def before_first_kernel() -> Functions:
 
 
 def before_first_message() -> Functions:
-    """Return the functions of a mini-batch from two ranks that `before_first_kernel` has not."""
+    """Return the functions of a mini-batch from two ranks that are not in `before_first_kernel`."""
     graph, parts, is_done = gf.from_coo(EDGES, NUM_NODES), torch.arange(NUM_NODES) % 2, Event()
 
     def be_rank(rank: int, peers: Peers) -> Functions:
@@ -68,7 +68,7 @@ def before_first_message() -> Functions:
 
 
 def minibatches_of(graph: gf.SamplingGraph) -> Callable[[], Any]:
-    """Return a call that makes the next mini-batch of a pipeline."""
+    """Return a call that computes the next mini-batch of a pipeline."""
     items = gf.ItemSampler(gf.ItemSet(torch.arange(NUM_NODES), names="seeds"), batch_size=64)
     batches = iter(items.sample_neighbor(graph, [10, 10]).with_seed(1))
     return lambda: next(batches)

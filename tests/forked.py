@@ -1,4 +1,4 @@
-"""What happens in a process that is forked from the test's."""
+"""Calls in a process that is forked from the test's."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 
 def in_child(function: Callable[[], object], seconds: int = 60) -> str:
-    """Call a function in a forked process; return its result or its error as text, or that it hung."""
+    """Call a function in a forked process; return its result or error as a string, or that it hung."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # about a fork of a process with threads
         child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -32,7 +32,7 @@ def in_child(function: Callable[[], object], seconds: int = 60) -> str:
 
 @contextmanager
 def held_elsewhere(lock: AbstractContextManager[object]) -> Iterator[None]:
-    """Have another thread hold a lock meanwhile."""
+    """Hold a lock in another thread during the block."""
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -17,10 +17,10 @@ class AtItsEnd:
 
 
 def ends(function: Callable[[], object], seconds: float = 20) -> bool:
-    """Call a function in a thread of its own; return whether it came to an end."""
-    gc.collect()  # what other tests left shall not be collected there
+    """Call a function in a separate thread; return whether it ended."""
+    gc.collect()  # garbage of other tests must not be collected there
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(seconds)
-    gc.collect()  # and neither shall what was left here be collected in other tests
+    gc.collect()  # and garbage of this test must not be collected in other tests
     return not thread.is_alive()

@@ -1,4 +1,4 @@
-"""Pipelines whose mini-batches are held: one of every kind, made with public names and integer arithmetic alone.
+"""Pipelines whose mini-batches are fixed: one of every kind, with only public names and integer arithmetic.
 
 Neither NumPy nor PyTorch promises that its random numbers stay the same, so nothing here uses them.
 """

@@ -1,4 +1,4 @@
-"""What GraphBolt's users call: each public name with its parameters and defaults, and what became of it here.
+"""The public names of GraphBolt, with parameters and defaults, and their counterparts here.
 
 A signature is written as in a `def`, without `self`; `...` stands for a default that is an object of the library's.
 A dot leads to a member of a class.
@@ -218,7 +218,7 @@ NOT_CALLED = (
     "OnDiskFeatureData OnDiskMetaData OnDiskGraphTopology OnDiskGraphTopologyType OnDiskFeatureDataDomain "
     "OnDiskFeatureDataFormat OnDiskTVTSet OnDiskTVTSetData OnDiskTaskData"
 )
-"""Constants, modules, and classes that nobody makes by hand."""
+"""Constants, modules, and classes that users don't instantiate."""
 
 SURFACE: dict[str, str | None] = {
     **dict.fromkeys(NOT_CALLED.split()),
@@ -255,7 +255,7 @@ FLUENT = {
 OF_A_GRAPH_IN_MEMORY = {"SamplingGraph.copy_to_shared_memory", "SamplingGraph.to"}
 FETCHES = {"combine_cached_and_fetched_insubgraph", "fetch_cached_insubgraph_data", "fetch_insubgraph_data"}
 REPLACED = (REPLACED_BY.keys() & SURFACE.keys()) | OF_A_GRAPH_IN_MEMORY | FETCHES
-"""What is not here, as another name does its work or a file: with the reason in the package, or on the page."""
+"""Names that another name or a file replaces, with the reason in the package or on the page."""
 
 IGNORED = {
     "CPUFeatureCache": "num_parts",
@@ -280,7 +280,7 @@ BEHIND_IGNORED = {
     "NeighborSampler": "cooperative",
     "SampledSubgraphImpl.exclude_edges": "async_op",
 }
-"""Parameters that stood behind these, and have no place of their own any more."""
+"""Parameters that came after these, and are no longer positional."""
 
 DIFFERENT: dict[tuple[str, str], str] = {
     **{(owner, name): "ignored" for owner, names in IGNORED.items() if owner in CALLED for name in names.split()},
@@ -289,4 +289,4 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("MiniBatch", "_blocks"): "blocks are made when asked for, and not kept",
     ("SampledSubgraphImpl", "_edge_ids_in_fused_csc_sampling_graph"): "original_edge_ids always says them",
 }
-"""Parameters that are not as they were, and why."""
+"""Parameters that differ, with the reason."""

@@ -20,7 +20,7 @@ def ip(*arguments: str) -> None:
 
 @dataclass
 class Machines:
-    """One machine with a link of its own to each of some others, which have the addresses 10.77.1.2, 10.77.2.2, ..."""
+    """A machine with a separate link to each of some others, which have the addresses 10.77.1.2, 10.77.2.2, ..."""
 
     home: str
     others: list[str]
@@ -40,13 +40,13 @@ class Machines:
         return process
 
     def cut(self, machine: str) -> None:
-        """Cut the link of one of the others: nothing arrives any more, and nobody is told."""
+        """Cut the link of one of the others: nothing arrives any more, without any notification."""
         ip("-n", machine, "link", "set", "eth0", "down")
 
 
 @contextmanager
 def machines(count: int) -> Iterator[Machines]:
-    """Yield a machine and `count` others; skip the test where they can't be made."""
+    """Yield a machine and `count` others; skip the test if they can't be created."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("needs root and ip")
     names = [f"graphfeed-{os.getpid()}-{number}" for number in range(count + 1)]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 SOURCES = [3, 0, 1, 3, 2, 0]
 DESTINATIONS = [2, 1, 0, 0, 2, 1]
-"""Not in order, so that a row is another one in the graph."""
+"""Not in order, so that rows differ between the file and the graph."""
 USERS, ITEMS = 4, 3
 TYPED_EDGES: dict[str, list[list[int]]] = {
     "user:likes:item": [[3, 0, 1, 3], [2, 1, 2, 0]],
@@ -20,7 +20,7 @@ TYPED_EDGES: dict[str, list[list[int]]] = {
 
 
 def save(folder: Path, name: str, values: Any) -> dict[str, str]:
-    """Write values in the format that the name's ending says; return format and path, as the metadata has them."""
+    """Write values in the format of the name's suffix; return format and path as in the metadata."""
     path, array = folder / name, np.asarray(values)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npy":
@@ -40,7 +40,7 @@ def write(folder: Path, data: dict[str, Any]) -> Path:
 
 
 def untyped(folder: Path, ending: str = "npy", edges: str = "npy") -> dict[str, Any]:
-    """Write the files of a graph without types; return its metadata. Weight and edge feature tell the edge's row."""
+    """Write the files of an untyped graph; return its metadata. Weight and edge feature identify the edge's row."""
     rows = np.arange(len(SOURCES))
     return {
         "dataset_name": "small",
@@ -133,7 +133,7 @@ def change(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def listing(folder: Path) -> list[str]:
-    """Name the files and folders of a folder, hidden ones too."""
+    """Return the names of the files and folders in a folder, including hidden ones."""
     return sorted(path.name for path in folder.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""What tests ask of a page of text: its code, its links and its tables."""
+"""Code, links and tables of a documentation page."""
 
 import contextlib
 import gc
@@ -13,7 +13,7 @@ from graphfeed.pyg.data.tables import import_pyg
 
 
 def check_code(page: Path) -> int:
-    """Run the Python of a page from top to bottom, hold what it prints against what is shown, and count that."""
+    """Run the Python code of a page from top to bottom, compare its output with the page, and count the outputs."""
     names: dict[str, Any] = {}
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     shown = 0
@@ -33,35 +33,35 @@ def check_code(page: Path) -> int:
         for value in names.values():
             if isinstance(value, DataLoader):
                 value.close()
-        # A loader that the page gives no name ends its workers with the page.
+        # The workers of a loader that the page does not name end with the page.
         names.clear()
         gc.collect()
     return shown
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """Return the programs of a page that say in their first line which files they are."""
+    """Return the programs of a page that have a file name in their first line."""
     return dict(re.findall(r"^```py(?:thon)?\n# (\S+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
 
 
 def links_of(text: str) -> list[str]:
-    """Return where a text in Markdown leads, other sites left out."""
+    """Return the targets of links in a Markdown text, except other sites."""
     return re.findall(r"\]\((?!https?:)([^)]+)\)", text)
 
 
 def links(page: Path) -> list[str]:
-    """Return where a page leads, other sites left out."""
+    """Return the targets of a page's links, except other sites."""
     return links_of(page.read_text())
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a link into a page may name: its headings, as they are written in links."""
+    """Return the anchors of a page: its headings, as they are written in links."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def dead_links(page: Path) -> list[str]:
-    """Return the links of a page that lead nowhere."""
+    """Return the broken links of a page."""
     dead = []
     for link in links(page):
         path, _, anchor = link.partition("#")

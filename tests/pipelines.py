@@ -18,7 +18,7 @@ def random_edges(num_sources: int, num_destinations: int, count: int, seed: int)
 
 
 def seeds(count: int = 4) -> Any:
-    """Return mini-batches of two seeds, with nothing behind them."""
+    """Return mini-batches of two seeds, without further stages."""
     return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=2)
 
 
@@ -141,7 +141,7 @@ def joined() -> gf.Datapipe:
 
 
 def temporal_edges() -> gf.Datapipe:
-    """Return links with the times of both ends, on a graph whose nodes and edges have times."""
+    """Return links with the timestamps of both endpoints, on a graph whose nodes and edges have timestamps."""
     edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 10)
     generator = torch.Generator().manual_seed(11)
     graph = gf.from_coo(
@@ -220,8 +220,8 @@ def with_items(pipe: gf.Datapipe, change: Callable[[Any], gf.Datapipe]) -> gf.Da
 
 
 def moved(pipe: gf.Datapipe, device: str) -> gf.Datapipe:
-    """Return a pipeline whose mini-batches are made on a device from the item sampler on."""
-    for stage in reversed(gf.find(pipe, gf.Datapipe)):  # those after a stage that was replaced are new ones
+    """Return a pipeline whose mini-batches are copied to a device after the item sampler."""
+    for stage in reversed(gf.find(pipe, gf.Datapipe)):  # the stages after a replaced one are new objects
         fields = {}
         if isinstance(getattr(stage, "graph", None), gf.FusedCSCSamplingGraph):
             fields["graph"] = stage.graph.to(device)  # type: ignore[attr-defined]

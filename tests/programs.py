@@ -1,6 +1,6 @@
 """Programs that tests start, in processes that are forked from a warm one; see `tests/warm.py`.
 
-For what imports, settings or the main module of an interpreter are the subject of, `tests/scripts.py` starts a new one.
+For tests of imports, settings or the main module of an interpreter, `tests/scripts.py` starts a new one.
 """
 
 import json
@@ -26,7 +26,7 @@ NUMBERS = count()
 
 
 class Ended(NamedTuple):
-    """How a program ended, and what it printed other than that it compiles kernels."""
+    """Exit code of a program, and its output without the lines about compiled kernels."""
 
     returncode: int | None
     stdout: str
@@ -41,7 +41,7 @@ class Program:
 
     @property
     def returncode(self) -> int | None:
-        """How the process ended, as far as somebody has waited for it."""
+        """Exit code of the process; None if it has not been waited for."""
         return self._warm.codes.get(self.pid)
 
     def wait(self, seconds: float) -> bool:
@@ -55,7 +55,7 @@ class Program:
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         if not self.wait(0):
-            with suppress(ProcessLookupError):  # it ends at this moment
+            with suppress(ProcessLookupError):  # it is just ending
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -63,11 +63,11 @@ class Program:
         self.send_signal(signal.SIGKILL)
 
     def printed(self) -> str:
-        """Return what the process has printed so far."""
+        """Return the output of the process so far."""
         return self._output.read_text()
 
     def wait_for(self, line: str, seconds: float = SECONDS) -> None:
-        """Wait until the process has printed a line; it fails where the process ends before."""
+        """Wait until the process has printed a line; fail if the process ends before."""
         give_up = time.monotonic() + seconds
         while f"{line}\n" not in self.printed():
             assert not self.wait(0.01) or line in self.printed(), self.end()
@@ -84,7 +84,7 @@ class Program:
 
 
 class Warm:
-    """The process that forks those of programs; see `warm`."""
+    """The process that forks programs; see `warm`."""
 
     def __init__(self) -> None:
         self.codes: dict[int, int] = {}
@@ -95,19 +95,19 @@ class Warm:
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # so that select() sees all that was not read
+            bufsize=0,  # so that select() sees all unread data
         )
         while "ready" not in (self.hear(START_SECONDS) or ()):
             assert self._process.poll() is None, "the process that forks programs did not begin"
 
     def hear(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next thing that the process says within some seconds, and note what ended."""
+        """Return the next message of the process within some seconds, and record ended programs."""
         stdout = self._process.stdout
         assert stdout is not None
         if not select.select([stdout], [], [], max(0.0, seconds))[0]:
             return None
         line = stdout.readline()
-        if not line.startswith(b"{"):  # that it compiles kernels
+        if not line.startswith(b"{"):  # lines about compiled kernels
             return None
         said: dict[str, Any] = json.loads(line)
         if "ended" in said:
@@ -140,26 +140,26 @@ def start_program(
     """Start a process that runs a program.
 
     Args:
-        program: Its text.
-        arguments: What follows in `sys.argv`.
-        cwd: Where it runs.
-        together: Whether what it prints and its errors are one text.
-        settings: More environment variables, for what is not read on import.
+        program: Its source code.
+        arguments: The remaining values of `sys.argv`.
+        cwd: Working directory.
+        together: Whether stdout and stderr are joined.
+        settings: Additional environment variables, which are not read on import.
     """
     return warm().start(program, arguments, cwd, together, **settings)
 
 
 def start(body: str) -> Program:
-    """Start a program that begins with some imports, its errors apart."""
+    """Start a program that begins with some imports, with separate stderr."""
     return start_program(IMPORTS + textwrap.dedent(body), together=False)
 
 
 def run_body(body: str, seconds: float = SECONDS) -> Ended:
-    """Run a program that begins with some imports to its end, its errors apart."""
+    """Run a program that begins with some imports to its end, with separate stderr."""
     return start(body).end(seconds)
 
 
 def run_module(name: str, *arguments: str, seconds: float = SECONDS, cwd: Path = REPOSITORY, **settings: str) -> Ended:
-    """Run a module as a program to its end, as `python -m` does, its errors apart."""
+    """Run a module as a program to its end, as `python -m` does, with separate stderr."""
     program = f"import runpy; runpy.run_module({name!r}, run_name='__main__', alter_sys=True)"
     return start_program(program, *arguments, cwd=cwd, together=False, **settings).end(seconds)

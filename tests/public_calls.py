@@ -1,4 +1,4 @@
-"""A valid call of each public callable: what is called, and with which arguments; made anew each time."""
+"""A valid call of each public callable, with its arguments, which are created for each use."""
 
 import inspect
 import os
@@ -34,7 +34,7 @@ NOT_CALLED = {
     "need a GPU, other processes or another library": """CooperativeConv DistLinkNeighborLoader DistLoader
         DistNeighborLoader DistNeighborSampler GPUCachedFeature GPUFeatureCache Partitioner SamplerReceiver
         SamplerSender cuda_check from_dglgraph warm_up""",
-    "take a folder of a kind that tests of their rooms write": """BuiltinDataset OnDiskDataset SerializedGraphMetadata
+    "take a folder that tests of their packages write": """BuiltinDataset OnDiskDataset SerializedGraphMetadata
         SerializedTFRecordInfo load_torch_tensors_from_tf_record preprocess_ondisk_dataset read_graphlearn
         read_ogb""",
 }
@@ -42,7 +42,7 @@ NOT_CALLED = {
 
 
 class Call(NamedTuple):
-    """A call, and what is done with its result, where a wrong argument may only be met then."""
+    """A call, and a function for its result, because some wrong arguments only raise then."""
 
     function: Callable[..., Any]
     arguments: dict[str, Any]
@@ -116,7 +116,7 @@ def holding() -> Any:
 
 
 def of_loader(kind: Any, /, *given: Any, **arguments: Any) -> Call:
-    """Return a call of a loader of PyG's kind, whose first mini-batch is made."""
+    """Return a call of a loader like PyG's, and of its first mini-batch."""
     names = list(inspect.signature(kind).parameters)
     return Call(kind, dict(zip(names, given, strict=False)) | arguments, lambda made: next(iter(made), None))
 
@@ -138,7 +138,7 @@ def write_files(root: Path) -> None:
 
 
 def of_files(root: Path) -> dict[str, Callable[[], Call]]:
-    """Return the calls that read and write files, in a folder that has them."""
+    """Return the calls that read and write files, in a folder with these files."""
     disk = gf.OnDiskFeatureData("node", "feat", "numpy", root / "feat.npy")
 
     def on_disk() -> Any:
@@ -364,7 +364,7 @@ INGEST: dict[str, Callable[[], Call]] = {
 
 
 def every_call(root: Path) -> dict[str, Callable[[], Call]]:
-    """Return the calls that can be made with what is installed; a folder for their files has those to read."""
+    """Return the calls that are possible with the installed packages; `folder` contains the files to read."""
     found = {**GRAPHS, **FEATURES, **PIPELINES, **DISTRIBUTED, **INGEST, **of_files(root)}
     if find_spec("torch_geometric"):
         from tests.pyg_calls import PYG  # noqa: PLC0415 - it imports this module

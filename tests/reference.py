@@ -1,4 +1,4 @@
-"""The slow obvious version of every op: plain Python, lists in and lists out, one item after the other."""
+"""Slow reference versions of all ops: plain Python, from lists to lists, one item at a time."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,27 +15,27 @@ from graphfeed.ops.sampling.permute import SORTED_UP_TO
 
 FEISTEL_ROUNDS = 6
 UNITS = 2**31
-"""What the largest weight of a column counts."""
+"""Integer value of the largest weight of a column."""
 
 Bits = Callable[[int], int]
-"""The 64 random bits of a draw, by the draw's number."""
+"""Function from a draw's number to its 64 random bits."""
 
 Ints = Sequence[int]
 T = TypeVar("T")
 
 
 def join(parts: Iterable[Iterable[T]]) -> list[T]:
-    """Put lists one after the other."""
+    """Concatenate lists."""
     return list(chain.from_iterable(parts))
 
 
 def running_sum(values: Iterable[int]) -> list[int]:
-    """Return where parts of these lengths start, and where the last one ends."""
+    """Return the starts of parts with these lengths, and the end of the last one."""
     return list(accumulate(values, initial=0))
 
 
 def pick_uniform(low: int, high: int, count: int, bits: Bits) -> list[int]:
-    """Choose distinct edges by Floyd's algorithm: one draw an edge, the end of the range if it was drawn before."""
+    """Choose distinct edges by Floyd's algorithm: one draw per edge, or the range's end if already drawn."""
     chosen: list[int] = []
     for number in range(count):
         last = high - count + number
@@ -52,7 +52,7 @@ def find_by_weight(units: Ints, edges: Ints, bits: int) -> int:
 
 
 def pick_by_weight(units: Ints, eligible: Ints, count: int, bits: Bits) -> list[int]:
-    """Choose distinct edges one after the other, each in proportion to its units among those left."""
+    """Choose distinct edges one by one, each in proportion to its units among the remaining edges."""
     rest = list(eligible)
     for number in range(count):
         rest.remove(find_by_weight(units, rest, bits(number)))
@@ -89,7 +89,7 @@ def sample_neighbors(
     units: Ints | None = None,
     types: Ints | None = None,
 ) -> list[list[int]]:
-    """Return the positions of each seed's sampled edges; `units` are fixed-point weights, one an edge."""
+    """Return the positions of each seed's sampled edges; `units` are fixed-point weights, one per edge."""
 
     def bits_of(node: int, kind: int | None) -> Bits:
         return lambda number: draw(key, node, number, kind)
@@ -140,7 +140,7 @@ def labor_sample_neighbors(
     def bits(edge: int) -> int:
         return variate(*draws, indices[edge])
 
-    @cache  # of a neighbour: parallel edges, and columns that have it too, share its events
+    @cache  # of a neighbour: parallel edges, and other columns with the same neighbour, share its events
     def times(first: int, count: int) -> list[int]:
         later = (mix(first + number * GOLDEN) for number in range(1, count))
         return list(accumulate(map(waiting_time, [first, *later])))
@@ -166,10 +166,10 @@ def labor_sample_neighbors(
 
 
 def admitted(stamps: Sequence[Ints], segment: range, period: tuple[int | None, int]) -> list[int]:
-    """Return the edges whose times all lie in a period that begins with its first time, by their last time."""
+    """Return the edges whose times are all in the period [first, end), sorted by their last time."""
     first, end = period
     begun = [edge for edge in segment if all(t < end for t in stamps[edge])]
-    # What exists always is in every period.
+    # The time ALWAYS is in every period.
     inside = [edge for edge in begun if first is None or all(t in (ALWAYS, max(t, first)) for t in stamps[edge])]
     return sorted(inside, key=lambda edge: (max(stamps[edge], default=0), edge))
 
@@ -216,7 +216,7 @@ def temporal_labor_sample_neighbors(
     units: Ints | None = None,
     types: Ints | None = None,
 ) -> list[list[int]]:
-    """Do as `labor_sample_neighbors` with the admitted edges of each column alone."""
+    """Like `labor_sample_neighbors`, with only the admitted edges of each column."""
     indptr, indices, stamps = graph
     picked: list[list[int]] = []
     for node, period in columns:
@@ -246,7 +246,7 @@ def group_by_type(
 
 
 def compact(seeds: Sequence[Ints], neighbors: Sequence[Ints], sources: Ints) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the row ids by node type, and the neighbours by edge type as positions in them."""
+    """Return the row ids by node type, and the neighbours by edge type as positions in the rows."""
     rows = [list(ids) for ids in seeds]
     places = [{node: ids.index(node) for node in ids} for ids in rows]
     local = []
@@ -276,7 +276,7 @@ def permute(start: int, stop: int, size: int, key: int) -> list[int]:
 
 
 def walk(value: int, size: int, half: int, key: int) -> int:
-    """Encrypt a value of two halves of so many bits, again until it lies below the size."""
+    """Encrypt a value of two halves with `bits` bits each, repeatedly until it is below the size."""
     while True:
         left, right = divmod(value, 2**half)
         for number in range(FEISTEL_ROUNDS):
@@ -321,7 +321,7 @@ def indptr_edge_ids(indptr: Ints, offset: Ints) -> list[int]:
 
 
 def unique_and_compact(lists: Sequence[Ints]) -> tuple[list[int], list[list[int]]]:
-    """Return each id once, and each list as places among them."""
+    """Return the distinct ids, and each list as positions in them."""
     unique = list(dict.fromkeys(join(lists)))
     return unique, [[unique.index(node) for node in ids] for ids in lists]
 

@@ -1,4 +1,4 @@
-"""All hops of a mini-batch, one after the other: the slow and obvious version, made of that of one hop."""
+"""Slow reference version of all hops of a mini-batch, hop by hop."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,15 +19,15 @@ class SampledHop(NamedTuple):
 
 
 TREE = 1 << 40
-"""Ids in trees: that of the graph, plus so much for each tree."""
+"""Ids in trees: the id in the graph, plus this number for each tree."""
 MANY_ROWS = 60
-"""With more rows, no further hop is made: trees and rows of edges grow by their fan-outs, hop after hop."""
+"""With more rows, no further hop is sampled: trees and rows of edges grow by the fan-out of each hop."""
 
 
 def make_rows(
     columns: Sequence[Ints], found: Sequence[Ints], sources: Ints, kind: str
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the rows behind a hop, and the place of each edge's source among them: one a node, or one an edge."""
+    """Return the rows after a hop, one per node or one per edge, and the position of each edge's source in them."""
     if kind != "edge":
         return reference.compact(columns, found, sources)
     rows, local = [list(own) for own in columns], []
@@ -46,7 +46,7 @@ def sample_hops(
     only_new: bool = False,
     kind: str = "node",
 ) -> list[SampledHop]:
-    """Sample hop after hop, each from all rows found so far or from the new ones, by LABOR with draws; and relabel.
+    """Sample hop by hop, from all rows found so far or only the new ones, by LABOR if there are draws; and relabel.
 
     It stops at many rows.
     """
@@ -97,7 +97,7 @@ def typed_sample_hops(
     units: Ints | None = None,
     rows_of: tuple[bool, str] = (False, "node"),
 ) -> list[TypedHop]:
-    """Sample hop after hop, by LABOR where a hop has draws in place of a key; split by edge type, and relabel.
+    """Sample hop by hop, by LABOR if a hop has draws instead of a key; split by edge type, and relabel.
 
     It stops at many rows.
     """

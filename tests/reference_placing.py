@@ -1,4 +1,4 @@
-"""The slow and obvious version of placing nodes in parts."""
+"""Slow reference version of assigning nodes to parts."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ def place_nodes(
     limit: int,
     items: tuple[Sequence[int], Sequence[int], int] | None = None,
 ) -> list[int]:
-    """Return the parts of all nodes after those of a range were placed, one after the other.
+    """Return the parts of all nodes after assigning those of a range one by one.
 
     Args:
         sources: The sources of the in-edges of each node.
         parts: The part of each node, or -1.
-        loads: The nodes of the range that each part has.
+        loads: Number of nodes of the range in each part.
         first: The first node of the range.
-        last: The node behind its last.
-        limit: How many of them a part may have.
-        items: How many items each of them has, how many each part has, and how many it may have.
+        last: The node after the last node of the range.
+        limit: Maximum number of nodes of the range in a part.
+        items: Number of items of each node, number in each part, and the maximum number in a part.
     """
     found, room = list(parts), [limit - load for load in loads]
     counts, item_loads, item_limit = items or ([0] * (last - first), [0] * len(room), 0)

@@ -1,4 +1,4 @@
-"""Tables of what is refused: a call, the kind of its error, and the words in it that users rely on."""
+"""Tables of errors: a call, the type of its error, and the words of its message that users rely on."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,11 +8,11 @@ from typing import Any
 Kind = type[Exception] | tuple[type[Exception], ...]
 Refusal = tuple[Callable[[], object], Kind, str]
 MOST_LETTERS = 300
-"""An error is read in a terminal, below a traceback. The folder of a file may be as long as it is."""
+"""Messages are read in a terminal, below a traceback. The length of folder names does not count."""
 
 
 def check_refused(table: Iterable[Refusal]) -> None:
-    """Make each call of a table, a regular expression for the words of each error; tell of all that end otherwise."""
+    """Make each call of a table, with a regular expression for each message; report all calls that end differently."""
     wrong = []
     for call, kind, words in table:
         try:
@@ -29,5 +29,5 @@ def check_refused(table: Iterable[Refusal]) -> None:
 def check_all_refused(
     read: Callable[[Any], object], values: Iterable[Any], words: str, kind: Kind = ValueError
 ) -> None:
-    """Check that a function refuses each of some values in the same words."""
+    """Check that a function rejects each of the values with the same message."""
     check_refused((partial(read, value), kind, words) for value in values)

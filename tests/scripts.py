@@ -1,4 +1,4 @@
-"""Interpreters of their own that tests run and that may hang, each with a time limit; see `tests/programs.py` first."""
+"""Separate interpreters that may hang, each with a time limit; prefer `tests/programs.py`."""
 
 import os
 import subprocess
@@ -21,10 +21,10 @@ def run(
 
     Args:
         arguments: Of the interpreter.
-        stdin: What the program reads.
-        cwd: Where it runs.
-        seconds: How long it may take.
-        settings: More environment variables.
+        stdin: Input of the program.
+        cwd: Working directory.
+        seconds: Time limit.
+        settings: Additional environment variables.
     """
     return subprocess.run(
         [sys.executable, *arguments],

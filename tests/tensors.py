@@ -1,4 +1,4 @@
-"""Tensors of every dtype, and the tensors of mini-batches, with the types that a type checker wants to see."""
+"""Tensors of every dtype, and the tensors of mini-batches, with the types that a type checker expects."""
 
 from typing import Any
 

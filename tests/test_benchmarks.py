@@ -1,4 +1,4 @@
-"""The benchmarks' own parts are right, and every command runs."""
+"""The parts of the benchmarks are correct, and every command runs."""
 
 import json
 import logging
@@ -150,7 +150,7 @@ def test_numbers_are_written_for_the_site_without_names_of_the_machine(
 
 
 def check_record(record: dict[str, Any]) -> None:
-    """Hold a record against what the site reads of it."""
+    """Check that a record has the fields that the site reads."""
     assert record.keys() == {"machine", "versions", "command", "date", "commit", "rows"}
     assert record["machine"].keys() == {"processor", "cores", "load", "huge pages"}
     assert {"python", "graphfeed", "torch", "numba"} <= record["versions"].keys()
@@ -238,7 +238,7 @@ def test_the_page_about_gpus_says_what_is_expected() -> None:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend a device; what is shown is that all is run."""
+    """Pretend that there is a device, which shows that everything is run."""
     if COMPILER is None:
         pytest.skip("no g++ to compile the kernels for the CPU")
     for module in (cuda, gpu_cache):
@@ -274,7 +274,7 @@ def test_ops_on_a_device_are_measured(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", [case for case in predicted.WORK if not case.startswith("LABOR")])
 def test_what_is_expected_of_a_gpu_is_what_kernels_move(tmp_path: Path, case: str) -> None:
-    """A smaller mini-batch moves as many bytes a row or an edge, but for what its blocks share.
+    """A smaller mini-batch moves as many bytes per row or edge, except for those that its blocks share.
 
     LABOR reads all edges of a column, which are fewer in the small graph.
     """

@@ -1,4 +1,4 @@
-"""Servers and senders on machines whose links are cut, so that they are silent rather than gone."""
+"""Servers and senders on machines whose links are cut, so that they are silent but not closed."""
 
 import subprocess
 import textwrap
@@ -91,7 +91,7 @@ def test_a_server_whose_link_is_cut_costs_no_mini_batch(tmp_path: Path) -> None:
 
 
 def let_senders_send(on: Machines, folder: Path) -> "subprocess.Popen[str]":
-    """Return the receiver, as soon as all senders have sent."""
+    """Return the receiver as soon as all senders have sent."""
     make_certificate(folder, "IP:10.77.1.1,IP:10.77.2.1")
     certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
     receiver = on.start(on.home, *program(RECEIVER), certificate, key)

@@ -1,4 +1,4 @@
-"""The pages of the repository: their code runs, their links lead somewhere, and they name what there is."""
+"""The pages of the repository: their code runs, their links are valid, and the names in them exist."""
 
 import argparse
 import ast
@@ -26,7 +26,7 @@ GRAPHBOLT = ROOT / "docs" / "from-graphbolt.md"
 
 
 def full_names(text: str) -> list[str]:
-    """Return the names in a text; one that begins with a dot belongs to the class before it."""
+    """Return the names in a text; a name that begins with a dot belongs to the class before it."""
     found: list[str] = []
     for name in re.findall(r"`([^`]+)`", text):
         found.append(f"{found[-1].partition('.')[0]}{name}" if name.startswith(".") else name)
@@ -83,7 +83,7 @@ def test_each_promise_has_tests_that_there_are() -> None:
 
 
 def is_thorough(path: str, name: str) -> bool:
-    """Tell whether all cases of a test are left out of `make test`."""
+    """Return whether `make test` leaves out all cases of a test."""
     tree = ast.parse((ROOT / path).read_text())
     (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
     of_all = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
@@ -119,7 +119,7 @@ def test_what_is_not_the_same_has_a_reason() -> None:
 
 def test_parameters_that_differ_are_named() -> None:
     texts = {name: text for names, _, text in TABLE for name in names}
-    page = GRAPHBOLT.read_text()  # which lists those together that many names ignore
+    page = GRAPHBOLT.read_text()  # which contains parameters that many names ignore
     places = {
         key: page if why in ("ignored", "by name alone") else texts[key[0]] for key, why in theirs.DIFFERENT.items()
     }
@@ -238,7 +238,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """Return what a Python program prints, or fail with it."""
+    """Return the output of a Python program, or fail with it."""
     done = subprocess.run([sys.executable, "-m", *command], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -73,7 +73,7 @@ def test_an_interruption_while_commands_are_imported_is_one_line(
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that makes the files of another machine, by path."""
+    """Return a function that creates the files of another machine, by path."""
     monkeypatch.setattr(doctor, "ROOT", tmp_path)
     monkeypatch.setattr(memory_limits, "ROOT", tmp_path)
 
@@ -240,20 +240,20 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_folder_that_cupy_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy makes it when it is imported, which ends in an OSError under a home that can't be written to."""
+    """CuPy creates it when it is imported, which raises an OSError if the home folder is not writable."""
 
     def load(*_: Any) -> Any:
-        raise PermissionError(13, "Permission denied", "/nobody/.cupy")
+        raise PermissionError(13, "Permission denied", "/missing/.cupy")
 
     monkeypatch.setattr(cuda_report, "load", load)
     (found,) = find_cupy()
     assert found.status == "failed"
-    assert re.search(r"/nobody/\.cupy.*; set CUPY_CACHE_DIR to a writable folder$", found.said)
+    assert re.search(r"/missing/\.cupy.*; set CUPY_CACHE_DIR to a writable folder$", found.said)
 
 
 def test_on_a_gpu_the_compiler_and_locked_memory_are_checked(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_report, "PINNED_BYTES", 1 << 16)
-    # What could be better keeps no kernel from running.
+    # Possible improvements don't prevent kernels from running.
     monkeypatch.setattr(cuda_report, "look_around", lambda: [Finding("change", "headers", "")])
     device = torch.device(device_of(cuda))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

@@ -1,6 +1,6 @@
-"""Every sampled edge is an edge of the graph with that id, between those nodes; features and labels are those of ids.
+"""Every sampled edge is an edge of the graph with that id and endpoints; features and labels belong to their ids.
 
-The edge lists that the graph was made of are the truth. A graph of one type is looked at as one with a single type.
+The edge lists from which the graph was built are the truth. An untyped graph is treated as one with a single type.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from tests.tensors import layers_of
 ONLY = "_"
 ONLY_EDGES = "_:_:_"
 Load = Callable[[gf.Datapipe], Iterable[gf.MiniBatch]]
-"""Runs a pipeline somewhere, and gives its mini-batches on the CPU."""
+"""Runs a pipeline on some device, and returns its mini-batches on the CPU."""
 
 
 def by_type(value: Any, name: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def by_type(value: Any, name: str) -> dict[str, Any]:
 
 @dataclass
 class Truth:
-    """A graph as somebody gave it."""
+    """A graph as given by a user."""
 
     edges: dict[str, tuple[torch.Tensor, torch.Tensor]]
     """Sources and destinations of each edge type, each numbered inside its node type."""
@@ -53,7 +53,7 @@ class Truth:
         return gf.from_coo(self.edges[ONLY_EDGES], self.num_nodes[ONLY], edge_attributes=own)
 
     def features(self) -> gf.BasicFeatureStore:
-        """Return features that hold the number of the type, and the id."""
+        """Return features that contain the number of the type, and the id."""
         store = gf.BasicFeatureStore({})
         for domain, counts in (("node", self.num_nodes), ("edge", {name: len(e[0]) for name, e in self.edges.items()})):
             for number, (name, count) in enumerate(counts.items()):
@@ -62,7 +62,7 @@ class Truth:
         return store
 
     def names(self, kinds: Sequence[str]) -> Any:
-        """Return the keys of features, as the fetcher wants them."""
+        """Return the keys of features in the form that the fetcher expects."""
         return ["code"] if self.kinds == [ONLY] else {name: ["code"] for name in kinds}
 
     def eligible(self, edge_type: str) -> torch.Tensor:
@@ -106,7 +106,7 @@ def check_edges(truth: Truth, layer: gf.SampledSubgraph) -> None:
 
 
 def check_compaction(layer: gf.SampledSubgraph) -> None:
-    """Rows are the columns verbatim, then each new node where it first appears; edges refer to first places."""
+    """Rows are the columns unchanged, then new nodes in order of first appearance; edges refer to first positions."""
     rows, columns = by_type(layer.original_row_node_ids, ONLY), by_type(layer.original_column_node_ids, ONLY)
     expected = {kind: ids.tolist() for kind, ids in columns.items()}
     known = {kind: set(ids) for kind, ids in expected.items()}
@@ -149,7 +149,7 @@ def check_counts(truth: Truth, layer: gf.SampledSubgraph, fanout: Any, replace: 
 
 
 def check_features(truth: Truth, batch: gf.MiniBatch) -> None:
-    """Features that hold type and id come back as such, for input nodes and for each layer's edges."""
+    """Features that encode type and id arrive unchanged, for input nodes and for each layer's edges."""
     assert batch.node_features is not None
     assert batch.edge_features is not None
     assert len(batch.edge_features) == batch.num_layers()
@@ -165,7 +165,7 @@ def check_features(truth: Truth, batch: gf.MiniBatch) -> None:
 
 
 def check_batch(truth: Truth, batch: gf.MiniBatch, fanouts: Any, replace: bool = False) -> None:
-    """Check all that a mini-batch holds."""
+    """Check all fields of a mini-batch."""
     layers = batch.sampled_subgraphs
     assert layers is not None
     assert len(layers) == len(fanouts)
@@ -200,7 +200,7 @@ def check_epoch(
 
 
 def random_ends(generator: np.random.Generator, counts: Sequence[int], size: int) -> Any:
-    """Return edges, with doubles and loops; some nodes get many."""
+    """Return edges, with duplicates and loops; some nodes get many."""
     if min(counts) == 0:
         return (torch.empty(0, dtype=torch.int64),) * 2
     return tuple(torch.from_numpy((count * generator.random(size) ** 2).astype(np.int64)) for count in counts)
@@ -232,7 +232,7 @@ def heterogeneous(draw: st.DrawFn) -> Truth:
 
 
 def draw_seeds(data: st.DataObject, truth: Truth) -> dict[str, torch.Tensor]:
-    """Return some nodes, in any order, maybe some twice."""
+    """Return some nodes, in any order, possibly with duplicates."""
     seeds = {}
     for kind, count in truth.num_nodes.items():
         ids = data.draw(st.lists(st.integers(0, count - 1), max_size=30)) if count else []
@@ -270,7 +270,7 @@ def test_edge_seeds_lead_to_their_ends(truth: Truth, data: st.DataObject) -> Non
 
 
 def check_links(truth: Truth, batch: gf.MiniBatch, ratio: int) -> None:
-    """Seeds are edges and then their negatives, at the rows that they are said to be at; no layer has one of them."""
+    """Seeds are edges and then their negatives, at the given rows; no layer has one of them."""
     layers, seeds = batch.sampled_subgraphs, by_type(batch.seeds, ONLY_EDGES)
     assert layers is not None
     rows, local = by_type(layers[-1].original_column_node_ids, ONLY), by_type(batch.compacted_seeds, ONLY_EDGES)
@@ -351,7 +351,7 @@ def load(folder: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 def some(batches: Any) -> Iterator[Any]:
-    """Yield every fifth mini-batch, for the checks are slow."""
+    """Yield every fifth mini-batch, because the checks are slow."""
     return (batch for place, batch in enumerate(batches) if place % 5 == 0)
 
 

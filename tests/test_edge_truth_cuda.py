@@ -1,6 +1,6 @@
-"""What is true of edges, times, negatives, exclusion, chance and caches holds behind a loader and its streams on a GPU.
+"""Edges, times, negatives, exclusion, draws and caches are correct in a loader with streams on a GPU.
 
-Seeds, graph and features lie there, and kernels and copies happen as late as they may.
+Seeds, graph and features are on the GPU, and kernels and copies run as late as possible.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def load(pipe: gf.Datapipe) -> list[gf.MiniBatch]:
 
 
 def on(cuda: Cuda) -> laws.Load:
-    """Return what runs a pipeline on the device."""
+    """Return a function that runs a pipeline on the device."""
 
     def run(pipe: gf.Datapipe) -> list[gf.MiniBatch]:
         with running(cuda):
@@ -91,7 +91,7 @@ WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 
 
 def picks(cuda: Cuda, way: str, **options: Any) -> torch.Tensor:
-    """Sample as many nodes with six neighbours of their own each; return which, one node a row."""
+    """Sample neighbours of `count` nodes with six separate neighbours each; return the picks, one row per node."""
     ends = torch.repeat_interleave(torch.arange(TRIALS), DEGREE)
     weights = {"w": WEIGHTS.repeat(TRIALS), "time": torch.arange(len(ends)) % 5}
     graph = gf.from_coo((TRIALS + torch.arange(len(ends)), ends), TRIALS + len(ends), edge_attributes=weights)

@@ -1,4 +1,4 @@
-"""Any engine runs a loader's workers; engines on other machines give the same bits and open graphs there."""
+"""Any executor runs a loader's workers; executors on other machines open graphs there, with bit-identical results."""
 
 import multiprocessing
 import os
@@ -35,7 +35,7 @@ AS_ROOT = {
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
-"""Open MPI wants these for a test, of its releases 4 and 5."""
+"""Settings of Open MPI 4 and 5 for tests."""
 
 
 def pool_of_threads() -> Executor:
@@ -54,7 +54,7 @@ ENGINES: list[Any] = [
     pytest.param(dask_cluster, marks=pytest.mark.thorough),
     pytest.param(ray_cluster, marks=pytest.mark.thorough),
 ]
-"""What may run a loader's workers: two of our own, pools of the standard library, clusters of others."""
+"""Executors for a loader's workers: graphfeed's own, pools of the standard library, clusters of other libraries."""
 
 
 def one_after_another() -> Iterator[gf.MiniBatch]:
@@ -65,14 +65,14 @@ def one_after_another() -> Iterator[gf.MiniBatch]:
 def test_with_any_engine_a_loader_keeps_order_failures_and_what_it_was_given(
     engine: Callable[[], AbstractContextManager[Executor]], request: pytest.FixtureRequest
 ) -> None:
-    if engine not in (dask_cluster, ray_cluster):  # which keep threads of their own
+    if engine not in (dask_cluster, ray_cluster):  # which keep their own threads
         request.getfixturevalue("fork_server")
         request.getfixturevalue("no_leaks")
     pipe = pipelines.shuffled()
     expected = [digests(pipe.with_seed(3, epoch)) for epoch in range(2)]
     with engine() as executor:
         with gf.DataLoader(pipe, 2, executor=executor, seed=3) as loader:
-            next(iter(loader))  # an epoch that is left harms none that follows
+            next(iter(loader))  # leaving an epoch does not affect later ones
             loader.set_epoch(0)
             assert [digests(loader) for _ in range(2)] == expected
         with gf.DataLoader(pipe.transform(FailsAt(5)), 2, executor=executor, seed=3) as loader:
@@ -81,7 +81,7 @@ def test_with_any_engine_a_loader_keeps_order_failures_and_what_it_was_given(
             with pytest.raises(ArithmeticError, match="no") as caught:
                 next(minibatches)
             assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in caught.value.__notes__[0]
-        # A source without an index stays here, even if it can't be pickled, and its mini-batches are sent.
+        # A source that can't be indexed stays here, even if it can't be pickled, and its mini-batches are sent.
         given: Any = one_after_another()
         with gf.DataLoader(gf.MiniBatchTransformer(given, unchanged), 2, executor=executor) as loader:
             assert [minibatch.seeds.tolist() for minibatch in loader] == [[0], [1], [2], [3]]
@@ -122,7 +122,7 @@ def test_workers_of_mpi_give_the_same_mini_batches(tmp_path: Path) -> None:
 
 
 class GraphAt(gf.FusedCSCSamplingGraph):
-    """Pickles as its path, so that each machine opens its own copy of the file, as docs/many-machines.md has it."""
+    """Pickles as its path, so that each machine opens its own copy of the file, as in docs/many-machines.md."""
 
     def __init__(self, path: str) -> None:
         vars(self).update(vars(gf.load_graph(path)))
@@ -136,7 +136,7 @@ OPENED: dict[str, Callable[[str], gf.SamplingGraph]] = {"shared": gf.load_graph,
 
 
 def in_files(folder: Path, open_graph: Callable[[str], gf.SamplingGraph]) -> gf.Datapipe:
-    """Return a pipeline whose graph and features lie in files."""
+    """Return a pipeline whose graph and features are in files."""
     folder.mkdir()
     path, ids = folder / "graph", torch.arange(2000)
     gf.from_coo(pipelines.random_edges(2000, 2000, 20_000, 0), 2000).save(path)

@@ -1,4 +1,4 @@
-"""The fourth law: how an epoch ends, and what is left of it."""
+"""The fourth law: the end of an epoch, which leaves nothing behind."""
 
 import os
 import signal

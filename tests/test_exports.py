@@ -1,4 +1,4 @@
-"""What is public: listed in the `__all__` of a folder, there, and described; and that imports do no more."""
+"""Public names: listed in the `__all__` of a folder, existing, and documented; and side effects of imports."""
 
 import importlib
 import inspect
@@ -54,7 +54,7 @@ def test_each_public_name_is_there_and_described() -> None:
     for package, name in BY_NAME:
         value = getattr(package, name)
         if inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value):
-            # The text that a dataclass writes for itself is its signature.
+            # The generated docstring of a dataclass is its signature.
             assert value.__doc__, f"{package.__name__}.{name}"
             assert not value.__doc__.startswith(f"{name}("), f"{package.__name__}.{name}"
 
@@ -78,7 +78,7 @@ def test_each_public_method_is_described() -> None:
         for package, name in BY_NAME
         if inspect.isclass(value := getattr(package, name)) and value.__module__.startswith("graphfeed.")
         for method, own in vars(value).items()
-        # A field that is checked when it is set is a property, with its text under its name.
+        # A field that is checked when it is set is a property, with its docstring under its name.
         if inspect.isfunction(function := getattr(own, "fget", None) or getattr(own, "__func__", own))
         if function.__name__ == method and method[0] != "_" and not function.__doc__
     }
@@ -86,7 +86,7 @@ def test_each_public_method_is_described() -> None:
 
 
 def test_a_stage_is_public_and_those_of_every_pipeline_have_a_file_of_their_name() -> None:
-    """Those for programs of other libraries share files; GraphBolt's are found at the top."""
+    """Stages for programs of other libraries share files; GraphBolt's are found in `graphfeed`."""
     for stage in stages():
         if stage.__module__ == "graphfeed.interop.graphbolt":
             assert graphfeed._FOUND_IN[stage.__name__] == stage.__module__
@@ -120,7 +120,7 @@ def test_names_are_found_by_an_import_too() -> None:
 
 
 def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
-    """The types are checked by mypy, which also says so if an ignored error is none."""
+    """mypy checks the types, and reports unused ignores."""
     assert_type(graphfeed.Waiter, type[Waiter])
     assert_type(graphfeed.ShmChannel, type[ShmChannel])
     assert_type(graphfeed.ORIGINAL_EDGE_ID, str)
@@ -159,7 +159,7 @@ def test_classes_of_the_top_pickle_by_name() -> None:
     assert pickle.loads(pickle.dumps(classes)) == classes
 
 
-# The dependencies come first: what they do on import is not ours.
+# The dependencies are imported first, because their side effects don't count.
 PROGRAM = """
 import json, logging, multiprocessing, os, random, signal, sys, threading, warnings
 import numpy, torch
@@ -208,7 +208,7 @@ OPTIONAL_OR_SLOW = {
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """Return what a fresh interpreter saw."""
+    """Return the observations of a fresh interpreter."""
     run = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(run.stdout)
     return found
@@ -285,7 +285,7 @@ pipe = pipe.sample_neighbor(dataset.graph, [1]).fetch_feature(dataset.feature, [
 
 
 def run_checker(folder: Path, *command: str, cwd: Path) -> str:
-    """Return what a type checker prints of the programs, which lie in a folder."""
+    """Return the output of a type checker for the programs in a folder."""
     readme = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     programs = {"readme": "\n".join(readme), "editor": EDITOR, "on_disk": ON_DISK, "wrong": WRONG}
     programs |= {f"tutorial_{path.stem}": path.read_text() for path in (ROOT / "tutorials").glob("[0-9]*.py")}
@@ -311,7 +311,7 @@ def test_mypy_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_pyright_takes_programs_and_finds_mistakes(tmp_path: Path) -> None:
-    # Pyright with a Node.js that pip installs.
+    # Pyright, with a Node.js that pip installs.
     pytest.importorskip("basedpyright")
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
     found = run_checker(tmp_path, "basedpyright", "--pythonpath", sys.executable, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""What stays right on a GPU where memory or the start of a kernel fails."""
+"""Correctness on a GPU after an allocation or the launch of a kernel fails."""
 
 from collections.abc import Callable
 from itertools import count
@@ -20,9 +20,9 @@ ROWS = torch.arange(400.0).view(100, 4)
 
 
 def short_of_memory(make: Callable[[], Callable[[], Any]], expected: Any) -> list[str]:
-    """Let each allocation and each kernel of a call fail in turn; return the allocations without which it raises.
+    """Make each allocation and each kernel of a call fail in turn; return the allocations without which it raises.
 
-    What is returned must be right nevertheless, and so must what the same object returns later.
+    Other results must be correct nevertheless, and so must later results of the same object.
     """
     needed = []
     for number in count(1):

@@ -1,6 +1,6 @@
-"""The bits of mini-batches are held in golden_bits.json: a release changes them only with a reason in CHANGELOG.md.
+"""Hashes of mini-batches are stored in golden_bits.json: a release changes them only with a reason in CHANGELOG.md.
 
-After such a change, `python -m tests.test_golden_bits --write` writes the file anew. The changelog then needs an entry
+After such a change, `python -m tests.test_golden_bits --write` updates the file. The changelog then needs an entry
 that begins with the new fingerprint of the file, which the failing test shows.
 """
 
@@ -63,7 +63,7 @@ def measure(name: str) -> str:
 
 
 NARROW = [name for name in ALL if name.endswith(", int32")]
-"""What compiles kernels for ids of 32 bits."""
+"""Pipelines that compile kernels for ids of 32 bits."""
 
 
 @pytest.mark.parametrize("narrow", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -127,14 +127,14 @@ print(out.tolist(), ops.permute(0, 5, 5000, 1).tolist(), ops.isin(torch.arange(4
 
 
 def printed(script: str, *arguments: str, **settings: str) -> str:
-    """Run a script with settings of Numba's; return what it prints."""
+    """Run a script with settings of Numba; return its output."""
     done = run("-c", script, *arguments, cwd=REPOSITORY, seconds=280, **settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def digests(pipelines: list[str], **settings: str) -> dict[str, str]:
-    """Return the digests of pipelines under settings of Numba's."""
+    """Return the digests of pipelines under settings of Numba."""
     script = "import json, sys\nfrom tests.test_golden_bits import measure\n"
     script += "print(json.dumps({name: measure(name) for name in json.loads(sys.argv[1])}))"
     found: dict[str, str] = json.loads(printed(script, json.dumps(pipelines), **settings))

@@ -1,4 +1,4 @@
-"""How much work a mini-batch is for a GPU's driver: the table in docs/gpu.md, which no case may exceed."""
+"""Work of a mini-batch for a GPU's driver: the table in docs/gpu.md, which no case may exceed."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ THREE_HOPS = SamplingRequest([torch.tensor([2])] * 3)
 
 
 def graph(*, typed: bool = False) -> gf.FusedCSCSamplingGraph:
-    """Make a graph with weights and times, or one of 30 users and 10 items with six edge types."""
+    """Return a graph with weights and times, or one of 30 users and 10 items with six edge types."""
     torch.manual_seed(1)
     destinations, _ = torch.randint(0, NODES, (EDGES,)).sort()
     indptr = torch.searchsorted(destinations, torch.arange(NODES + 1))
@@ -59,7 +59,7 @@ def in_time(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor, query: Tempora
 
 
 def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
-    """Read rows of nodes that a sampler found, behind a cache with room for two of them."""
+    """Read rows of sampled nodes through a cache for two rows."""
     if there not in CACHED:
         rows = gf.TorchBasedFeature(EmulatedCuda.memory.pin_memory(torch.rand(NODES, 4)))
         CACHED[there] = gf.gpu_cached_feature(rows, 64, seeds.device)
@@ -68,7 +68,7 @@ def read_cached(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
 
 
 def read_there(there: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> None:
-    """Read rows of nodes that a sampler found."""
+    """Read rows of sampled nodes."""
     mark_below(seeds, NODES)
     gf.TorchBasedFeature(there.indices[:NODES].view(NODES, 1)).read(seeds)
 
@@ -115,7 +115,7 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
 
 @contextmanager
 def operators() -> Iterator[list[str]]:
-    """Collect torch's operations on the device, without those that only make views or take memory."""
+    """Collect torch's operations on the device, except those that only create views or allocate memory."""
     names: list[str] = []
     run = emulated_cuda.run
 
@@ -132,7 +132,7 @@ def operators() -> Iterator[list[str]]:
 
 
 def work_of(case: str) -> tuple[int, int, int]:
-    """Return the waits, kernels and operations of torch of a mini-batch, not the first one of its graph."""
+    """Return the waits, kernels and torch operations of a mini-batch that is not the first one of its graph."""
     cuda = EmulatedCuda()
     with cuda.running():
         there, seeds = graph(typed="types" in case).to(device_of(cuda)), cuda.put(torch.tensor([0, 9, 3]))

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment is seen as a KeyboardInterrupt, and leaves all as usable as before."""
+"""Ctrl-C at any moment raises a KeyboardInterrupt, and leaves everything usable."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Streams: what is wrong about them gives wrong values on the stand-in for a GPU, and what is right does not."""
+"""Streams: incorrect synchronization gives wrong values on the emulated GPU, and correct code does not."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ SPOILED = torch.full((4, 2), OTHER_VALUE)
 
 @pytest.fixture
 def there(cuda: Cuda) -> Iterator[EmulatedCuda]:
-    """Return the stand-in while it runs; at the end it fails if its clocks have noted a fault."""
+    """Return the emulated GPU while it runs; fail at the end if its clocks have recorded a fault."""
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("a device has no faults to show on demand")
     with cuda.running():
@@ -117,7 +117,7 @@ def sample_and_drop_the_graph(there: EmulatedCuda) -> tuple[torch.Tensor, torch.
 def test_pinned_memory_is_free_for_others_when_no_kernel_reads_it(
     there: EmulatedCuda, run: Callable[[EmulatedCuda], tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
-    """Torch hands out what is freed at once; its owner waits for nothing."""
+    """Torch reuses freed memory immediately, without waiting."""
     found, expected = run(there)
     gf.MiniBatch(labels=torch.full((20, 2), 1 << 40)).to("pinned")
     assert torch.equal(found.cpu(), expected)
@@ -175,7 +175,7 @@ def test_memory_with_a_view_left_is_not_handed_out(there: EmulatedCuda, used: bo
     torch.cuda.synchronize()
     assert torch.equal(memory, ROWS)
     del part
-    for _ in range(2):  # The caller's stream gets it back when the other one has passed.
+    for _ in range(2):  # The caller's stream can use it again when the other one has passed.
         torch.cuda.synchronize()
     assert (memory == OTHER_VALUE).all()
 
@@ -190,7 +190,7 @@ def loaded() -> list[Any]:
     with gf.DataLoader(sampler.copy_to("meta").fetch_feature(there, ["feat"]), 1, seed=3) as loader:
         for minibatch in loader:
             rows = minibatch.node_features["feat"]
-            total = rows.sum(1)  # put off until the mini-batch is gone
+            total = rows.sum(1)  # postponed until the mini-batch is freed
             del minibatch, rows
             found.append(total)
     return [total.tolist() for total in found]
@@ -223,7 +223,7 @@ FAR = torch.arange(60.0).reshape(20, 3)
 
 
 def apart(*steps: Callable[[], Any]) -> list[Any]:
-    """Run each step in a thread and on a stream of its own; nothing waits but what the steps call."""
+    """Run each step in a separate thread and stream; only calls in the steps wait."""
     found = []
 
     def run(step: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-"""The rooms on disk are those that the documents name; files are short, and public names have tests."""
+"""The packages on disk are those that the documents name; files are short, and public names have tests."""
 
 import ast
 import importlib
@@ -27,7 +27,7 @@ TOUR = [
     "graphfeed/storage/graph/graph_protocol.py",
     "graphfeed/ops/__init__.py",
 ]
-"""What a newcomer reads first."""
+"""Pages that newcomers read first."""
 TOUR_LINES = 400
 
 OPTIONAL = ["channels", "distributed", "ingest", "interop", "pyg"]
@@ -35,11 +35,11 @@ TYPES_OF_RESULTS = {
     "ChannelBase", "ExcludeSeedLinks", "GraphPart", "HeteroSamplerOutput", "InitWorker", "PipelineGraph",
     "SampleMessage", "SampleWith", "WholeGraph",
 }  # fmt: skip
-"""Users name them in annotations; tests look at the results themselves."""
+"""Users name them in annotations; tests check the results themselves."""
 
 FILE_LINES = 400
 GPU_ALONE = {"sample_neighbors.py", "gpu_hops.py"}
-"""A GPU alone has kernels for one hop: the CPU has programs of passes."""
+"""Only a GPU has kernels for one hop: the CPU has programs of passes."""
 PARTS_OF_KERNELS = {
     "instructions.py",
     "jit.py",
@@ -51,7 +51,7 @@ PARTS_OF_KERNELS = {
     "protobuf.py",
     *GPU_ALONE,
 }
-"""What several kernels are made of, tested through them."""
+"""Parts of several kernels, which are tested through these."""
 COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -65,33 +65,33 @@ def functions(path: Path) -> Iterator[Function]:
 
 
 def parameters(function: Function) -> list[str]:
-    """Name the parameters of a function."""
+    """Return the names of a function's parameters."""
     arguments = function.args
     return [part.arg for part in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
 
 def is_kernel(path: Path) -> bool:
-    """Tell whether a file holds kernels."""
+    """Return whether a file contains kernels."""
     return any(folder in path.parents for folder in KERNELS) and COMPILER not in path.parents
 
 
 def relative(paths: Iterable[Path]) -> list[str]:
-    """Name paths from the repository's root."""
+    """Return paths relative to the repository's root."""
     return sorted(path.relative_to(ROOT).as_posix() for path in paths)
 
 
 def rooms() -> set[str]:
-    """Return the folders of the package and those beside it, each with a slash at the end."""
+    """Return the folders of the package and those next to it, each with a slash at the end."""
     inside = {path.parent for path in PACKAGE.rglob("*.py")}
     return {f"{folder.relative_to(ROOT).as_posix()}/" for folder in [*inside, *FOLDERS]}
 
 
 def test_the_architecture_names_every_room_and_its_purpose() -> None:
-    """Folders inside of a room are named with what is said of it."""
+    """Folders inside a package are named in its description."""
     purposes = {room.strip("`"): purpose for room, purpose in rows(ROOT / "ARCHITECTURE.md", "room")}
     inside = {f"{room}{own}" for room, purpose in purposes.items() for own in re.findall(r"`([\w/]+/)`", purpose)}
     named = purposes.keys() | inside
-    assert sorted(rooms() - named) == [], "not in the table of rooms of ARCHITECTURE.md"
+    assert sorted(rooms() - named) == [], "not in the table of packages in ARCHITECTURE.md"
     assert sorted(named - rooms()) == [], "not on disk, but in ARCHITECTURE.md"
     assert all(purpose.endswith(".") for purpose in purposes.values())
 
@@ -99,13 +99,13 @@ def test_the_architecture_names_every_room_and_its_purpose() -> None:
 def test_the_architecture_begins_with_five_files_and_names_what_there_is() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert [path.strip("`") for path, _ in rows(ROOT / "ARCHITECTURE.md", "file")] == TOUR
-    outside = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)  # the table of rooms has its own test
+    outside = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)  # the table of packages has its own test
     paths = re.findall(r"`(\w+(?:/\w+)*\.py)`", text) + re.findall(r"`(\w+(?:/\w+)*/)`", outside)
     assert [path for path in paths if not any((top / path).exists() for top in (ROOT, PACKAGE))] == []
 
 
 def strings(path: Path) -> Iterator[str]:
-    """Return the strings of a file, without those that are text for readers: docstrings, and those under a name."""
+    """Return the strings of a file except docstrings of functions, classes and names."""
     tree = ast.parse(path.read_text())
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -114,14 +114,14 @@ def strings(path: Path) -> Iterator[str]:
 
 
 def test_no_string_of_the_core_names_a_module_of_an_optional_room() -> None:
-    """Imports are held by import-linter, which does not see `import_module("graphfeed.pyg")`."""
+    """import-linter checks imports, but does not see `import_module("graphfeed.pyg")`."""
     optional = re.compile(rf"graphfeed\.({'|'.join(OPTIONAL)})\b")
     files = [path for room in ("ops", "storage", "datapipes", "loader") for path in (PACKAGE / room).rglob("*.py")]
     assert relative(path for path in files if any(map(optional.search, strings(path)))) == []
 
 
 def imported_past_doors(name: str, text: str) -> Iterator[str]:
-    """Name what a file of a room takes from another room without a package of that room listing it."""
+    """Return the names that a file imports from another package, and that no `__all__` of that package lists."""
     for node in ast.walk(ast.parse(text)):
         parts = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
         if not isinstance(node, ast.ImportFrom) or parts[0] != "graphfeed" or parts[1:2] in ([], [name.split("/")[1]]):
@@ -133,7 +133,7 @@ def imported_past_doors(name: str, text: str) -> Iterator[str]:
 
 
 def test_rooms_take_from_each_other_what_their_packages_list() -> None:
-    """Also what CONTRIBUTING.md shows, which others copy."""
+    """Also the code in CONTRIBUTING.md, which contributors copy."""
     files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in PACKAGE.glob("*/**/*.py")}
     files |= {name: text for name, text in files_of(ROOT / "CONTRIBUTING.md").items() if name.startswith("graphfeed/")}
     assert [past for name, text in files.items() for past in imported_past_doors(name, text)] == []
@@ -162,7 +162,7 @@ def words(path: Path) -> set[str]:
 
 
 def test_each_public_name_is_used_in_a_test() -> None:
-    """Public is what `graphfeed` finds, and what the packages of the optional rooms list."""
+    """Public names are those that `graphfeed` finds, and those in `__all__` of optional packages."""
     rooms = [importlib.import_module(f"graphfeed.{room}") for room in OPTIONAL]
     public = {*dir(graphfeed), *graphfeed._FOUND_IN, *(name for room in rooms for name in room.__all__)}
     used = set().union(*(words(path) for path in (ROOT / "tests").rglob("*.py")))
@@ -208,7 +208,7 @@ MAKERS = {
     "arange", "as_tensor", "asarray", "empty", "empty_strided", "eye", "full", "linspace", "ones", "rand", "randint",
     "randn", "randperm", "scalar_tensor", "sparse_coo_tensor", "sparse_csr_tensor", "tensor", "zeros",
 }  # fmt: skip
-"""The functions of torch that make a tensor on the device of `torch.set_default_device`, unless they are given one."""
+"""Functions of torch that create a tensor on the device of `torch.set_default_device`, unless they are given one."""
 
 
 def test_each_tensor_is_made_on_a_named_device() -> None:

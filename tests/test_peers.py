@@ -1,4 +1,4 @@
-"""Other libraries beside this one: measured in processes of their own, in turn, and as the README says."""
+"""Comparison with other libraries: measured in separate processes, in turn, and as the README describes."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_readme_says_of_peers_what_was_measured() -> None:
-    """`make records ONLY=peers` and `ONLY=epoch` measure anew."""
+    """`make records ONLY=peers` and `ONLY=epoch` measure again."""
     readme, folder = (ROOT / "README.md").read_text(), ROOT / "docs" / "measured"
     record, epochs = (json.loads((folder / f"{name}.json").read_text()) for name in ("peers", "epoch"))
     measured: dict[str, list[str]] = {}
@@ -82,7 +82,7 @@ def test_a_peer_makes_the_task_that_is_written_or_says_what_is_missing(tmp_path:
 
 
 def test_all_libraries_train_the_same_net_with_what_they_load() -> None:
-    """Full fan-outs leave nothing to chance; labels are the seeds here."""
+    """Full fan-outs make sampling deterministic; labels are the seeds here."""
     import_pyg("torch_geometric.loader", "tests")
     generator = torch.Generator().manual_seed(0)
     graph = {"csc_indptr": torch.arange(41) * 3, "indices": torch.randint(40, (120,), generator=generator)}

@@ -1,6 +1,6 @@
-"""The loops of programs among PyG's examples, with the import of their loaders changed and nothing else.
+"""The loops of programs among PyG's examples, in which only the import of their loaders is changed.
 
-The names of the tests are those of the programs. The data are small and made here.
+The names of the tests are those of the programs. The data are small, and created here.
 """
 
 import copy
@@ -31,7 +31,7 @@ def one_thread() -> Iterator[None]:
 
 
 def clusters(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return nodes of three classes: noisy features that tell the class, and the classes."""
+    """Return noisy features that depend on the class of each node, and the classes, of which there are three."""
     labels = torch.arange(count) % CLASSES
     noise = torch.randn(count, 8, generator=draws(seed)) / 2
     return functional.one_hot(labels, 8) + noise, labels
@@ -85,7 +85,7 @@ class SAGE(nn.Module):
 
     @torch.no_grad()
     def inference(self, x_all: torch.Tensor, subgraph_loader: Any) -> torch.Tensor:
-        """Compute the layers one after the other, each for all nodes."""
+        """Compute the layers one by one, each for all nodes."""
         for i, conv in enumerate(self.convs):
             xs = []
             for batch in subgraph_loader:
@@ -124,7 +124,7 @@ def test_reddit() -> None:
 
 
 class GNNEncoder(nn.Module):
-    """The net that the programs with types hand to `to_hetero`."""
+    """The net that the programs with types pass to `to_hetero`."""
 
     def __init__(self, hidden_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def test_graph_sage_unsup() -> None:
 
 
 def ratings() -> Any:
-    """Return who rates which film when; the class of a user tells the rating."""
+    """Return ratings of films by users, with times; the class of a user determines the rating."""
     data = import_pyg("torch_geometric.data", "tests").HeteroData()
     data["user"].x, users = clusters(45, 0)
     data["movie"].x = clusters(60, 1)[0]
@@ -310,7 +310,7 @@ class AttachTargets:
 
 
 class TablesAndLinks(nn.Module):
-    """Encodes the rows of each table, adds how long ago they came, and sums over links."""
+    """Encodes the rows of each table, adds their age, and sums over links."""
 
     def __init__(self, data: Any, stats: dict[str, Any], links: Any) -> None:
         super().__init__()
@@ -345,7 +345,7 @@ def test_rdl() -> None:
     index = torch.stack([torch.arange(400), torch.randint(40, (400,), generator=draws(1))])
     data["order", "of", "user"].edge_index, data["user", "rev_of", "order"].edge_index = index, index.flip(0)
     users, times = torch.arange(40).repeat(2), torch.tensor([70, 120]).repeat_interleave(40)
-    targets = (data["user"].time[users] < times - 50).float()  # whether a user has been there for long
+    targets = (data["user"].time[users] < times - 50).float()  # whether a user has existed for long
     loader = NeighborLoader(
         data, num_neighbors=[16, 8], time_attr="time", input_nodes=("user", users), input_time=times, batch_size=16,
         transform=AttachTargets("user", targets), temporal_strategy="uniform", shuffle=True, num_workers=2, seed=0,

@@ -1,6 +1,6 @@
-"""The loops of programs among PyG's examples that train on subgraphs, with the import of their loaders changed alone.
+"""The loops of PyG's examples that train on subgraphs, in which only the import of their loaders is changed.
 
-The names of the tests are those of the programs. The data are small and made here.
+The names of the tests are those of the programs. The data are small, and created here.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from graphfeed.pyg.data.tables import import_pyg
 from tests.test_pyg_programs import CLASSES, PYG, SAGE, citations, one_thread, step
 
 __all__ = ["one_thread"]
-"""The fixture, which holds for the tests here too."""
+"""The fixture, which also applies to the tests here."""
 degree = import_pyg("torch_geometric.utils", "tests").degree
 
 

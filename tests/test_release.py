@@ -1,4 +1,4 @@
-"""What a release consists of. `make release-check` builds, installs and runs one."""
+"""The contents of a release. `make release-check` builds, installs and runs one."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_the_readme_on_an_index_links_to_no_page_that_is_not_there(wheel: zipfil
 
 
 def calls_of_make(workflow: Path) -> set[str]:
-    """Return the targets that the steps of a workflow make."""
+    """Return the make targets in the steps of a workflow."""
     made: set[str] = set()
     for job in yaml.safe_load(workflow.read_text())["jobs"].values():
         calls = re.findall(r"^make (.+)$", "\n".join(step.get("run", "") for step in job["steps"]), re.MULTILINE)
@@ -128,9 +128,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.release
-@pytest.mark.timeout(900)  # kernels are compiled anew
+@pytest.mark.timeout(900)  # kernels are compiled again
 class TestRelease:
-    """What takes half a minute or more."""
+    """Tests that take half a minute or more."""
 
     def test_an_index_would_take_it(self, built: Path) -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
@@ -150,7 +150,7 @@ class TestRelease:
         python = tmp_path / "venv" / "bin" / "python"
         (wheel,) = built.glob("*.whl")
         run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
-        # What it depends on is that of this environment; its own site-packages come first.
+        # Its dependencies are those of this environment; its own site-packages come first.
         (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
         (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
         about = "import graphfeed, importlib.metadata as about; print(graphfeed.__file__, about.version('graphfeed'))"
@@ -172,7 +172,7 @@ TORCH_OF_CUDA_12, TORCH_OF_CUDA_13 = "torch==2.9.1", "torch==2.14.1"
 
 
 def requirements(extra: str) -> list[str]:
-    """Return what an extra requires, with what other extras that it names require."""
+    """Return the requirements of an extra, including those of other extras that it names."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found: list[str] = []
     for requirement in extras[extra]:
@@ -183,7 +183,7 @@ def requirements(extra: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def latest_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install a pip that reads what wheels require without downloading them; skip without an index of packages."""
+    """Install a pip that reads the requirements of wheels without downloading them; skip without a package index."""
     folder = tmp_path_factory.mktemp("pip")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=0", "--target", str(folder), "pip>=25.3"]
     if subprocess.run(command, check=False, capture_output=True).returncode:

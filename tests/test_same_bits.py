@@ -1,4 +1,4 @@
-"""The first law: the same mini-batches, in the same order, wherever and by however many workers they are made."""
+"""The first law: the same mini-batches, in the same order, for any kind and number of workers."""
 
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import cache
@@ -24,7 +24,7 @@ def two_epochs(pipe: gf.Datapipe) -> Epochs:
 
 @cache
 def expected() -> dict[str, Epochs]:
-    """Return the mini-batches of two epochs of each pipeline without a loader, made once for all tests."""
+    """Return the mini-batches of two epochs of each pipeline without a loader, computed once for all tests."""
     return {build.__name__: two_epochs(build()) for build in pipelines.ALL}
 
 

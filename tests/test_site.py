@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links lead somewhere, and its reference has each public name once."""
+"""The site builds without a warning, its links are valid, and its reference has each public name once."""
 
 import json
 import re
@@ -21,7 +21,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABS
 
 
 class Links(HTMLParser):
-    """The links of a page of the site, and the places in it that others may link to."""
+    """The links of a page of the site, and its anchors."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Links(HTMLParser):
 
 
 def dead_links(site: Path) -> list[str]:
-    """Return the links of a site's pages that lead nowhere on it; those to other sites are not followed."""
+    """Return the broken links of a site's pages; links to other sites are not followed."""
     read = {page: Links(page) for page in site.rglob("*.html")}
     dead = []
     for page, own in read.items():
@@ -55,7 +55,7 @@ def dead_links(site: Path) -> list[str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(600)  # half a minute of one core, which others may need
+@pytest.mark.timeout(600)  # half a minute of one core, which other tests may need
 def test_it_builds_without_a_warning_and_no_link_is_dead(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "docs.builder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -88,7 +88,7 @@ def test_the_reference_has_each_public_name_once() -> None:
     assert [name for name, count in counts.items() if count > 1] == []
     top = {f"graphfeed.{name}" for name in [*dir(graphfeed), *graphfeed._FOUND_IN]} - {"graphfeed.__version__"}
     in_rooms = {f"graphfeed.{room}.{name}": name for room in api.ROOMS for name in getattr(graphfeed, room).__all__}
-    # What both show is described in the room that has it, or by the top if it is one of its fifty.
+    # A name of both is documented in its own package, or at the top level if it is one of the fifty names there.
     missing = [name for name in sorted(top - counts.keys()) if name.rpartition(".")[2] not in in_rooms.values()]
     assert missing == []
     assert [name for name, own in in_rooms.items() if name not in counts and f"graphfeed.{own}" not in counts] == []

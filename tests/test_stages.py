@@ -1,4 +1,4 @@
-"""What every stage keeps, the library's and users': a law is a loop over all, and names the one that breaks it."""
+"""Laws for every stage, of the library and of users: each test loops over all stages, and names one that fails."""
 
 import copy
 import inspect
@@ -19,11 +19,11 @@ from tests.digests import digest, digests
 SEED = 11
 BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.TemporalSampler, gf.Transform}
 SPEED = {"overlap_fetch": True, "non_blocking": True}
-"""Options that change nothing but the speed."""
+"""Options that only affect the speed."""
 
 
 def stages() -> set[type]:
-    """Return the stages that a pipeline is written with: the public ones and those with a fluent name."""
+    """Return the stages for users: the public ones, and those with a fluent name."""
     public = {getattr(gf.datapipes, name) for name in gf.datapipes.__all__}
     named = {find_stage(name) for name in list_names()}
     found = {kind for kind in public | named if inspect.isclass(kind) and issubclass(kind, gf.Datapipe)}
@@ -36,12 +36,12 @@ def seeded(name: str, epoch: int = 0, start: int = 0) -> gf.Datapipe:
 
 @cache
 def expected(name: str) -> list[str]:
-    """Return the mini-batches of an epoch, made inline and without a loader."""
+    """Return the mini-batches of an epoch, computed inline and without a loader."""
     return digests(seeded(name))
 
 
 def transforms() -> dict[str, Any]:
-    """Return pipelines whose last stage makes one mini-batch of one."""
+    """Return pipelines whose last stage maps one mini-batch to one."""
     made = {name: seeded(name) for name in ALL}
     return {name: pipe for name, pipe in made.items() if isinstance(pipe, gf.Transform)}
 
@@ -97,7 +97,7 @@ def test_draws_follow_each_part_of_the_key() -> None:
 
 
 def test_stages_in_a_row_draw_apart() -> None:
-    """A stage between them that draws nothing moves no draw."""
+    """An additional stage without draws does not change the draws of others."""
     for name, stage in transforms().items():
         if stage.needs_key:
             first = next(iter(stage.datapipe))
@@ -149,7 +149,7 @@ def test_it_starts_anywhere() -> None:
 
 
 def test_another_epoch_is_another() -> None:
-    """The keys alone tell the epochs of a source apart that has no order to change."""
+    """Only the keys distinguish the epochs of a source with a fixed order."""
     for name in ALL:
         other: Any = list(seeded(name, epoch=1))
         assert not set(digests(other)) & set(expected(name)), name
@@ -159,7 +159,7 @@ def test_another_epoch_is_another() -> None:
 
 @with_torch_workers
 def test_torch_s_data_loader_takes_it_and_its_workers_share_the_mini_batches() -> None:
-    """Where each depends on its own index alone; a stage that makes one of two is given every other one."""
+    """If each depends only on its index; a stage that merges two mini-batches is given every other one."""
     for name in ALL:
         assert digests(TorchLoader(seeded(name), batch_size=None)) == expected(name), name
     for name in ("ItemSampler", "DistributedItemSampler", "IterableSource", "by method", "by init", "join"):

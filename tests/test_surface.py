@@ -50,7 +50,7 @@ def value_of(default: ast.expr | None) -> Any:
 
 
 def find(name: str) -> Any:
-    """Return what has a name, or None: a stage for a fluent name."""
+    """Return the object of a name, or None; for a fluent name, its stage."""
     if name in theirs.FLUENT and name not in theirs.SURFACE:
         return find_stage(name)
     found: Any = gf
@@ -63,7 +63,7 @@ def find(name: str) -> Any:
 
 
 def complaints(name: str) -> list[str]:
-    """Say what of a name is not as it was; nothing for what is missing."""
+    """Describe the differences of a name; empty if it is missing."""
     signature = theirs.SURFACE.get(name)
     found = find(name)
     if signature is None or found is None:
@@ -173,7 +173,7 @@ class Derived(gf.NeighborSampler):
 
 
 def describe(made: Any) -> str:
-    """Return the mini-batches of a stage, or what else was made as text."""
+    """Return the mini-batches of a stage, or the string form of another object."""
     if isinstance(made, gf.CPUFeatureCache):
         return str(made.max_size_in_bytes)
     return str(list(made)) if isinstance(made, gf.Datapipe) else str(made)

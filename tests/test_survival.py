@@ -1,4 +1,4 @@
-"""Workers that are killed or hang lose nothing and are named, nothing stays behind, and large data are not copied."""
+"""Workers that are killed or hang are named and lose nothing, nothing is left behind, and large data are not copied."""
 
 import gc
 import os
@@ -25,12 +25,12 @@ from tests.digests import digest
 from tests.programs import run_body, start
 
 KILLS_PER_EPOCH = 2
-"""Less than what makes a mini-batch the culprit."""
+"""Fewer than the losses after which a mini-batch fails."""
 SEED = 5
 
 
 def linger(minibatch: Any) -> Any:
-    """Take a moment, so that kills hit workers at work."""
+    """Take a moment, so that kills hit busy workers."""
     time.sleep(0.002)
     return minibatch
 
@@ -42,7 +42,7 @@ def pipeline(function: Callable[[Any], Any] = linger) -> gf.Datapipe:
 
 @contextmanager
 def killer(executor: ProcessExecutor, chance: random.Random) -> Iterator[list[int]]:
-    """Kill random workers at random moments meanwhile; yields the list of who was."""
+    """Kill random workers at random times during the block; yield the list of killed workers."""
     killed: list[int] = []
     end = threading.Event()
 
@@ -85,7 +85,7 @@ def test_killing_random_workers_changes_and_leaves_nothing(epochs: int) -> None:
     chance = random.Random(0)
     kills = 0
     with ProcessExecutor(1) as executor:
-        # What is made once and stays: the fork server, and what the graph lies in.
+        # Created once, and kept: the fork server, and the memory of the graph.
         executor.submit(abs, 1).result()
         list(gf.DataLoader(pipe, num_workers=1, executor=executor, seed=SEED))
     before = belongings()
@@ -98,7 +98,7 @@ def test_killing_random_workers_changes_and_leaves_nothing(epochs: int) -> None:
             with killer(executor, chance) as killed:
                 assert [digest(batch) for batch in loader] == expected
             kills += len(killed)
-            if epoch == 2 * epochs // 5:  # as much as it takes is taken by then
+            if epoch == 2 * epochs // 5:  # by then, all memory is allocated
                 early = resident_bytes()
         grown = resident_bytes() - early
     assert kills > epochs // 2
@@ -136,7 +136,7 @@ def test_two_loaders_at_once_with_dying_workers_keep_apart() -> None:
 
 
 def culprit(minibatch: Any) -> Any:
-    """Crash the worker that makes the third mini-batch."""
+    """Crash the worker that computes the third mini-batch."""
     if minibatch.key.index == 2:
         os.kill(os.getpid(), signal.SIGSEGV)
     return minibatch
@@ -164,7 +164,7 @@ def hang(minibatch: Any) -> Any:
 def test_a_mini_batch_that_hangs_is_named() -> None:
     pipe = pipeline(hang)
     with gf.DataLoader(pipeline(), num_workers=1, worker="process") as loader:
-        list(loader)  # starts what workers are forked from, and compiles: both may take longer than the timeout below
+        list(loader)  # starts the fork server, and compiles: both may take longer than the timeout below
     with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED, timeout=5) as loader:
         batches = iter(loader)
         next(batches)
@@ -174,7 +174,7 @@ def test_a_mini_batch_that_hangs_is_named() -> None:
 
 
 def private_bytes() -> int:
-    """Return how much memory of this process is no file's, and so no other process's."""
+    """Return the size of this process's memory that belongs to no file, and so to no other process."""
     found = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in found if line.startswith("Anonymous:"))
 
@@ -256,7 +256,7 @@ NUM_NODES = 1_000_000
 NUM_EDGES = 4_000_000
 WIDTH = 16
 LIMIT = 8 * MEGABYTE
-"""Room for mini-batches on their way; the graph has 40 MB, the features have 64, the items 16."""
+"""Space for mini-batches in flight; the graph has 40 MB, the features have 64, the items 16."""
 
 
 def shared_memory(pid: int | str = "self") -> int:

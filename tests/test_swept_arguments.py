@@ -1,4 +1,4 @@
-"""Whatever a public function or an operation is given: each error names an argument in a few words."""
+"""For any argument of a public function or an operation, errors name an argument in a few words."""
 
 import datetime
 import decimal
@@ -31,7 +31,7 @@ KINDS = (TypeError, ValueError, IndexError, KeyError)
 MEMORY_BYTES = 3 << 29
 NO_MEMORY = "allocate memory"
 MOST_UNNAMED = 0.02
-"""Of all refusals, those that may name another argument instead, with which this one does not go together."""
+"""Maximum share of errors that only name another argument, which this one contradicts."""
 CALLED = {
     "dst_nodes": "seeds", "edge_index": "edge_id", "edge_timestamp_attr_name": "attributes?", "edges": "pairs",
     "ids": "index", "key": "keys", "neg_sampling": "mode", "neighbor_sampler": "sampler", "node_idx": "input_nodes",
@@ -40,7 +40,7 @@ CALLED = {
     "rows": "torch_feature", "seeds": "seed", "unique_dst_nodes": "seeds",
     "seeds_pre_time_window": "windows|pre_time_window", "tensor": "edge_attributes|node_attributes",
 }  # fmt: skip
-"""How errors call what the graph's users call so, too."""
+"""Names in errors of arguments that users know by another name."""
 NO_FLAGS: list[Any] = [None, "no", "", -1, 2, 0.0, [], {}, torch.tensor([True]), object()]
 
 
@@ -60,7 +60,7 @@ def odd_values() -> list[Any]:
 
 
 def swept(call: Call) -> Iterator[inspect.Parameter]:
-    """Return the parameters that a value can be given for, and those that the call gives besides."""
+    """Return the parameters that can be given a value, and the other arguments of the call."""
     parameters = inspect.signature(call.function).parameters
     for parameter in parameters.values():
         if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -80,7 +80,7 @@ def refusal(call: Call, name: str, value: Any) -> Exception | None:
 
 
 def is_clear(error: Exception, name: str) -> bool:
-    """Tell whether an error names an argument in a few words."""
+    """Return whether an error names an argument in a few words."""
     if isinstance(error, OSError):
         return True  # it names the file
     words = rf"\b({name}|{CALLED.get(name, name)})\b"
@@ -88,7 +88,7 @@ def is_clear(error: Exception, name: str) -> bool:
 
 
 def sweep(folder: Path, values: list[Any]) -> list[tuple[str, str, str, str]]:
-    """Give each argument each value; return how each call ended: "taken", "named", "short of memory" or "unnamed"."""
+    """Pass each value for each argument; return the outcomes: "taken", "named", "short of memory" or "unnamed"."""
     os.chdir(folder)
     write_files(folder)
     torch.set_num_threads(1)
@@ -101,12 +101,12 @@ def sweep(folder: Path, values: list[Any]) -> list[tuple[str, str, str, str]]:
             call, name = make(), parameter.name
             for value in values:
                 if name == "datapipe" and hasattr(value, "__iter__"):
-                    continue  # what is no mini-batch may be one to the stages of users
+                    continue  # user-defined stages may accept other objects as mini-batches
                 if name == "sample_coverage" and isinstance(value, int) and value > 1 << 20:
                     continue  # valid, but counting that many samples takes hours
                 error = refusal(call, name, value)
                 if error is None:
-                    call, end = make(), "taken"  # it may have changed what it was made with
+                    call, end = make(), "taken"  # it may have changed its arguments
                 elif isinstance(error, MemoryError) or NO_MEMORY in str(error):
                     end = "short of memory"
                 else:
@@ -116,7 +116,7 @@ def sweep(folder: Path, values: list[Any]) -> list[tuple[str, str, str, str]]:
 
 
 def ends_of_sweep(folder: Path, values: list[Any]) -> list[Any]:
-    """Sweep in a process that is there for it."""
+    """Sweep in a separate process."""
     text = in_child(lambda: json.dumps(sweep(folder, values)), seconds=580)
     assert text.startswith("["), text
     return list(json.loads(text))
@@ -140,7 +140,7 @@ def test_valid_calls_of_public_names_work_whatever_the_default_device_is(tmp_pat
 
 
 def rows_from_lists(num_workers: int) -> list[Any]:
-    """Return what a loader fetches where everything is given as lists."""
+    """Return the features that a loader fetches if all arguments are lists."""
     ring = gf.from_coo([[0, 1, 2], [1, 2, 0]], 3, edge_attributes={"time": [3, 4, 5]})
     items = gf.ItemSet(([0, 1, 2], np.array([9, 9, 9])), names=("seeds", "timestamp"))
     store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature([[0.5], [1.5], [2.5]])})
@@ -235,14 +235,14 @@ def test_names_that_are_nearly_right_are_told_the_right_one() -> None:
 
 
 UNCHECKED = {"group_by_type", "place_nodes"}
-"""What is grouped are picks that were just made. And nodes are placed one range after the other, where a check of all
-nodes' parts would cost more than a range."""
+"""Operations that don't check all values: grouping of picks that were just sampled; and assignment of nodes range by
+range, for which checking the parts of all nodes would cost more than a range."""
 NAMES = sorted(set(calls.calls()) - UNCHECKED)
 EXAMPLES = [10, pytest.param(60, marks=pytest.mark.thorough)]
 
 
 def is_operation(value: object) -> bool:
-    """Tell whether this is a function that says what it raises; the others take what is checked, or reach no kernel."""
+    """Return whether a function documents its errors; the others get checked arguments, or reach no kernel."""
     return isinstance(value, FunctionType) and "Raises:" in (value.__doc__ or "")
 
 

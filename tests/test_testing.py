@@ -1,4 +1,4 @@
-"""The checks for users' stages and samplers pass what is right, and say of what is wrong what it is."""
+"""The checks for users' stages and samplers accept correct ones, and describe the fault of others."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ class Turns(gf.Transform):
 
 
 class Heavy(gf.Transform):
-    """Has an array of its own."""
+    """Contains an array."""
 
     rows: torch.Tensor
 
@@ -36,7 +36,7 @@ class Heavy(gf.Transform):
 
 
 class Previous(gf.Transform):
-    """Remembers the mini-batch before, within an epoch."""
+    """Remembers the previous mini-batch of an epoch."""
 
     seen: list[Any]
 
@@ -48,7 +48,7 @@ class Previous(gf.Transform):
 
 
 class Shortened(gf.Transform):
-    """Is another one once it was pickled."""
+    """Changes when it is pickled."""
 
     by: int = 0
 
@@ -69,7 +69,7 @@ class Reusing(gf.Transform):
 
 
 class Shared(gf.Transform):
-    """Has what can't be pickled."""
+    """Contains an object that can't be pickled."""
 
     lock: Any
 
@@ -78,7 +78,7 @@ class Shared(gf.Transform):
 
 
 class EachTwice(gf.Transform):
-    """Has a loop of its own."""
+    """Has its own loop."""
 
     def __iter__(self) -> Any:
         for minibatch in self.datapipe:

@@ -1,4 +1,4 @@
-"""Notebooks and examples run, and say what they did when they were made."""
+"""Notebooks and examples run, with the same output as the stored one."""
 
 import itertools
 import re
@@ -18,7 +18,7 @@ from tutorials.build_notebooks import TEXTS, TUTORIALS, execute, outputs, read_t
 
 
 def stored(text: Path) -> NotebookNode:
-    """Return the notebook beside a text."""
+    """Return the notebook next to a script."""
     notebook: NotebookNode = nbformat.read(text.with_suffix(".ipynb"), as_version=4)
     return notebook
 
@@ -29,13 +29,13 @@ def pictures(notebook: NotebookNode) -> list[str]:
 
 
 def printed(notebook: NotebookNode) -> str:
-    """Return the texts of all outputs, but for messages such as that kernels are compiled."""
+    """Return the strings of all outputs, except messages such as those about compiled kernels."""
     shown = [output for output in outputs(notebook) if output.get("name") != "stderr"]
     return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in shown)
 
 
 def exact(notebook: NotebookNode) -> dict[str, str]:
-    """Return the outputs, as text, of the cells that say that these are the same in each run."""
+    """Return the outputs, as strings, of the cells that are tagged as exact."""
     return {
         cell.id: printed(NotebookNode(cells=[cell]))
         for cell in notebook.cells
@@ -48,7 +48,7 @@ def test_each_notebook_has_a_text() -> None:
 
 
 def test_notebooks_are_up_to_date() -> None:
-    """Else `make notebooks` makes them so."""
+    """Otherwise, run `make notebooks`."""
     for text in TEXTS:
         nbformat.validate(notebook := stored(text))
         assert [{**cell, "outputs": [], "execution_count": None} for cell in notebook.cells] == [
@@ -97,7 +97,7 @@ def test_a_tutorial_runs_and_shows_what_its_notebook_shows(text: Path) -> None:
     notebook = execute(text)
     assert len(pictures(notebook)) == len(pictures(stored(text))) > 0
     assert exact(notebook) == exact(stored(text))
-    # It is told there, too, that kernels are compiled.
+    # Compiled kernels are reported there, too.
     told = [output.text for output in outputs(notebook) if output.get("name") == "stderr"]
     assert [line for line in told if "Warning" in line] == []
 
@@ -106,7 +106,7 @@ LAST_LINE = r"test accuracy: with edges (\d\.\d\d), without edges (\d\.\d\d), ma
 
 
 def make_tiny_wordnet() -> gf.Dataset:
-    """Return 40 synsets of two classes, told apart by their words."""
+    """Return 40 synsets of two classes with different words."""
     synsets = torch.arange(40)
     labels = synsets % 2
     edges = {

@@ -12,12 +12,12 @@ Example = Mapping[str, Values]
 
 
 def as_tensor(data: bytes) -> torch.Tensor:
-    """Return bytes as the operations on records take them."""
+    """Return bytes in the form that the operations on records expect."""
     return torch.tensor(list(data), dtype=torch.uint8)
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC32C, a bit at a time."""
+    """Return the CRC32C, computed bit by bit."""
     checksum = 0xFFFFFFFF
     for byte in data:
         checksum ^= byte
@@ -33,7 +33,7 @@ def masked(data: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return an integer as protobuf has it."""
+    """Return an integer in protobuf's encoding."""
     value &= (1 << 64) - 1
     text = bytearray()
     while value >= 0x80:
@@ -43,7 +43,7 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a field that gives its length."""
+    """Return a length-delimited field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 

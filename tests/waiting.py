@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does, however busy the machine is."""
+"""Waiting for other threads or processes, however busy the machine is."""
 
 import os
 import signal
@@ -12,10 +12,10 @@ import graphfeed as gf
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Return as soon as something holds.
+    """Return as soon as a condition is true.
 
     Raises:
-        TimeoutError: It never did.
+        TimeoutError: It never was.
     """
     give_up = time.monotonic() + seconds
     while not holds():
@@ -51,7 +51,7 @@ class FailsAt:
 
 
 def unchanged(minibatch: Any) -> Any:
-    """Return what is given, as a stage that does nothing."""
+    """Return the argument, like a stage that does nothing."""
     return minibatch
 
 
@@ -63,7 +63,7 @@ def stop(pid: int) -> None:
 
 
 def interrupt(waits: Callable[[], object], after: float = 0.3) -> None:
-    """Call a function of which it is known that it waits, and interrupt it as Ctrl-C would."""
+    """Call a function that is known to wait, and interrupt it as Ctrl-C would."""
     main = threading.main_thread().ident or 0
     timer = threading.Timer(after, signal.pthread_kill, (main, signal.SIGINT))
     timer.start()

@@ -1,4 +1,4 @@
-"""A process that has imported what programs of tests need, and forks one for each program that it is asked to run.
+"""A process that has imported the modules of test programs, and forks a child for each program that it receives.
 
 Starting an interpreter for each would take several seconds of it, for imports and for loading kernels. A fork differs
 from one: modules are imported already, settings that are read on import have no effect any more, and a program that is
@@ -18,7 +18,7 @@ def leave() -> None:
 
 
 STATUS = 0
-atexit.register(leave)  # before any that an import registers: the last one comes first
+atexit.register(leave)  # before any that an import registers, as the last one runs first
 
 import io
 import json
@@ -44,7 +44,7 @@ def say(**values: Any) -> None:
 
 
 def reap(children: set[int]) -> None:
-    """Tell which children have ended, and how."""
+    """Report the children that have ended, with their exit codes."""
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -53,7 +53,7 @@ def reap(children: set[int]) -> None:
 
 
 def take_place(asked: dict[str, Any]) -> str:
-    """Let a child print to files, read nothing, and be where it was asked to; return its program."""
+    """Set a child's output files, empty input and working directory; return its program."""
     written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     for path, flags, target in (
         (os.devnull, os.O_RDONLY, 0),
@@ -70,7 +70,7 @@ def take_place(asked: dict[str, Any]) -> str:
 
 
 def serve() -> str:
-    """Fork a child for each program until nobody asks any more; return a program in its child."""
+    """Fork a child for each program until there are no more requests; return the program in its child."""
     children: set[int] = set()
     stdin = io.FileIO(0, closefd=False)
     say(ready=True)
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warm_up()
     program = compile(serve(), "<string>", "exec")
-    # It is the main module, as that of `python -c` is: what unpickles something of it in a new process finds no file.
+    # It is the main module, like that of `python -c`: unpickling its objects in a new process finds no file.
     sys.modules["__main__"] = main = types.ModuleType("__main__")
     try:
         exec(program, vars(main))

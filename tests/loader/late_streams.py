@@ -1,8 +1,8 @@
-"""The streams of a loader on a pretended GPU.
+"""Streams of a loader on an emulated GPU.
 
-What is asked of a stream is done as late as a device may do it (`tests/ops/emulated_runtime.py`). A copy that doesn't
-block reads what its source holds by then, if that is pinned; until then the copy holds other values. So what doesn't
-wait, waits on the wrong stream, or changes a source early, gives wrong values.
+Work of a stream is done as late as a device may do it (`tests/ops/emulated_runtime.py`). A non-blocking copy from
+pinned memory reads its source only then, and has other values before. So code that doesn't wait, waits on the wrong
+stream, or changes a source too early, gets wrong values.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ __all__ = ["CALLER", "OTHER_VALUE", "Event", "Stream", "current_stream", "late_s
 
 @contextmanager
 def late_streams() -> Iterator[list[tuple[Any, ...]]]:
-    """Let `copy_to("meta")` find a device with streams; yields what is asked of them, in order."""
+    """Make `copy_to("meta")` find a device with streams; yield the operations on them in order."""
     SIDE_STREAMS.clear()
     Stream.log.clear()
     Stream.made = 0
@@ -38,6 +38,6 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
 
 @contextmanager
 def running(cuda: Cuda) -> Iterator[None]:
-    """Run on a GPU, or on what stands for one with late streams."""
+    """Run on a GPU, or on an emulated one with late streams."""
     with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
         yield

@@ -1,4 +1,4 @@
-"""A loader: its options, epochs and state, what it shows of itself, and as a node of torchdata's."""
+"""A loader: its options, epochs, state and representation, and as a torchdata node."""
 
 import copy
 import json
@@ -144,7 +144,7 @@ def test_every_whole_number_is_the_same_seed() -> None:
 
 
 class Digested(gf.Datapipe):
-    """A source whose order has some digest."""
+    """A source whose order has the given digest."""
 
     digest: str
 
@@ -221,7 +221,7 @@ def test_a_copy_begins_the_next_epoch_and_its_state_is_where_the_loader_was() ->
 
 
 def rank_loaders(count: int, world_size: int, **options: Any) -> list[gf.DataLoader]:
-    """Return the loaders of all ranks, over so many mini-batches."""
+    """Return the loaders of all ranks, with the given number of mini-batches in total."""
     items = gf.ItemSet(3 * count, names="seeds")
     pipes = [
         gf.DistributedItemSampler(items, 3, shuffle=True, rank=rank, world_size=world_size, **options)

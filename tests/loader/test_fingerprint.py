@@ -1,4 +1,4 @@
-"""What the state of an epoch knows of its pipeline."""
+"""The fingerprint of a pipeline in the state of an epoch."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class Scale:
 
 @dataclass
 class Counter:
-    """Changes while it is used, so that its fields say nothing of the pipeline."""
+    """Changes while it is used, so its fields do not describe the pipeline."""
 
     calls: int = 0
     seen: list[int] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Limits(gf.Transform):
 
 
 class Old(gf.Transform):
-    """An ordinary class, with a value that it computes once."""
+    """An ordinary class with a cached value."""
 
     def __init__(self, datapipe: gf.Datapipe, factor: float) -> None:
         super().__init__(datapipe)
@@ -81,7 +81,7 @@ class Old(gf.Transform):
 
 
 class Holds(gf.Transform):
-    """Is given a value, and notes something of its own while it runs."""
+    """Receives a value, and changes its own state while it runs."""
 
     def __init__(self, datapipe: gf.Datapipe, value: Any) -> None:
         super().__init__(datapipe)
@@ -234,7 +234,7 @@ def test_what_changes_no_mini_batch_is_not_compared() -> None:
     for first, second in ALIKE:
         resume(first, second)
     pipe = Holds(items(), 1)
-    next(iter(pipe.with_seed(0)))  # notes something of its own
+    next(iter(pipe.with_seed(0)))  # changes its own state
     resume(pipe, Holds(items(), 1))
 
 

@@ -1,4 +1,4 @@
-"""Where stages run. What is said of processes here goes for any executor that is no pool of threads."""
+"""Placement of stages. The tests of processes apply to any executor that is not a thread pool."""
 
 import threading
 from typing import Any

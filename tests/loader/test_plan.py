@@ -1,4 +1,4 @@
-"""Plans as text: the files in plans/ hold what a user sees, and explain() says more where there is more."""
+"""Printed plans: the files in plans/ contain the output for users; explain() adds lines about caches and graphs."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Ranks are told if all of them make mini-batches of the same items."""
+"""Ranks get a warning if all of them build mini-batches of the same items."""
 
 import warnings
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def of_pyg(name: str, **options: Any) -> gf.DataLoader:
 
 
 def warnings_of(make: Callable[[], gf.DataLoader], epochs: int = 2) -> list[str]:
-    """Return what a loader warns of, from its making to the end of some epochs."""
+    """Return the warnings of a loader, from its creation to the end of some epochs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with make() as loader:
@@ -40,7 +40,7 @@ def warnings_of(make: Callable[[], gf.DataLoader], epochs: int = 2) -> list[str]
 
 
 def be_rank() -> dict[str, list[str]]:
-    """Make loaders as a rank does, the same on each unless they say otherwise."""
+    """Create loaders as a rank does, the same on each rank unless arguments differ."""
     rank = distributed.get_rank()
     own, sizes = IDS[rank::2], {"num_neighbors": [2], "seed": 0}
     loaders: dict[str, Callable[[], gf.DataLoader]] = {
@@ -55,7 +55,7 @@ def be_rank() -> dict[str, list[str]]:
         "sampler": lambda: of_pyg("NeighborLoader", sampler=DistributedSampler(ITEMS), **sizes),
     }
     found = {name: warnings_of(make) for name, make in loaders.items()}
-    if rank == 0:  # nobody waits for ever for a loader that others don't make
+    if rank == 0:  # no rank waits forever for a loader that others don't create
         found["alone"] = warnings_of(lambda: core(IDS[:7], seed=0))
     distributed.barrier()
     return found

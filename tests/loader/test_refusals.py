@@ -1,4 +1,4 @@
-"""What a loader refuses: options, states, seeds, stages in places where they can't run, items that can't be sent."""
+"""Errors of a loader: options, states, seeds, stages that can't run where they are, items that can't be sent."""
 
 import pickle
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def load(state: Any, **options: Any) -> Callable[[], object]:
 
 
 def states() -> Iterator[Refusal]:
-    """Yield states that no loader made, and some of other loaders."""
+    """Yield invalid states, and states of other loaders."""
     ints = "state_dict must hold the ints seed, epoch and index"
     state = LOADER(pipelines.shuffled(), num_workers=0, seed=1).state_dict()
     for wrong in ({}, {"seed": 1, "epoch": 0}, {"seed": 1, "epoch": 0, "index": 0, "more": 1}):
@@ -89,7 +89,7 @@ def states() -> Iterator[Refusal]:
 
 
 def whole_numbers() -> Iterator[Refusal]:
-    """Yield what is no seed, and what is no epoch."""
+    """Yield invalid seeds and epochs."""
     items: Any = gf.ItemSet(10, names="seeds")
     pipe, graph = pipelines.shuffled(), gf.from_coo(([0, 1], [1, 0]), 2)
     layer = partial(graph.sample_layer_neighbors, torch.tensor([0]), torch.tensor([1]))
@@ -143,7 +143,7 @@ def loop_in_workers() -> type[gf.Transform]:
 
 
 def places() -> Iterator[Refusal]:
-    """Yield stages in places where they can't run."""
+    """Yield stages that can't run where they are."""
     behind = r"runs_in of Work is Placement.WORKER, but AtHome before it .*; leave .* or write Work before"
     yield plan(Work(AtHome(Work(seeds()))).changed(runs_in=WORKER)), ValueError, behind
     local = Work(ReadsShared(AtHome(seeds()), answer=False)).changed(runs_in=WORKER)

@@ -84,7 +84,7 @@ PLANS: list[tuple[gf.Datapipe, str, str]] = [
     # Any source by index is sharded, and an iterable is not.
     (Work(MINE), "MySampler ByIndex Work InWorkers", ""),
     (Work(GIVEN), "IterableSource Work InWorkers", ""),
-    # The cut falls before the first stage of the main process, or behind all, in each branch of a join.
+    # The cut is before the first stage of the main process, or after all stages, in each branch of a join.
     (
         AtHome(Work(AtHome(Work(Work(seeds()))))),
         "ItemSampler ByIndex Work Work InWorkers AtHome Work AtHome Prefetch",
@@ -95,13 +95,13 @@ PLANS: list[tuple[gf.Datapipe, str, str]] = [
         "ItemSampler ByIndex Work InWorkers ItemSampler ByIndex Work InWorkers AtHome Join Prefetch",
         "",
     ),
-    # Stages of the main process are prefetched, before a copy that moves something, and with one that moves nothing.
+    # Stages of the main process are prefetched: before a copy that moves data, and together with an idle copy.
     (AtHome(seeds()), "ItemSampler ByIndex AtHome Prefetch", ""),
     (AtHome(seeds()).copy_to("meta"), "ItemSampler ByIndex AtHome Prefetch CopyTo", ""),
     (AtHome(seeds()).copy_to("cpu"), "ItemSampler ByIndex AtHome CopyTo Prefetch", ""),
     # Workers before a copy run ahead by themselves.
     (Work(seeds()).copy_to("meta"), "ItemSampler ByIndex Work InWorkers CopyTo", ""),
-    # What is copied to a GPU is pinned and runs ahead on a stream, and there is no other thread for it.
+    # Mini-batches that are copied to a GPU are pinned, and run ahead on a stream, without another thread.
     (AtHome(seeds()).copy_to("cuda"), "ItemSampler ByIndex AtHome Pin CopyTo StreamPrefetch", ""),
     (
         AtHome(seeds()).copy_to("cuda").transform(),
@@ -113,14 +113,14 @@ PLANS: list[tuple[gf.Datapipe, str, str]] = [
         "ItemSampler ByIndex AtHome Pin CopyTo CopyTo StreamPrefetch",
         "",
     ),
-    # Prefetching that is asked for has a stream on a GPU alone.
+    # An explicit prefetch has a stream only on a GPU.
     (
         Work(seeds()).copy_to("cuda").prefetch(5),
         "ItemSampler ByIndex Work InWorkers Pin CopyTo StreamPrefetch",
         "",
     ),
     (Work(seeds()).prefetch(5), "ItemSampler ByIndex Work InWorkers PrefetcherIterDataPipe Prefetch", ""),
-    # Features are fetched by worker threads, or by threads beside worker processes, with the copy that moves nothing.
+    # Features are fetched by worker threads, or by threads next to worker processes, together with an idle copy.
     (
         fetched(Work(seeds())),
         "ItemSampler ByIndex Work ReadsAnywhere InWorkers",
@@ -141,7 +141,7 @@ PLANS: list[tuple[gf.Datapipe, str, str]] = [
         "ItemSampler ByIndex Work ReadsAnywhere InWorkers CopyTo",
         "ItemSampler ByIndex Work InWorkers ReadsAnywhere InThreads CopyTo",
     ),
-    # Not those that threads can't read, or that are behind other stages of the main process or behind a GPU's copy.
+    # Not features that threads can't read, or that are fetched after other main-process stages or a copy to a GPU.
     (fetched(Work(seeds()), anywhere=False), "ItemSampler ByIndex Work InWorkers ReadsAnywhere Prefetch", ""),
     (fetched(AtHome(Work(seeds()))), "ItemSampler ByIndex Work InWorkers AtHome ReadsAnywhere Prefetch", ""),
     (fetched(seeds().copy_to("cuda")), "ItemSampler ByIndex Pin CopyTo ReadsAnywhere StreamPrefetch", ""),
@@ -243,7 +243,7 @@ def test_threads_have_as_many_mini_batches_ready_as_workers_have_in_flight() -> 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let 1200 bytes be available, and note how often somebody asks."""
+    """Make 1200 bytes available, and record each query."""
     answers: list[float] = []
 
     def available() -> float:

@@ -1,4 +1,4 @@
-"""One run, one context: who computes, whether anyone reads, and who watches; a run may be in parts."""
+"""The context of a run: executor, cancellation and observer; a run may have nested parts."""
 
 import threading
 import time
@@ -91,7 +91,7 @@ def test_a_thread_within_a_thread_ends_when_the_reader_leaves() -> None:
 
 
 class Keeps:
-    """An iterator without `close`, as a user's stage may return: what it reads from is not closed with it."""
+    """An iterator without `close`, as a user-defined stage may return: closing it does not close its source."""
 
     def __init__(self, pipe: gf.Datapipe) -> None:
         self.minibatches = iter(pipe)
@@ -132,7 +132,7 @@ def test_a_user_s_thread_that_iterates_a_stage_leaves_its_work_to_the_workers() 
 
 
 class InAThread(gf.Datapipe[Any]):
-    """Reads its source in a thread of its own."""
+    """Reads its source in a separate thread."""
 
     datapipe: gf.Datapipe
 
@@ -166,7 +166,7 @@ def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> No
         def __iter__(self) -> Iterator[gf.MiniBatch]:
             for index in range(40):
                 if index == 20:
-                    # As Ctrl-C would: it is no Exception, which would come out in its place.
+                    # As Ctrl-C would: it is not an Exception, which would be raised instead of the mini-batch.
                     raise KeyboardInterrupt
                 yield gf.MiniBatch(seeds=torch.tensor([index]))
 
@@ -204,7 +204,7 @@ def test_a_run_that_fails_as_it_begins_is_ended_as_others_are(monkeypatch: pytes
 
 
 class Counts:
-    """How often each stage was called and each side of each cut waited; what ends must be what began last."""
+    """Counts the calls of each stage and the waits of each side of a cut; spans must be nested."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = defaultdict(int)
@@ -237,7 +237,7 @@ class Counts:
 
 
 class Loops(gf.Transform):
-    """A stage with a loop of its own."""
+    """A stage with its own loop."""
 
     one_to_one = True
 
@@ -261,7 +261,7 @@ def test_each_call_of_a_stage_and_each_wait_at_a_cut_is_told_once(num_workers: i
     pipe = Every(Loops(pipelines.homogeneous()))
     with gf.DataLoader(pipe, num_workers, seed=1, observer=counts) as loader:
         assert digests(loader) == digests(pipe.with_seed(1))
-    # A loop is also asked for the end; sampled and fetched are ten mini-batches wherever they are.
+    # A loop has one more call for the end; ten mini-batches are sampled and fetched in any location.
     stages = {"1 ItemSampler": 11, "2 NeighborSampler": 10, "3 FeatureFetcher": 10, "4 Loops": 11, "5 Every": 11}
     waits = {"InWorkers, reader": 10, "Prefetch, reader": 11, "Prefetch, maker": 10}
     assert counts.calls == (stages if num_workers == 0 else {**stages, "1 ItemSampler": 10, **waits})

@@ -1,4 +1,4 @@
-"""One call for the loaders of a task: they make what pipelines make that are written by hand."""
+"""The loaders of a task yield the same mini-batches as pipelines that are written by hand."""
 
 from collections.abc import Callable
 from typing import Any

@@ -50,7 +50,7 @@ def test_a_pipeline_s_kernels_are_compiled_once_and_no_others(tmp_path: Path) ->
 
 @pytest.fixture
 def two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let there be two kernels, which are not compiled yet."""
+    """Pretend that there are two kernels, which are not compiled yet."""
     two = [pair for pair in ahead.all_kernels() if pair[0].__module__.endswith(".permute")]
     assert len(two) == 2
     monkeypatch.setattr(ahead, "all_kernels", lambda: two)

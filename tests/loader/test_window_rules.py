@@ -1,4 +1,4 @@
-"""The rules about windows: which rows are read ahead, and which mini-batches are sampled together."""
+"""Rules for windows: which rows are read ahead, and which mini-batches are sampled together."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path, monkeypat
     assert windows(pipe_of(path)) == []
     monkeypatch.setattr(rules, "available_memory", lambda: 3.0 * SIZE - 4)
     assert len(windows(pipe_of(path))) == 1
-    # Too little for the bookkeeping: then nothing is read ahead unless somebody asks for it.
+    # Too little for the bookkeeping: then nothing is read ahead, except on request.
     monkeypatch.setattr(rules, "available_memory", lambda: 100.0)
     assert windows(pipe_of(path)) == []
 
@@ -138,7 +138,7 @@ def test_the_bits_are_the_same(path: Path, options: dict[str, Any]) -> None:
                 state = loader.state_dict()
                 break
         assert state is not None
-        rest = list(loader)  # the epoch after that which was left
+        rest = list(loader)  # the epoch after the one that was left
         loader.load_state_dict(state)
         resumed = digests(loader)
     with gf.DataLoader(pipe, num_workers=0, seed=3, window=0) as plain:
@@ -343,14 +343,14 @@ def test_what_is_not_read_together_is_sampled_apart(saved: Path, monkeypatch: py
 
 
 class Fewer(gf.NeighborSampler):
-    """Has a way of its own to sample."""
+    """Has its own way of sampling."""
 
     def sample_hops(self, seeds: Any) -> list[gf.SampledSubgraph]:
         return super().sample_hops(seeds[::2])
 
 
 class FewerTogether(Fewer):
-    """Says how it samples several mini-batches, too."""
+    """Also samples several mini-batches together."""
 
     def begin(self, minibatches: Sequence[Any], each: Any = map) -> list[Any]:
         return list(each(self, minibatches))

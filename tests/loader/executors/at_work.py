@@ -1,4 +1,4 @@
-"""What tests let the threads and processes of an executor do, and how they look at it from outside."""
+"""Functions for tests of executors: tasks for threads and processes, and checks of these from outside."""
 
 import os
 from contextlib import suppress
@@ -10,13 +10,13 @@ SECONDS = 60.0
 
 
 def text_of(path: Path) -> str:
-    """Wait for a file that somebody else writes."""
+    """Wait for a file that another thread or process writes."""
     wait_until(lambda: path.exists() and path.read_text() != "", SECONDS)
     return path.read_text()
 
 
 def hold(begun: Path, end: Path) -> int:
-    """Be at work until a file is there; return the id of the process."""
+    """Work until a file exists; return the process id."""
     begun.write_text(str(os.getpid()))
     text_of(end)
     return os.getpid()
@@ -29,12 +29,12 @@ def fail(error: BaseException) -> None:
 
 
 def die(signal: int) -> None:
-    """Kill the process that does this."""
+    """Kill the calling process."""
     os.kill(os.getpid(), signal)
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs, and has not only left its exit code."""
+    """Return whether a process is running, not a zombie."""
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for_end(pids: list[int], seconds: float = 30.0) -> list[int]:
-    """Return who is still alive after a while."""
+    """Return the processes that are still alive after a while."""
     with suppress(TimeoutError):
         wait_until(lambda: not any(map(is_alive, pids)), seconds)
     return [pid for pid in pids if is_alive(pid)]

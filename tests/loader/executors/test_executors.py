@@ -1,4 +1,4 @@
-"""What workers keep of the standard library's interface, any engine with it, and what threads do when some hang."""
+"""Workers with the standard library's interface, other executors with it, and threads that hang."""
 
 import gc
 import multiprocessing
@@ -74,7 +74,7 @@ def test_threads_that_do_not_come_back_are_left_behind_with_one_warning_at_shutd
 
 
 def close_within(executor: ThreadExecutor) -> None:
-    """Shut an executor down as a generator does that is closed."""
+    """Shut an executor down like a generator that is closed."""
 
     def generate() -> Generator[None, None, None]:
         try:
@@ -160,7 +160,7 @@ def test_another_thread_takes_the_place_of_one_that_is_abandoned() -> None:
 @pytest.mark.parametrize("queued", [0, 1])
 @pytest.mark.parametrize("ended", [False, True])
 def test_what_was_queued_before_a_thread_is_abandoned_is_done(ended: bool, queued: int) -> None:
-    """Also after shutdown, when only calls that are left have a thread take its place."""
+    """Also after shutdown, when a thread is replaced only if calls are left."""
     release = threading.Event()
     executor = ThreadExecutor(1)
     first = stuck(executor, release)
@@ -175,7 +175,7 @@ def test_what_was_queued_before_a_thread_is_abandoned_is_done(ended: bool, queue
 
 
 class Mine(Exception):
-    """Can be referred to weakly, as built-in errors can't."""
+    """Supports weak references, unlike built-in exceptions."""
 
 
 def fails() -> None:
@@ -213,7 +213,7 @@ OWN: dict[str, Start] = {"threads": ThreadExecutor, "processes": partial(Process
 
 @pytest.fixture(params=OWN)
 def start(request: pytest.FixtureRequest) -> Start:
-    """Return what makes an executor of a kind, with so many workers."""
+    """Return a factory for executors of a kind, from a number of workers."""
     return OWN[request.param]
 
 
@@ -296,7 +296,7 @@ def test_a_forked_child_can_not_use_it_and_waits_for_no_lock_of_its_parent(start
 
 
 class Engine(Executor):
-    """Passes calls on to a pool of processes, and keeps them."""
+    """Passes calls to a process pool, and keeps them."""
 
     def __init__(self, pool: Executor) -> None:
         self.pool = pool
@@ -308,7 +308,7 @@ class Engine(Executor):
 
 
 def test_no_two_calls_are_equal_as_engines_may_take_equal_calls_for_one() -> None:
-    """Dask cancels what has equal arguments together: an epoch that is left would end the same one, begun anew."""
+    """Dask cancels equal calls together: leaving an epoch would cancel a second run of the same epoch."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         engine = Engine(pool)
         with gf.DataLoader(pipelines.shuffled(), 2, executor=engine, seed=3) as loader:

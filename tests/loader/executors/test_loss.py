@@ -1,4 +1,4 @@
-"""Worker processes that are killed, hang or don't start: others do their calls, and what they leave is cleared away."""
+"""Worker processes that are killed, hang or don't start: others repeat their calls, and nothing is left behind."""
 
 import multiprocessing
 import os
@@ -64,7 +64,7 @@ def test_a_worker_that_is_killed_while_it_has_nothing_to_do_is_replaced(executor
 def test_a_call_that_hangs_is_ended_and_so_is_a_worker_that_was_stopped(
     executor: ProcessExecutor, tmp_path: Path
 ) -> None:
-    executor.submit(abs, 1).result(SECONDS)  # starts what workers are forked from, which takes longer
+    executor.submit(abs, 1).result(SECONDS)  # starts the fork server, which takes longer
     with ProcessExecutor(1, timeout=1.0) as impatient:
         impatient.submit(abs, 1).result(SECONDS)
         (pid,) = impatient.pids()
@@ -97,7 +97,7 @@ def test_shutdown_with_cancel_ends_running_calls(tmp_path: Path) -> None:
 
 
 class FewProcesses(BaseContext):
-    """A system on which only so many processes start."""
+    """A system on which only a limited number of processes start."""
 
     def __init__(self, count: int) -> None:
         self.makers = [make_context("forkserver").Process] * count  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ def test_what_finds_no_memory_to_travel_in_fails_alone(
 
 
 class Busy:
-    """A worker that has been at its task since the beginning of a clock."""
+    """A worker that has been running its task since the start of a clock."""
 
     ready = True
     since = 0.0
@@ -214,7 +214,7 @@ def test_one_whose_end_somebody_else_was_told_has_an_unknown_fate() -> None:
 
 
 def fork_and_die(child_id: Path) -> None:
-    """Leave a child behind that holds what the worker held."""
+    """Leave a child process that inherits the worker's descriptors."""
     child = os.fork()
     if child == 0:
         time.sleep(SECONDS)

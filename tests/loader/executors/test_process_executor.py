@@ -1,4 +1,4 @@
-"""What worker processes do beyond the contract of executors; how they end when something goes wrong is in test_loss."""
+"""Worker processes: features beyond the contract of executors. Failures are tested in test_loss."""
 
 import gc
 import multiprocessing
@@ -30,7 +30,7 @@ def executor() -> Iterator[ProcessExecutor]:
 
 
 class OnlyThere:
-    """Unpickles in the process that made it, and raises in its parent."""
+    """Unpickles in the process that created it, and raises in its parent."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -76,7 +76,7 @@ KEPT: list[Any] = []
 
 
 def make(number: int, *, keep: bool) -> list[torch.Tensor]:
-    """Return what an op makes, and a part of it; change what was kept before."""
+    """Return the result of an op, and a part of it; change a result that was kept before."""
     for tensor in KEPT:
         tensor += 1000
     tensor = buffers.empty(100_000, torch.int64).fill_(number)
@@ -87,7 +87,7 @@ def make(number: int, *, keep: bool) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_results_stay_as_they_were_sent(keep: bool) -> None:
-    """Also those that the worker keeps and changes, and when it is dead."""
+    """Also results that the worker keeps and changes, and after it has died."""
     with ProcessExecutor(1, timeout=SECONDS) as executor:
         results = [executor.submit(make, number, keep=keep).result(SECONDS) for number in range(10)]
     for number, (whole, part) in enumerate(results):

@@ -1,4 +1,4 @@
-"""Worker processes of programs that are run, and interrupted, in every way that there is."""
+"""Worker processes of programs that are run, and interrupted, in all possible ways."""
 
 import multiprocessing
 import os

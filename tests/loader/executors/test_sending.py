@@ -1,4 +1,4 @@
-"""What goes to worker processes and comes back: stages, tasks, functions of notebooks, errors."""
+"""Data sent to worker processes and back: stages, tasks, functions of notebooks, errors."""
 
 import copyreg
 import pickle
@@ -137,7 +137,7 @@ def test_a_failing_source_is_noted_with_the_index() -> None:
 
 
 def lost(minibatch: gf.MiniBatch) -> gf.MiniBatch:
-    """Stands for a function of a notebook."""
+    """Represents a function of a notebook."""
     return minibatch
 
 
@@ -212,7 +212,7 @@ def test_an_error_that_does_not_travel_is_told_by_a_runtime_error_with_its_notes
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for error, text in UNSENDABLE:
-        # An engine that a test imported may have registered ways to pickle exceptions.
+        # Another library that a test imported may have registered ways to pickle exceptions.
         monkeypatch.delitem(copyreg.dispatch_table, type(error), raising=False)
         error.add_note("where")
         unpacked = RemoteError.of(error).unpack()

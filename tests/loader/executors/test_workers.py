@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
 
 def unpacked() -> tuple[int, int]:
-    """Return how many tasks a worker has unpacked and keeps, and how many it had to unpack."""
+    """Return how many tasks a worker has in its cache, and how many it had to unpickle."""
     info = unpack_work.cache_info()
     return info.currsize, info.misses
 

@@ -1,4 +1,4 @@
-"""What a profile of an epoch measures, and how it is shown: in words, as a table, a bar."""
+"""The measurements of a profile, and how they are shown: as a verdict, a table or a bar."""
 
 import copy
 import gc
@@ -25,7 +25,7 @@ COUNT = 40
 
 
 class Sleep(gf.Transform):
-    """Takes a while without a core."""
+    """Takes a while without using a core."""
 
     seconds: float
 

@@ -1,4 +1,4 @@
-"""How times are taken, in threads and on other machines, and what is made of them: medians, counters, the table."""
+"""Recorded times, in threads and on other machines, and results computed from them: medians, counters, the table."""
 
 import os
 import threading
@@ -73,7 +73,7 @@ def test_a_thread_that_works_is_seen_to() -> None:
 
 def test_times_are_medians_per_mini_batch() -> None:
     summary = summarise([make_record(100)])
-    assert summary.num_minibatches == 93  # without those for which too few were in flight, and the first
+    assert summary.num_minibatches == 93  # without the first mini-batches, when too few were in flight
     assert summary.rate == pytest.approx(200)
     assert summary.waits == pytest.approx(0.8)
     assert summary.step_ms == 1
@@ -81,7 +81,7 @@ def test_times_are_medians_per_mini_batch() -> None:
     assert (summary.worker_ms, summary.worker_cpu_ms) == (6, 3)
     assert (summary.queue_ms, summary.transfer_ms) == (0.5, 2)
     assert (summary.in_flight, summary.ready) == (3, 1)
-    assert summary.busy == pytest.approx(0.6)  # 200 mini-batches of 6 ms by two workers
+    assert summary.busy == pytest.approx(0.6)  # 200 mini-batches of 6 ms in two workers
 
 
 def test_stages_share_the_time() -> None:

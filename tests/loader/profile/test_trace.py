@@ -21,7 +21,7 @@ Events = list[dict[str, Any]]
 
 
 def check(events: Events) -> None:
-    """Hold what a viewer needs: times that nest on each track, names, arrows from what was before."""
+    """Check the requirements of viewers: nested times on each track, names, arrows from earlier events."""
     tracks = defaultdict(list)
     names: dict[str, set[Any]] = {"process_name": set(), "thread_name": set()}
     arrows = defaultdict(list)
@@ -139,7 +139,7 @@ def test_a_trace_of_torch_s_profiler_is_joined_at_the_right_time(tmp_path: Path,
     mine = [event for event in events if event["name"] == "my step"]
     assert len(mine) == len(steps) > 0
     for step, own in zip(steps, sorted(mine, key=lambda event: event["ts"]), strict=True):
-        # Both read the calendar's clock beside their own, which takes some microseconds, or a time slice.
+        # Both read the calendar's clock next to their own, which takes some microseconds, or a time slice.
         assert abs(own["ts"] - step["ts"]) < 100_000
 
 

@@ -1,4 +1,4 @@
-"""What limits an epoch, as the verdict says it: each rule with figures that it is meant for, then real pipelines."""
+"""The verdict on an epoch: each rule with figures that it is meant for, then real pipelines."""
 
 import os
 import re
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Summary, str]] = {
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Stand for a memory of which all cores together copy 16 GB/s; return how often it was measured."""
+    """Emulate a memory bandwidth of 16 GB/s; return the calls that measure it."""
     asked: list[int] = []
 
     def copy_rate(cores: int) -> float:
@@ -93,7 +93,7 @@ def test_the_verdict_names_the_cause_and_what_to_try() -> None:
 
 
 BUSY_MACHINE = {"core_wait": 0.5, "cores_used": 0.8}
-"""Two threads get 0.8 cores, and could use as many more."""
+"""Two threads get 0.8 cores, and could use twice as many."""
 TWO_CORES = {"worker": "thread", "num_cores": 2}
 IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0, 0.4))
 
@@ -142,7 +142,7 @@ IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0,
     ],
 )
 def test_who_has_the_cores_and_what_is_waited_for_is_told(figures: Summary, cause: str, text: str) -> None:
-    """No more workers than cores are proposed, unless they wait for a disk or a server."""
+    """No more workers than cores are suggested, unless they wait for a disk or a server."""
     found = judge(figures)
     assert found.cause == cause, found.text
     assert re.search(text, found.text), found.text
@@ -170,7 +170,7 @@ KEY = ("node", None, "x")
 
 
 class Sleep(gf.Transform):
-    """Takes a while without a core."""
+    """Takes a while without using a core."""
 
     seconds: float
 
@@ -207,7 +207,7 @@ def items(count: int = COUNT) -> gf.Datapipe:
 def judged(
     cause: str, pipe: gf.Datapipe, step: float = 0.0, prepare: Callable[[], object] = int, **options: Any
 ) -> str:
-    """Return the verdict on a loader. It is asked for again if a busy machine hides the cause."""
+    """Return the verdict on a loader. Repeated if a busy machine hides the cause."""
     for _ in range(5):
         with gf.DataLoader(pipe, seed=0, **options) as loader:
             next(iter(loader))  # starts the workers
@@ -228,8 +228,8 @@ BOTTLENECKS: list[Any] = [
     ("step", Sleep(items(60), 0.005), {"step": 0.02, "num_workers": 6}, "num_workers=1 would suffice"),
     pytest.param("main process", SleepInMain(items()), {"num_workers": 2}, r"SleepInMain \(stage 2\)", marks=thorough),
 ]
-"""The cause, a pipeline that has it, the options of its loader, and what the verdict says. Sleeping takes no core, so
-these hold on a busy machine too."""
+"""The cause, a pipeline that has it, the options of its loader, and a part of the verdict. Sleeping uses no core, so
+these are valid on a busy machine, too."""
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ def test_a_stage_that_holds_the_interpreters_lock() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [2, 4])
 def test_more_threads_than_cores_are_not_proposed_for_what_holds_the_lock(num_workers: int) -> None:
-    """Neither on a machine that is busy, nor on one that is not."""
+    """Neither on a busy machine, nor on an idle one."""
     with gf.DataLoader(Spin(items(100), 0.01), num_workers=num_workers) as loader, loader.profile() as profile:
         for _ in loader:
             pass
@@ -278,7 +278,7 @@ def test_a_cold_disk(disk_path: Path) -> None:
     pipe: Any = fetching(gf.DiskBasedFeature(path))
 
     def begin_cold() -> None:
-        # The system forgets no page of a file that is mapped, as a feature does once all of it is in memory.
+        # The system does not drop pages of a mapped file, and a feature maps its file once all of it is in memory.
         pipe.feature_store[KEY] = gf.DiskBasedFeature(path)
         forget_pages(path)
 
@@ -293,7 +293,7 @@ def fetching(feature: Any) -> gf.Datapipe:
 
 
 def forget_pages(path: Path) -> None:
-    """Let the system read a file from the disk the next time."""
+    """Drop a file from the page cache, so that it is next read from the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

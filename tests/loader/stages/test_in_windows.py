@@ -51,7 +51,7 @@ def test_mini_batches_are_those_of_the_fetch_alone(path: Path) -> None:
 
 
 class Counted(gf.Datapipe):
-    """Counts the mini-batches that were asked for."""
+    """Counts the mini-batches that were requested."""
 
     datapipe: gf.Datapipe
     seen: list[int]
@@ -112,7 +112,7 @@ def test_an_error_of_the_disk_is_raised_and_the_next_epoch_reads_again(
     pipe = fetched(path, sampled())
     windowed: Any = in_windows(pipe)
     (feature,) = windowed.memory.features.values()
-    with open("/proc/self/mem", "rb") as broken, monkeypatch.context() as patch:  # its first bytes are an EIO
+    with open("/proc/self/mem", "rb") as broken, monkeypatch.context() as patch:  # reading its first bytes raises EIO
         patch.setitem(vars(feature), "_direct", broken.fileno())
         with pytest.raises(OSError, match="Input/output error"):
             list(RunContext().drive(windowed))
@@ -190,7 +190,7 @@ def test_a_forked_process_may_leave_the_epoch_of_its_parent_and_begin_another(pa
 
 
 class CountedGraph(gf.FusedCSCSamplingGraph):
-    """Keeps how many mini-batches were sampled together."""
+    """Records how many mini-batches were sampled together."""
 
     counts: list[int]
 
@@ -225,7 +225,7 @@ def test_windows_are_sampled_as_the_sampler_alone(num_threads: int, windows: Tog
     stage = together(pipe, windows, num_threads)
     assert digests(stage) == digests(pipe)
     assert len(stage) == 25
-    # Two windows are sampled at the same time, and the next one is as large as the one before both lets it be.
+    # Two windows are sampled at the same time; the window before both limits the size of the next one.
     assert sorted(graph.counts) == sorted(counts)
 
 

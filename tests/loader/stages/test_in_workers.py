@@ -1,4 +1,4 @@
-"""The cut of a pipeline: what workers do before it, and threads behind it. Other engines are in test_executors."""
+"""The cut of a pipeline: workers before it, and threads after it. test_executors tests other executors."""
 
 import gc
 import multiprocessing
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 
 
 class Stamp(gf.Transform):
-    """Writes down who works."""
+    """Records which thread or process runs."""
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         place = f"{multiprocessing.current_process().name} {threading.current_thread().name}"
@@ -130,7 +130,7 @@ def test_a_failure_of_the_source_loses_nothing_that_came_before(threads: ThreadP
 
 def test_a_detached_stage_draws_the_same_and_knows_its_place() -> None:
     graph = pipelines.sampler_of(pipelines.homogeneous()).graph
-    # Two stages that draw, behind a source that does not pickle.
+    # Two stages that draw, after a source that can't be pickled.
     head: gf.Datapipe = gf.ItemSampler(gf.ItemSet(64, names="seeds"), batch_size=8).transform(lambda batch: batch)
     first: Any = head.sample_neighbor(graph, fanouts=[2])
     second: Any = first.sample_neighbor(graph, fanouts=[1])
@@ -147,7 +147,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 
 def threaded(first: Callable[[Any], Any], then: Callable[[Any], Any]) -> gf.Datapipe:
-    """Return a pipeline of which workers do the first function, and threads behind them the other."""
+    """Return a pipeline with one function that workers run, and another that threads run after it."""
     items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
     return InThreads(InWorkers(items.transform(first), num_workers=1, in_flight=3).transform(then))
 
@@ -206,7 +206,7 @@ def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecu
 
 
 def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
-    """A window of two at the workers, and two more."""
+    """A window of two in the workers, and two more."""
     begun = threading.Semaphore(0)
     release = threading.Event()
 

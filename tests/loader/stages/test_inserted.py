@@ -1,4 +1,4 @@
-"""What each stage keeps that rules insert: the mini-batches before it in their order, failures in their places."""
+"""Stages that rules insert keep the order of mini-batches, and the positions of failures."""
 
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +29,13 @@ APART, BY_THREAD = Together(float("inf"), by_thread=False), Together(float("inf"
 
 
 def graph(nodes: int = NODES) -> gf.FusedCSCSamplingGraph:
-    """Return a graph of three in-edges a node."""
+    """Return a graph with three in-edges per node."""
     numbers = torch.arange(nodes)
     return gf.from_coo((numbers.repeat(3), torch.cat([numbers * 7, numbers * 11, numbers + 1]) % nodes), nodes)
 
 
 def sampled(function: Callable[[Any], Any] = unchanged, source: Callable[..., Any] = unchanged, size: int = 8) -> Any:
-    """Return a pipeline of 25 mini-batches, whose seeds a function has seen."""
+    """Return a pipeline of 25 mini-batches, whose seeds are passed to a function."""
     items = source(gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=size, shuffle=True, drop_last=True))
     return items.transform(function).sample_neighbor(graph(), [2, 2])
 
@@ -67,13 +67,13 @@ INSERTED: dict[str, Callable[..., Any]] = {
     "sampled together in threads": lambda pipe, path: together(pipe(), APART, 2),
     "sampled by threads": lambda pipe, path: together(pipe(), BY_THREAD, 2),
 }
-"""A pipeline that ends with each of them, by what makes the stages before it, and a file."""
+"""For each of them, a function from the stages before it and a file to a pipeline that ends with it."""
 EACH = pytest.mark.parametrize("kind", INSERTED)
 
 
 @contextmanager
 def running(kind: str, folder: Path, **options: Any) -> Iterator[tuple[Any, Callable[[], Generator[Any, None, None]]]]:
-    """Yield a pipeline with an inserted stage, and what begins an epoch of it."""
+    """Yield a pipeline with an inserted stage, and a function that begins an epoch of it."""
     with late_streams() if kind == "a stream" else nullcontext(), ThreadPoolExecutor(2) as executor:
         pipe = INSERTED[kind](lambda **more: sampled(**options, **more), folder / "rows.npy")
 

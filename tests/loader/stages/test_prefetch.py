@@ -1,4 +1,4 @@
-"""A thread that works ahead of its reader, the channel between the two, and a stream of the thread's own."""
+"""A thread that works ahead of its reader, the channel between the two, and the thread's own stream."""
 
 import sys
 import threading
@@ -103,7 +103,7 @@ def test_nothing_is_lost_or_doubled_between_several_threads() -> None:
 
 
 class Stopped(Changes):
-    """Returns from its first wait when the time for it is long over, as in a process that was stopped."""
+    """Returns from its first wait long after the timeout, as in a process that was stopped."""
 
     waits = 0
 
@@ -120,7 +120,7 @@ def test_a_process_that_was_stopped_for_long_goes_on_waiting() -> None:
 
 
 class Numbers(gf.Datapipe[int]):
-    """Counts, and remembers how far it came and in which thread."""
+    """Counts, and records how far it got and in which thread."""
 
     count: int
     seen: list[Any]
@@ -139,7 +139,7 @@ def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
     items = iter(Prefetch(source, buffer_size=3))
     next(items)
     wait_until(lambda: len(source.seen) >= 4)
-    time.sleep(0.05)  # more than the buffer holds would come now
+    time.sleep(0.05)  # more than the buffer's size would arrive now
     assert len(source.seen) in (4, 5)
     del items
 
@@ -175,7 +175,7 @@ def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
 
 
 class Dropping(gf.Datapipe[int]):
-    """Drops, in the thread that runs it, the last reference to who reads."""
+    """Drops the last reference to the reader in the thread that runs it."""
 
     held: list[Iterator[Any]]
     reading: threading.Event
@@ -248,7 +248,7 @@ def test_what_is_fetched_ahead_is_made_on_its_own_streams(log: Log) -> None:
         list(loader)
         list(loader)
     assert {entry[0] for entry in log if entry[1] == "copies"} == {"side 1"}
-    assert ("side 2", "records") not in log  # an epoch takes no stream of its own
+    assert ("side 2", "records") not in log  # an epoch does not create a stream
 
 
 def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> None:
@@ -262,7 +262,7 @@ def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> Non
 
 
 def sampled_there(cuda: Cuda) -> tuple[gf.Datapipe, gf.Datapipe]:
-    """Return a pipeline that samples on a device, and the same on the CPU."""
+    """Return a pipeline that samples on a device, and the same pipeline on the CPU."""
     return pipelines.moved(pipelines.homogeneous(), device_of(cuda)), pipelines.homogeneous()
 
 
@@ -288,7 +288,7 @@ def test_streams_wait_for_each_other_in_the_order_of_the_stages(cuda: Cuda) -> N
         started = {(feature, "waits for", "caller"), (graph, "waits for", feature)}
         assert waits == {*started, (feature, "waits for", graph), ("caller", "waits for", feature)}
         assert {frozenset(part.used_on) for part in parts_on_streams(first)} == {
-            frozenset({"caller"}),  # features are made on the stream that fetches
+            frozenset({"caller"}),  # features are created on the stream that fetches
             frozenset({"caller", feature}),
         }
 
@@ -296,7 +296,7 @@ def test_streams_wait_for_each_other_in_the_order_of_the_stages(cuda: Cuda) -> N
 @pytest.mark.gpu
 @pytest.mark.parametrize("build", pipelines.ALL)
 def test_mini_batches_are_right_while_memory_is_used_again(build: Any) -> None:
-    """The caller frees and takes memory of the sizes of mini-batches, and is slow to read."""
+    """The caller frees and allocates memory of the sizes of mini-batches, and reads slowly."""
     pipe = build()
     expected = digests(pipe.with_seed(3))
     with gf.DataLoader(pipe.copy_to("cuda"), 2, seed=3) as loader:
@@ -315,7 +315,7 @@ def test_mini_batches_are_right_while_memory_is_used_again(build: Any) -> None:
 
 @pytest.mark.gpu
 def test_the_allocator_gives_nothing_away_that_the_caller_still_reads() -> None:
-    """What the caller has asked for but not done reads the mini-batch after its tensors are gone."""
+    """Pending work of the caller reads the mini-batch after its tensors are freed."""
     rows = torch.arange(200_000.0).reshape(-1, 100)
     store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(rows)})
     items = gf.ItemSampler(gf.ItemSet(2000, names="seeds"), batch_size=100)

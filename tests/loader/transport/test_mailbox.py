@@ -30,7 +30,7 @@ pytestmark = [
 
 SIZES = [0, 1, 100, INLINE_BYTES, 100_000, 1_000_000, 3_000_000]
 ARENA = 1 << 21
-"""The largest size needs a file of its own; two of the second largest do, if both are kept."""
+"""The largest size needs a separate file; so does the second of two of the second largest, if both are kept."""
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_too_many_open_files_are_named_and_what_follows_arrives_or_is_named_too(
         for descriptor in occupied:
             os.close(descriptor)
     outbox.send(b"more", [payload(0, 100_000)])
-    if size == 100_000:  # lies in the arena that did not arrive
+    if size == 100_000:  # is in the arena that did not arrive
         with pytest.raises(OSError, match="did not arrive: this process has too many open files"):
             inbox.receive(10)
         outbox.send(b"more")
@@ -197,7 +197,7 @@ def test_too_many_open_files_are_named_and_what_follows_arrives_or_is_named_too(
 
 
 def echo(inbox: Inbox, outbox: Outbox) -> None:
-    """Send back what comes, until nothing comes any more."""
+    """Send all messages back, until the end."""
     torch.set_num_threads(1)
     while True:
         try:
@@ -208,7 +208,7 @@ def echo(inbox: Inbox, outbox: Outbox) -> None:
 
 
 def produce(outbox: Outbox, inherited: Inbox) -> None:
-    """Send until nobody receives any more."""
+    """Send until the receiver has closed its end."""
     inherited.close()
     number = 0
     while True:

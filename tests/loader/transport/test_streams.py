@@ -1,4 +1,4 @@
-"""Streams of a device: what is made on one, who waits for it, what is told of it, and what is pinned for it."""
+"""Streams of a device: producing on a stream, waiting for it, recording its use, and pinning for it."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Holder:
 
 
 class TheirGraph:
-    """Of another library, which knows itself what lies on a device."""
+    """An object of another library, which knows its tensors on a device."""
 
     hidden = Pretended(torch.ones(1))
 
@@ -43,7 +43,7 @@ def test_of_tensors_that_share_memory_one_is_enough() -> None:
 
 
 class Wrapper(torch.Tensor):
-    """Shows no memory of its own, as nested tensors and those of torch.distributed."""
+    """Has no accessible storage, like nested tensors and those of torch.distributed."""
 
     @staticmethod
     def __new__(cls) -> "Wrapper":
@@ -118,7 +118,7 @@ DEVICE = torch.device("meta")
 
 
 class Streams(gf.Datapipe):
-    """Gives the stream that is current while it runs."""
+    """Yields the stream that is current while it runs."""
 
     datapipe: gf.Datapipe
     closed: list[str]
@@ -182,14 +182,14 @@ def test_it_gives_a_pinned_copy() -> None:
 
 
 class Movable:
-    """Of another library: it can be moved to a device, but not be pinned."""
+    """An object of another library that can be moved to a device, but not pinned."""
 
     def to(self, device: str) -> None:
         raise RuntimeError(f"no device {device}")
 
 
 class TheirData:
-    """Of another library that pins by itself."""
+    """An object of another library with its own method to pin it."""
 
     def pin_memory(self) -> str:
         return "pinned"

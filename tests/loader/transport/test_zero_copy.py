@@ -32,7 +32,7 @@ ARENA = 1 << 16
 
 
 class Sides:
-    """Both sides in one process, and what was copied on the way."""
+    """Both sides in one process, and the buffers that were copied."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.sender, self.receiver = open_zero_copy(size)
@@ -41,13 +41,13 @@ class Sides:
         self.copied: list[int] = []
 
     def make(self, size: int, number: int = 0) -> torch.Tensor:
-        """Return a tensor as an op makes it."""
+        """Return a tensor in the memory of an op's result."""
         tensor = torch.from_numpy(self.pool.empty(size, np.uint8))
         tensor[:] = torch.arange(number, number + size)
         return tensor
 
     def send(self, values: list[Any]) -> Any:
-        """Return what arrives; the list is empty then."""
+        """Return the received values, and clear the list."""
         encoded = encode(values)
         values.clear()
         header, copied, kept = self.sender.pack(*encoded)
@@ -57,7 +57,7 @@ class Sides:
         return decode(*self.receiver.unpack(header, arrived))
 
     def is_free(self) -> bool:
-        """Tell whether no block is out."""
+        """Return whether no block is in use."""
         arena = self.sender.arena
         assert arena is not None
         arena.reclaim()
@@ -110,7 +110,7 @@ COPIED: dict[Callable[[Sides], tuple[list[Any], Any]], list[int]] = {
     a_small_part: [10],
     elsewhere_or_empty: [0, 0, 72],
 }
-"""Which sizes are copied of what is sent."""
+"""Tensors to send, and the sizes that are copied."""
 
 
 def test_what_the_sender_keeps_what_is_small_and_what_overlaps_is_copied_and_nothing_else(sides: Sides) -> None:
@@ -141,7 +141,7 @@ def messages(draw: st.DrawFn) -> list[Any]:
 
 
 def write(pairs: list[tuple[torch.Tensor, torch.Tensor]], number: int) -> None:
-    """Check that tensors are as they should be, then change them."""
+    """Check the values of tensors, then change them."""
     for value, right in pairs:
         assert torch.equal(value, right)
         value += number
@@ -151,7 +151,7 @@ def write(pairs: list[tuple[torch.Tensor, torch.Tensor]], number: int) -> None:
 @pytest.mark.slow
 @given(messages())
 def test_neither_side_sees_what_the_other_one_writes(steps: list[Any]) -> None:
-    """Whatever is kept where, and also where parts of a message overlap."""
+    """For any side that keeps results, and for overlapping parts of a message."""
     sides = Sides()
     here: list[tuple[torch.Tensor, torch.Tensor]] = []
     there: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
@@ -225,7 +225,7 @@ def take(arena: Arena, size: int) -> ArenaBlock:
 
 @given(st.lists(st.tuples(st.integers(0, ARENA // 3), st.integers(0, 5)), max_size=60))
 def test_blocks_are_aligned_and_never_overlap(steps: list[tuple[int, int]]) -> None:
-    """Each step takes a block and gives back an older one."""
+    """Each step allocates a block and frees an older one."""
     arena = Arena(ARENA)
     held: list[ArenaBlock] = []
     for size, age in steps:
