@@ -55,7 +55,7 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
     position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
     is_one = set(position) - {"ranks"} == {"seed", "epoch", "index"}
     if not is_one or not all(type(value) is int for value in position.values()):
-        raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(position)}")
+        raise ValueError(f"state_dict must contain the integers seed, epoch and index, but is {brief(position)}")
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
     ranks, total = count_ranks(pipe) or 1, count_rounds(pipe)

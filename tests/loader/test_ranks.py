@@ -36,7 +36,7 @@ def warnings_of(make: Callable[[], gf.DataLoader], epochs: int = 2) -> list[str]
         with make() as loader:
             for _ in range(epochs):
                 assert list(loader)
-    return [str(one.message) for one in caught if "ranks makes" in str(one.message)]
+    return [str(one.message) for one in caught if "ranks builds" in str(one.message)]
 
 
 def be_rank() -> dict[str, list[str]]:

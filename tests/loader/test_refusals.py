@@ -63,7 +63,7 @@ def load(state: Any, **options: Any) -> Callable[[], object]:
 
 def states() -> Iterator[Refusal]:
     """Yield invalid states, and states of other loaders."""
-    ints = "state_dict must hold the ints seed, epoch and index"
+    ints = "state_dict must contain the integers seed, epoch and index"
     state = LOADER(pipelines.shuffled(), num_workers=0, seed=1).state_dict()
     for wrong in ({}, {"seed": 1, "epoch": 0}, {"seed": 1, "epoch": 0, "index": 0, "more": 1}):
         yield load(wrong), ValueError, ints
@@ -71,7 +71,7 @@ def states() -> Iterator[Refusal]:
         ({"index": "2"}, ints),
         ({"index": True}, f"{ints}, but is {{.*True"),
         ({"seed": 1.5}, f"{ints}, but is {{'seed': 1.5"),
-        ({"seed": torch.zeros(10**6)}, "must hold the ints .* but is {'seed': a Tensor of shape"),
+        ({"seed": torch.zeros(10**6)}, "must contain the integers .* but is {'seed': a Tensor of shape"),
         ({"ranks": "2"}, f"{ints}, but is .*'ranks': '2'"),
         ({"ranks": 0}, "ranks of state_dict must be 1 or more, but is 0"),
         ({"epoch": -1}, "epoch of state_dict must be 0 or more, but is -1"),
@@ -144,7 +144,7 @@ def loop_in_workers() -> type[gf.Transform]:
 
 def places() -> Iterator[Refusal]:
     """Yield stages that can't run where they are."""
-    behind = r"runs_in of Work is Placement.WORKER, but AtHome before it .*; leave .* or write Work before"
+    behind = r"runs_in of Work is Placement.WORKER, but AtHome before it .*; leave .* or put Work before"
     yield plan(Work(AtHome(Work(seeds()))).changed(runs_in=WORKER)), ValueError, behind
     local = Work(ReadsShared(AtHome(seeds()), answer=False)).changed(runs_in=WORKER)
     yield plan(local), ValueError, behind

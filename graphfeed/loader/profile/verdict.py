@@ -70,7 +70,7 @@ def judge(summary: Summary) -> Verdict:
     if verdict is None:
         listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]
         largest = " and ".join(f"{name(stage)} {stage.ms:.1f} ms" for stage in listed)
-        verdict = Verdict("unclear", f"no single cause stands out; most time goes to {largest or 'no stage'}")
+        verdict = Verdict("unclear", f"no single cause stands out; most time is spent in {largest or 'no stage'}")
     if verdict.cause == "step":
         return verdict
     texts = [f"your step waits {percent(summary.waits)} of the time", verdict.text, who_takes_cores(summary)]

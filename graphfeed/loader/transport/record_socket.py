@@ -25,7 +25,7 @@ class RecordSocket:
         self.chunk: Bytes | None = None
 
     def send(self, record: bytes | memoryview, descriptor: int | None, timeout_seconds: float) -> None:
-        """Send a record, optionally with a descriptor; wait for space in the queue, and raise `Closed` at its end."""
+        """Send a record once the queue has space, optionally with a descriptor; raise `Closed` if an end was closed."""
         rights = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         self._limit(timeout_seconds)
         try:
