@@ -226,7 +226,7 @@ def signal_handlers() -> Iterator[None]:
 def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves threads, processes, open files or shared memory behind."""
     if request.node.get_closest_marker("gpu"):
-        torch.ones(1, device="cuda")  # CUDA opens files of its own, once
+        torch.ones(1, device="cuda")  # CUDA opens its own files, once
     # It lives as long as the interpreter, after the first use of shared memory.
     resource_tracker.ensure_running()
     end_idle()

@@ -271,7 +271,7 @@ def test_arrays_that_a_graph_makes_are_there_before_another_stream_reads_them(
 @pytest.mark.parametrize("leave_after", [1, 2])
 def test_what_is_freed_after_a_loop_was_left_is_not_in_use(cuda: Cuda, leave_after: int) -> None:
     if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a device does not tell who uses what")
+        pytest.skip("a real device does not record uses")
     with cuda.running(), late_streams():
         there = pipelines.moved(pipelines.sampler_of(pipelines.homogeneous()), "meta")
         with gf.DataLoader(there, seed=3, overlap_graph_fetch=True) as loader:

@@ -25,7 +25,7 @@ WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 
 
 def run(*command: str | Path, cwd: Path = REPOSITORY) -> str:
-    """Run a command without the paths of the checkout, and return what it prints."""
+    """Run a command without the paths of the checkout, and return its output."""
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,7 +59,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
         yield archive
 
 
-@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="this is no checkout")
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="this is not a checkout")
 def test_the_wheel_has_the_package_its_licences_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     package = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "graphfeed").splitlines()
     assert {"graphfeed/py.typed", "graphfeed/storage/datasets/wordnet.npz"} <= {*package}

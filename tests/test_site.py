@@ -30,7 +30,7 @@ class Links(HTMLParser):
         self.feed(page.read_text())
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Note the links and the place of a tag."""
+        """Record the links and the anchors of a tag."""
         for name, value in attributes:
             if name in ("href", "src"):
                 self.links.add(value or "")

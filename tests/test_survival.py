@@ -30,7 +30,7 @@ SEED = 5
 
 
 def linger(minibatch: Any) -> Any:
-    """Take a moment, so that kills hit busy workers."""
+    """Sleep for a moment, so that kills hit busy workers."""
     time.sleep(0.002)
     return minibatch
 

@@ -60,7 +60,7 @@ class RunContext:
         return os.getpid() == self.process
 
     def cancel(self) -> None:
-        """Cancel the run, wake its waiting threads, and call the functions of `when_cancelled`."""
+        """Cancel the run and its nested contexts, wake waiting threads, and call the functions of `when_cancelled`."""
         if not self.is_here:
             return  # A forked process has neither the waiting threads nor those that may hold their locks.
         self.cancelled = True
@@ -75,7 +75,7 @@ class RunContext:
             part.cancel()
 
     def when_cancelled(self, function: Callable[[], Any]) -> None:
-        """Call a function when the run is cancelled, or now if it is already."""
+        """Call a function when the run is cancelled, or immediately if it already is."""
         self.last_calls.append(function)
         if self.cancelled:
             self.cancel()

@@ -32,7 +32,7 @@ def store(rows: torch.Tensor) -> gf.BasicFeatureStore:
 
 
 def resume(first: gf.Datapipe, second: gf.Datapipe) -> None:
-    """Take a state of one pipeline, and load it into another one's loader."""
+    """Load the state of one pipeline into the loader of another one."""
     state = json.loads(json.dumps(gf.DataLoader(first, num_workers=0, seed=0).state_dict(), sort_keys=True))
     gf.DataLoader(second, num_workers=0, seed=0).load_state_dict(state)
 

@@ -31,7 +31,7 @@ def unchanged(result: Any) -> Any:
 
 @runtime_checkable
 class BeginsWork(Protocol):
-    """An executor that sends the stages to its workers itself."""
+    """An executor with its own way of passing the stages to its workers."""
 
     def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
         """Return a function that passes a task to a worker, which sets the future's result to the mini-batch."""

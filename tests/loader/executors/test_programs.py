@@ -131,7 +131,7 @@ def test_a_worker_that_imports_the_main_module_leaves(monkeypatch: pytest.Monkey
     assert left == [main_module.NO_GUARD]
     monkeypatch.setattr(main_module.Imported, "done", True)
     check_main_module("forkserver")
-    assert left == [main_module.NO_GUARD], "workers that work may have workers of their own"
+    assert left == [main_module.NO_GUARD], "busy workers may have their own workers"
 
 
 def test_a_program_without_a_file_can_fork(monkeypatch: pytest.MonkeyPatch) -> None:

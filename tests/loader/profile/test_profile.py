@@ -25,7 +25,7 @@ COUNT = 40
 
 
 class Sleep(gf.Transform):
-    """Takes a while without using a core."""
+    """Sleeps, which uses no core."""
 
     seconds: float
 

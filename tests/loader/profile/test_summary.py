@@ -60,7 +60,7 @@ def test_a_process_that_is_gone_has_read_nothing_and_runs_nothing(tmp_path: Path
     assert thread_times([2**22 + 1]) == {}
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell who waits for a core")
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system has no times of waiting for a core")
 def test_a_thread_that_works_is_seen_to() -> None:
     me, end = threading.get_native_id(), time.thread_time() + 0.05
     before = thread_times([os.getpid()])[me]

@@ -170,7 +170,7 @@ KEY = ("node", None, "x")
 
 
 class Sleep(gf.Transform):
-    """Takes a while without using a core."""
+    """Sleeps, which uses no core."""
 
     seconds: float
 
@@ -192,7 +192,7 @@ class Spin(gf.Transform):
 
 
 class SleepInMain(gf.Transform):
-    """Takes a while in the loop's thread."""
+    """Sleeps in the loop's thread."""
 
     def __iter__(self) -> Iterator[Any]:
         for minibatch in self.datapipe:
@@ -274,7 +274,7 @@ def test_a_cold_disk(disk_path: Path) -> None:
     forget_pages(path)
     path.read_bytes()
     if bytes_read(os.getpid()) == before:
-        pytest.skip("this system keeps temporary files in memory, or does not tell what is read")
+        pytest.skip("this system keeps temporary files in memory, or does not count reads")
     pipe: Any = fetching(gf.DiskBasedFeature(path))
 
     def begin_cold() -> None:

@@ -277,7 +277,7 @@ def test_overlap_changes_no_bits(cuda: Cuda) -> None:
 
 def test_streams_wait_for_each_other_in_the_order_of_the_stages(cuda: Cuda) -> None:
     if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a device does not tell who waits")
+        pytest.skip("a real device does not record waits")
     with cuda.running(), late_streams() as log:
         there, _ = sampled_there(cuda)
         with gf.DataLoader(there, seed=3, overlap_graph_fetch=True) as loader:

@@ -228,7 +228,7 @@ def test_both_ends_move_to_a_child_process(method: str) -> None:
     for size in SIZES:
         there.send(*encode({"x": torch.from_numpy(payload(3, size))}))
         assert decode(*back.receive(60))["x"].equal(torch.from_numpy(payload(3, size)))
-    if method != "fork":  # a fork inherits the other ends, too
+    if method != "fork":  # a fork also inherits the other sides
         there.close()
     else:
         child.kill()
