@@ -6,7 +6,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks docs linkcheck lint types quick pytest test test-all release-check bench records clean
+.PHONY: install demo demo-distributed notebooks docs linkcheck exports lint types quick pytest test test-all release-check bench records clean
 
 install: $(INSTALLED)
 
@@ -33,6 +33,10 @@ docs: install
 # Asks other sites for the pages that ours link to, so it needs a network.
 linkcheck: docs
 	$(BIN)/python -m sphinx --quiet -b linkcheck -c docs -D linkcheck_retries=3 build/docs/sources/pages build/linkcheck
+
+# Adds what packages import to their `__all__`.
+exports: install
+	$(BIN)/python -m tests.fill_exports
 
 lint: install
 	$(BIN)/ruff check .
