@@ -18,6 +18,7 @@ import graphfeed as gf
 from graphfeed.storage.graph import graph_arrays
 from graphfeed.storage.memory import shareable
 from tests import pipelines
+from tests.datapipes.stages import with_torch_workers
 from tests.digests import digest
 from tests.forked import held_elsewhere, in_child
 from tests.programs import run_body, start
@@ -338,7 +339,7 @@ class ThroughOurs(torch.utils.data.IterableDataset[Any]):
         return iter(self.loader)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@with_torch_workers
 def test_torchs_data_loader_around_a_used_loader_shares_its_mini_batches() -> None:
     with gf.DataLoader(pipelines.shuffled(), num_workers=2, seed=3) as loader:
         list(loader)

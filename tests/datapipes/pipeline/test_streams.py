@@ -9,7 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.streams import assign_streams
 from graphfeed.ops import Key
-from tests.datapipes.stages import make_items
+from tests.datapipes.stages import make_items, with_torch_workers
 
 
 class Drawn(gf.Transform):
@@ -113,7 +113,7 @@ def test_torchs_data_loader_is_warned_of_equal_epochs() -> None:
             assert len(in_torch(pipe)) == 2
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@with_torch_workers
 def test_torchs_workers_are_warned_of_equal_epochs() -> None:
     """The warning is an error here, so that it reaches the main process."""
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2, shuffle=True)
