@@ -88,7 +88,7 @@ def rooms() -> set[str]:
 
 def test_the_architecture_names_every_room_and_its_purpose() -> None:
     """Folders inside a package are named in its description."""
-    purposes = {room.strip("`"): purpose for room, purpose in rows(ROOT / "ARCHITECTURE.md", "room")}
+    purposes = {room.strip("`"): purpose for room, purpose in rows(ROOT / "ARCHITECTURE.md", "package")}
     inside = {f"{room}{own}" for room, purpose in purposes.items() for own in re.findall(r"`([\w/]+/)`", purpose)}
     named = purposes.keys() | inside
     assert sorted(rooms() - named) == [], "not in the table of packages in ARCHITECTURE.md"
