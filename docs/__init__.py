@@ -1,1 +1,1 @@
-"""The pages of the site, and what builds it."""
+"""The pages of the site, and its builder."""

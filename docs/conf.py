@@ -18,7 +18,7 @@ extensions = [
     "sphinx_design",
 ]
 
-exclude_patterns = ["measured/*"]  # what the page about performance includes
+exclude_patterns = ["measured/*"]  # included by the page about performance
 
 # Notebooks are shown with the outputs that are stored in them; the tests run them.
 nb_execution_mode = "off"
@@ -26,7 +26,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
-# In docstrings `name` is a name of the package where it is one, which makes it a link, and code elsewhere.
+# In docstrings, `name` is a link if it is a name of the package, and code otherwise.
 default_role = "py:obj"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
@@ -37,13 +37,13 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 nitpick_ignore_regex = [
-    ("py:obj", ".*"),  # code in docstrings that is no name
-    # Inventories of other sites would be fetched for each build.
+    ("py:obj", ".*"),  # code in docstrings
+    # Without inventories of other sites, which each build would download.
     ("py:.*", r"(abc|collections|concurrent|enum|os|pathlib|queue|threading|torch|torch_geometric)\..*"),
     ("py:.*", r"Flight\w+Error"),  # pyarrow's
-    # Types that users are given and never make: what they offer is said where they are given.
+    # Types that users receive and never create; they are described where they are returned.
     ("py:class", r"graphfeed\.[a-z_.]+\.\w+"),
-    # Aliases, and what overloads are written with.
+    # Aliases, and types in overloads.
     ("py:class", r"(By(Edge)?Type|Cached|Compacted(ByType)?|CompletedFuture|DataPipeGraph|EdgeType|Name)"),
 ]
 
@@ -56,7 +56,7 @@ html_show_copyright = False
 
 
 def write_no_types(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Let no sentence count as a type: napoleon takes what stands before a colon for one."""
+    """Keep napoleon from parsing the part of a sentence before a colon as a type."""
     del app, name, value, options
     firsts = [number + 1 for number, line in enumerate(lines) if line.strip() in ("Returns:", "Yields:")]
     for first in [*firsts, *([0] if what in ("attribute", "data", "property") else [])]:
@@ -65,5 +65,5 @@ def write_no_types(app: Sphinx, what: str, name: str, value: Any, options: Any, 
 
 
 def setup(app: Sphinx) -> None:
-    """Have docstrings changed before napoleon reads them."""
+    """Change docstrings before napoleon reads them."""
     app.connect("autodoc-process-docstring", write_no_types, priority=100)

@@ -1,8 +1,8 @@
-"""Train on WordNet in parts: each of several processes holds a part of the graph and of the features.
+"""Train on a partitioned WordNet graph: each process stores a part of the graph and of the features.
 
-`make demo-distributed` starts two of them with torchrun. The net and the task are those of `wordnet_sage.py`. Only the
-graph and the feature differ in the pipeline, and its mini-batches are the same bits as on one machine that holds the
-whole graph: the digests that are printed show it.
+`make demo-distributed` starts two processes with torchrun. The model and the task are those of `wordnet_sage.py`. Only
+the graph and the feature of the pipeline differ. Its mini-batches are bit-identical to those of one machine with the
+whole graph, as the printed digests show.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from graphfeed.distributed import PartitionedFeature, PartitionedGraph, assign_n
 
 
 def open_part(dataset: gf.Dataset) -> tuple[PartitionedGraph, gf.BasicFeatureStore]:
-    """Return the graph and its feature, of which this rank keeps its part: a range of the ids of each node type."""
+    """Return the graph and its feature; this rank stores one partition, a range of the ids of each node type."""
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
     part = cut_graph(dataset.graph, assign_nodes(dataset.graph, world_size, "range"), rank)
     book = part.book_of("synset")
@@ -45,7 +45,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 
 def digest(batch: gf.MiniBatch) -> int:
-    """Return 63 bits that depend on all bits of a mini-batch."""
+    """Return a 63-bit digest of a mini-batch."""
     state = hashlib.sha256(repr(batch.key).encode())
     for tensor in tensors_of(batch):
         state.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
@@ -54,7 +54,7 @@ def digest(batch: gf.MiniBatch) -> int:
 
 
 class Digests:
-    """Counts the mini-batches that pass, and adds up their digests."""
+    """Passes on mini-batches, counts them, and adds up their digests."""
 
     def __init__(self, batches: Iterable[gf.MiniBatch]) -> None:
         self.batches = batches
@@ -72,7 +72,7 @@ class Digests:
 
 
 def accuracy(net: torch.nn.Module, loader: gf.DataLoader) -> float:
-    """Return the share of seeds of all ranks whose own class gets the highest score."""
+    """Return the share of seeds of all ranks whose class gets the highest score."""
     net.eval()
     counts = torch.zeros(2)
     with torch.no_grad():
@@ -96,12 +96,12 @@ def compare_digests(found: Digests, alone: gf.DataLoader, epoch: int) -> str:
         for _ in wanted:
             pass
         if str(found) != str(wanted):
-            raise RuntimeError(f"{found} in parts, but {wanted} in one process")
+            raise RuntimeError(f"{found} with partitions, but {wanted} in one process")
     return f"in {distributed.get_world_size()} parts {found}, in one process {wanted}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train in parts, and compare the mini-batches with those of one process."""
+    """Train on the partitioned graph, and compare the mini-batches with those of one process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=1024)
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for epoch in range(options.epochs):
             start = time.perf_counter()
             batches = Digests(training)
-            with Join([net]):  # a rank may have one mini-batch less than another
+            with Join([net]):  # ranks may differ by one mini-batch
                 train(net, batches, optimizer)
             seconds = time.perf_counter() - start
             text = compare_digests(batches, alone, epoch)

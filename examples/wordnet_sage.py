@@ -1,8 +1,8 @@
-"""Learn to which of 45 fields, such as noun.food or verb.motion, each meaning in WordNet belongs.
+"""Classify the meanings in WordNet into 45 fields, such as noun.food or verb.motion.
 
-A meaning (synset) is known by the words of its definition and by its neighbours in the graph. The net is a two-layer
-GraphSAGE (Hamilton and others, NeurIPS 2017) with its own weights for each relation, in plain PyTorch. It is trained
-twice, the second time with fan-outs of 0, so that it sees definitions alone. The difference is what the edges add.
+A meaning (synset) is described by the words of its definition and by its neighbours in the graph. The model is a
+two-layer GraphSAGE (Hamilton and others, NeurIPS 2017) with separate weights for each relation, in plain PyTorch. It is
+trained twice, the second time with fan-outs of 0, on definitions only. The difference shows the value of the edges.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class SAGELayer(nn.Module):
 
 
 class SAGE(nn.Module):
-    """A bag of words and two layers; words, which have no features, begin at zero."""
+    """A bag of words and two layers. Word nodes have no features, so their vectors are zero at first."""
 
     def __init__(self, dataset: gf.Dataset, hidden_size: int = 64) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SAGE(nn.Module):
         assert batch.sampled_subgraphs
         assert isinstance(batch.input_nodes, dict)
         feat = batch.node_features["synset", "feat"]
-        # The same as a linear layer on feat.float(), but without its zeros: 6 of 2,048 columns are ones.
+        # Equivalent to a linear layer on feat.float(), but skips the zeros: only 6 of 2,048 columns are ones.
         rows, columns = feat.nonzero(as_tuple=True)
         h: dict[str, Tensor] = {
             "synset": self.words(columns, torch.searchsorted(rows, torch.arange(len(feat)))),
@@ -75,7 +75,7 @@ class SAGE(nn.Module):
 def make_pipe(
     source: gf.Datapipe, graph: gf.SamplingGraph, feature: gf.FeatureStore, fanouts: Sequence[int]
 ) -> gf.Datapipe:
-    """Return a pipeline of seeds with their labels, sampled neighbours and features; the graph may be in parts."""
+    """Return a pipeline of seeds with their labels, sampled neighbours and features."""
     pipe = source.sample_neighbor(graph, fanouts=fanouts)
     return pipe.fetch_feature(feature, node_feature_keys={"synset": ["feat"]})
 
@@ -89,7 +89,7 @@ def make_loader(
 
 
 class Speed:
-    """Counts an epoch's mini-batches and edges under a progress bar, which leaves no line behind."""
+    """Counts an epoch's mini-batches and edges, with a progress bar that disappears at the end."""
 
     def __init__(self, loader: gf.DataLoader, title: str) -> None:
         self.loader = loader
@@ -123,14 +123,14 @@ def train(net: nn.Module, batches: Iterable[Any], optimizer: torch.optim.Optimiz
 
 @torch.no_grad()
 def evaluate(net: SAGE, loader: gf.DataLoader) -> float:
-    """Return the share of seeds whose own class gets the highest score."""
+    """Return the share of seeds whose class gets the highest score."""
     net.eval()
     hits = [net(batch).argmax(1) == batch.labels["synset"] for batch in loader]
     return float(torch.cat(hits).float().mean())
 
 
 def run(dataset: gf.Dataset, fanouts: Sequence[int], options: argparse.Namespace) -> float:
-    """Train a new net and return its test accuracy."""
+    """Train a new model and return its test accuracy."""
     torch.manual_seed(0)
     net = SAGE(dataset)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
@@ -147,7 +147,7 @@ def run(dataset: gf.Dataset, fanouts: Sequence[int], options: argparse.Namespace
 
 
 def show_loader(loader: gf.DataLoader) -> None:
-    """Print what runs where, and how fast mini-batches come when no net waits for them."""
+    """Print the plan, and the speed of the loader without training."""
     print(loader.explain())
     next(iter(loader))  # compiles the kernels, or loads them
     speed = Speed(loader, "the loader alone")
@@ -157,19 +157,19 @@ def show_loader(loader: gf.DataLoader) -> None:
 
 
 def guess(dataset: gf.Dataset) -> float:
-    """Return the test accuracy of always naming the class that training has most of."""
+    """Return the test accuracy of always predicting the most frequent training class."""
     _, train_labels = dataset.train_set[:]["synset"]
     _, test_labels = dataset.test_set[:]["synset"]
     return float((test_labels == train_labels.mode().values).float().mean())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare a net that sees edges with one that does not."""
+    """Compare a model that sees edges with one that doesn't."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=1024)
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # the net is small; the loader's workers take the other cores
+    torch.set_num_threads(1)  # the model is small; workers use the other cores
     dataset = gf.datasets.wordnet()
     with make_loader(dataset, dataset.train_set, [10, 10], options.batch_size) as loader:
         show_loader(loader)

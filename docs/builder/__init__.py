@@ -1,1 +1,1 @@
-"""Writes what Sphinx reads: pages, notebooks with their cards, the API, pictures of plans, tables of measurements."""
+"""Generate the sources for Sphinx: pages, notebooks and cards, the API, pictures of plans, tables of measurements."""

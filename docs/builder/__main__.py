@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(folder: Path) -> int:
-    """Write what Sphinx reads into a folder, and the site beside it; what was there is removed.
+    """Write the sources for Sphinx and the site into a folder, whose previous contents are removed.
 
     Returns:
-        The exit status, which is not 0 if Sphinx warned.
+        The exit status, nonzero if Sphinx warned.
     """
     shutil.rmtree(folder, ignore_errors=True)
     sources = folder / "sources"

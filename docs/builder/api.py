@@ -1,4 +1,4 @@
-"""The reference of public names, generated from docstrings and grouped as these group them."""
+"""The reference of public names, generated from docstrings and grouped as in the package's stub."""
 
 import importlib
 import inspect
@@ -18,30 +18,30 @@ ROOMS = {
     "channels": "Channels",
     "testing": "Tests of your own stages",
 }
-"""The optional rooms that have a page of their own, with its title."""
+"""Optional packages with a separate page, and the titles of these pages."""
 RETURNED = {
-    "graphfeed.loader.profile.Profile": "What a loader measured",
-    "graphfeed.loader.Observer": "What an observer of a loader is told",
-    "graphfeed.datapipes.pipeline.BatchSizeEstimate": "What a stage estimates of its mini-batches",
-    "graphfeed.storage.DeferredRead": "What a feature returns that reads ahead",
+    "graphfeed.loader.profile.Profile": "Measurements of a loader",
+    "graphfeed.loader.Observer": "Events of a loader",
+    "graphfeed.datapipes.pipeline.BatchSizeEstimate": "Estimated size of a stage's mini-batches",
+    "graphfeed.storage.DeferredRead": "A read of a feature that was started ahead",
 }
-"""Classes that no program imports by name, but works with, or writes one like them."""
+"""Classes that programs use or derive from without importing them by name, and their titles."""
 DATA_SETS = ("wordnet",)
-"""What `graphfeed.datasets` has for programs, beside what the package shows itself."""
+"""Functions of `graphfeed.datasets` that are not public names of the package itself."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Names that one page describes."""
+    """The names on one page."""
 
     title: str
     text: str
     sections: tuple[tuple[str, tuple[str, ...]], ...]
-    """The title of each section, and its names, with the module that shows them."""
+    """The title of each section, and its names with their modules."""
 
     @property
     def page(self) -> str:
-        """The name of the page's file."""
+        """File name of the page."""
         return f"{re.sub(r'[^a-z]+', '-', self.title.lower()).strip('-')}.rst"
 
     @property
@@ -51,7 +51,7 @@ class Group:
 
 
 def write_api(folder: Path) -> None:
-    """Write a page for each group of names, and one that lists the pages."""
+    """Write a page for each group of names, and an index of the pages."""
     folder.mkdir(parents=True)
     found = list(groups())
     for group in found:
@@ -60,7 +60,7 @@ def write_api(folder: Path) -> None:
 
 
 def groups() -> Iterator[Group]:
-    """Yield the groups of the package's stub, the optional rooms, and what else the package finds by name."""
+    """Yield the groups of the package's stub, the optional packages, and the other names of the package."""
     shown = set()
     stub = Path(graphfeed.__file__).with_suffix(".pyi").read_text().partition("\n__version__")[0] + "\n"
     for title, text, block in re.findall(r"^# (\w+): (.*)\n((?:.+\n)+)", stub, re.MULTILINE):
@@ -79,7 +79,7 @@ def groups() -> Iterator[Group]:
         yield Group(title, summary, ((f"graphfeed.{room}", tuple(f"graphfeed.{room}.{name}" for name in names)),))
     sections = tuple((title, (name,)) for name, title in RETURNED.items())
     yield Group(
-        "Passed to your code", "What public functions return, and what your own classes may derive from.", sections
+        "Passed to your code", "Results of public functions, and base classes of user-defined classes.", sections
     )
     in_rooms = {f"graphfeed.{room}" for room in ROOMS}
     by_module: dict[str, list[str]] = {}
@@ -88,16 +88,16 @@ def groups() -> Iterator[Group]:
             by_module.setdefault(module_name, []).append(f"graphfeed.{name}")
     yield Group(
         "Further names",
-        "Found in graphfeed on first use: names of other libraries, and parts of stages and stores.",
+        "Imported from graphfeed on first use: names of other libraries, and parts of stages and stores.",
         tuple((module_name, tuple(names)) for module_name, names in sorted(by_module.items())),
     )
 
 
 def index(found: Iterable[Group]) -> Iterator[str]:
-    """Yield the lines of the page that lists all names."""
+    """Yield the lines of the index of all names."""
     yield heading("API", "=")
-    yield "What each public name is, takes, returns and raises. A program finds the names of the first five pages, and"
-    yield "those of the last one, in ``graphfeed``."
+    yield "The public names, with their arguments, results and errors. The names of the first five pages and the last"
+    yield "one are in ``graphfeed``."
     yield from (
         "",
         ".. toctree::",
@@ -137,7 +137,7 @@ def directive(name: str) -> Iterator[str]:
 
 
 def inherited_fields(value: type) -> Iterator[str]:
-    """Yield the fields that a class has of bases which readers don't meet, such as `fanouts` of samplers."""
+    """Yield the fields that a class inherits from undocumented bases, such as `fanouts` of samplers."""
     for field in fields(value) if is_dataclass(value) else ():
         owner = next(base for base in value.__mro__ if field.name in vars(base).get("__annotations__", ()))
         if owner is not value and owner.__name__ not in dir(graphfeed) and not field.name.startswith("_"):
@@ -145,20 +145,20 @@ def inherited_fields(value: type) -> Iterator[str]:
 
 
 def find(name: str) -> Any:
-    """Return what a name with its module stands for."""
+    """Return the object with a qualified name."""
     module, _, own = name.rpartition(".")
     return getattr(importlib.import_module(module), own)
 
 
 def is_ours(value: Any) -> bool:
-    """Tell whether something is described by a docstring of this package, not by that of another or of a type."""
+    """Return whether a value has a docstring of this package, not one of another package or of a built-in type."""
     if isinstance(value, GenericAlias):
         return False
     return getattr(value, "__module__", "graphfeed").startswith("graphfeed")
 
 
 def sentence(text: str) -> str:
-    """Return a text that begins with a capital."""
+    """Return the string with its first letter capitalized."""
     return text[:1].upper() + text[1:]
 
 

@@ -1,21 +1,21 @@
-"""Pictures as SVG that stand within a page: in its font and colours, by day and by night, and with a text."""
+"""SVG pictures within a page: in its font and colours, for light and dark themes, and with a description."""
 
 from html import escape
 
 WIDTH = 340
-"""In pixels at most; a phone shows that without making the text smaller."""
+"""Maximum width in pixels, which a phone shows without scaling down the text."""
 LINE, MARGIN = 20, 8
 COLOURS = {"worker": "#3182bd", "thread": "#2ca25f", "prefetch": "#d98c00", "main": "#808080"}
-"""The place of a stage gives its box a colour, which is faint enough for any background."""
+"""Colour of a box by the place of its stage, faint enough for any background."""
 
 
 class Drawing:
     """Boxes and lines of text, from the top down.
 
     Args:
-        name: A name that is unique on its page.
-        title: What the picture shows.
-        text: What is seen, for those who do not see it.
+        name: Unique on its page.
+        title: Subject of the picture.
+        text: Description of the picture, for screen readers.
     """
 
     def __init__(self, name: str, title: str, text: str) -> None:
@@ -24,7 +24,7 @@ class Drawing:
         self.parts: list[str] = []
 
     def box(self, x: float, y: float, width: float, height: float, place: str = "", *, dashed: bool = False) -> None:
-        """Draw a box in the colour of a place."""
+        """Draw a box, in the colour of a place if one is given."""
         fill = f'fill="{COLOURS[place]}" fill-opacity="0.2"' if place else 'fill="none"'
         dashes = ' stroke-dasharray="5 4"' if dashed else ""
         self.parts.append(
@@ -64,7 +64,7 @@ def chain(drawing: Drawing, boxes: list[tuple[str, str, str, bool]]) -> None:
 
     Args:
         drawing: Where to draw.
-        boxes: Of each the place or "", its first line, its second line or "", and whether it is dashed.
+        boxes: For each its place or "", its first line, its second line or "", and whether it is dashed.
     """
     left = 76 if any(place for place, *_ in boxes) else 0
     for number, (place, first, second, dashed) in enumerate(boxes):
@@ -89,7 +89,7 @@ def grid(drawing: Drawing, columns: list[str], rows: list[tuple[str, list[tuple[
     Args:
         drawing: Where to draw.
         columns: Their headings.
-        rows: Of each its heading, and its cells: their words, and a place for the colour or "".
+        rows: For each its heading and its cells: their text, and a place for the colour or "".
     """
     left = 8 * max(len(heading) for heading, _ in rows) - 4
     width = (WIDTH - left) / len(columns)

@@ -1,4 +1,4 @@
-"""Tables and pictures of what the benchmarks measured, from the records that they wrote."""
+"""Tables and pictures of the benchmarks' results, generated from their records."""
 
 import json
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from docs.builder.drawing import WIDTH, Drawing
 
 LABEL, BAR = 19, 14
 PARTS = {"sampling": "worker", "features": "thread", "step": "main", "waiting": "prefetch"}
-"""The colours of the parts of an epoch, by the places that have them elsewhere."""
+"""Colours of the parts of an epoch, as names of places in other pictures."""
 
 
 def write_measured(source: Path, target: Path) -> None:
-    """Write a text for each record of a folder, and the picture of its first table, which pages include."""
+    """Write a Markdown file for each record of a folder, and the picture of its first table, for pages to include."""
     target.mkdir(parents=True)
     for path in source.glob("*.json"):
         record = json.loads(path.read_text())
@@ -26,7 +26,7 @@ def write_measured(source: Path, target: Path) -> None:
 
 
 def describe(record: dict[str, Any], name: str) -> Iterator[str]:
-    """Yield the lines that show a record: what was run, where, then each table with its picture."""
+    """Yield the lines for a record: the command, the machine, and each table with its picture."""
     machine, versions = record["machine"], record["versions"]
     yield f"Measured by `{record['command']}` on {record['date']}" + (
         f", at commit `{record['commit']}`: " if record["commit"] else ": "
@@ -56,13 +56,13 @@ def describe_table(title: str, rows: list[dict[str, Any]], name: str) -> Iterato
 
 
 def picture(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:
-    """Draw the parts of an epoch, which are named "library: part", as one bar, and else a bar for each row."""
+    """Draw one bar for the parts of an epoch, which are named "library: part"; otherwise, a bar for each row."""
     parts = [row["what"].partition(": ")[2] for row in rows]
     return (stacks if PARTS.keys() >= {*parts} else bars)(title, rows, name)
 
 
 def stacks(title: str, rows: list[dict[str, Any]], name: str) -> Drawing:
-    """Draw a bar for each whole, with its parts side by side."""
+    """Draw a bar for each whole, divided into its parts."""
     unit, wholes = rows[0]["unit"], dict[str, dict[str, float]]()
     for row in rows:
         whole, _, part = row["what"].partition(": ")

@@ -1,4 +1,4 @@
-"""The notebooks, and a page of cards that lead to them."""
+"""The notebooks, and a page of cards that link to them."""
 
 import base64
 import json
@@ -11,14 +11,14 @@ from docs.builder.pages import lead_links
 
 INDEX = """# Notebooks
 
-Each runs from top to bottom on a laptop, downloads nothing, and is shown here with what it printed and drew. The files
-are in `tutorials/`: open them in Jupyter, or run their text, a script beside each.
+Each runs from top to bottom on a laptop, downloads nothing, and is shown here with its output. The files are in
+`tutorials/`: open them in Jupyter, or run the script of the same name.
 
 """
 
 
 def write_notebooks(root: Path, target: Path) -> None:
-    """Write the notebooks of a repository with links that lead to pages, and the page of cards beside them."""
+    """Write the notebooks of a repository, with links to pages of the site, and the page of cards."""
     target.mkdir(parents=True, exist_ok=True)
     paths = sorted((root / "tutorials").glob("[0-9]*.ipynb"))
     cards = []
@@ -35,7 +35,7 @@ def write_notebooks(root: Path, target: Path) -> None:
 
 
 def card(notebook: dict[str, Any], path: Path) -> str:
-    """Return a card with title, first sentence and last picture of a notebook; the picture is written beside it."""
+    """Return a card with title, first sentence and last picture of a notebook, and write the picture to a file."""
     texts = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
     title, _, rest = "\n\n".join(texts).partition("\n")
     sentence = re.split(r"(?<=[.!?])\s", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", rest.strip()), maxsplit=1)[0]
@@ -51,7 +51,7 @@ def card(notebook: dict[str, Any], path: Path) -> str:
 
 
 def pictures(notebook: dict[str, Any]) -> Iterator[str]:
-    """Yield the pictures that the cells of a notebook drew, as base64."""
+    """Yield the output pictures of a notebook, as base64."""
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             picture = output.get("data", {}).get("image/png")

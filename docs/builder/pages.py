@@ -1,7 +1,7 @@
-"""Pages of text, with links that lead to where their targets lie on the site.
+"""Markdown pages, with links adapted to the site.
 
-In the repository pages link to each other as files, so that they can be read there. The site has the pages of `docs/`
-at its top, pages that include the four texts beside `docs/`, and the tutorials as notebooks.
+In the repository, pages link to each other as files, so that they can be read there. The site has the pages of `docs/`
+at its top level, pages that include the four pages of the root folder, and the tutorials as notebooks.
 """
 
 import os
@@ -14,29 +14,29 @@ TEXTS = {
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
 }
-"""Texts beside `docs/`, and the pages where links to them lead, which include them or what a reader needs of them."""
+"""Pages of the root folder, and the pages of the site that include them or parts of them."""
 ELSEWHERE = {"ARCHITECTURE.md#five-ideas": "concepts.md"}
-"""Parts of these texts that another page includes."""
+"""Parts of these pages that another page includes."""
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_pages(root: Path, folder: Path) -> None:
-    """Write the pages of `docs/` into `pages/` in a folder, and the texts that they include beside it."""
+    """Write the pages of `docs/` into `pages/` in a folder, and the included pages into the folder itself."""
     for path in [*(root / name for name in TEXTS), *(root / "docs").rglob("*.md")]:
         name = path.relative_to(root).as_posix()
-        # What an include takes in has its links where the page is that includes it, at the top of the site.
+        # Links of an included page are relative to the including page, at the top level of the site.
         target = folder / (name if name in TEXTS else f"pages/{name.removeprefix('docs/')}")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(lead_links(path.read_text(), name, root))
 
 
 def lead_links(text: str, name: str, root: Path) -> str:
-    """Return a text with its links led to pages of the site; a link to what the site does not have becomes its text.
+    """Return a page with links to pages of the site; a link to a file that the site lacks becomes plain text.
 
     Args:
-        text: The text.
-        name: Its file, from the root of the repository.
+        text: Contents of the page.
+        name: Path of the page in the repository.
         root: The root of the repository.
     """
     on_site = PurePosixPath(TEXTS.get(name, name.removeprefix("docs/")))
@@ -56,7 +56,7 @@ def lead_links(text: str, name: str, root: Path) -> str:
 
 
 def place(path: str, anchor: str, root: Path) -> str | None:
-    """Return where the site has a part of a file of the repository, from its top; None if it has not."""
+    """Return the path on the site of a file of the repository and its anchor; None if the site lacks it."""
     if path + anchor in ELSEWHERE:
         return ELSEWHERE[path + anchor]
     if path in TEXTS:

@@ -1,4 +1,4 @@
-"""Pictures of what the loader and the kernels really do with a pipeline, drawn anew for each build."""
+"""Pictures of the plans and kernels that run for a pipeline, drawn again for each build."""
 
 import hashlib
 from itertools import islice
@@ -24,7 +24,7 @@ def write_pictures(folder: Path) -> None:
 
 
 def make_pipe(*fanouts: int) -> gf.Datapipe:
-    """Return a pipeline over a small graph: items, neighbours, features."""
+    """Return a pipeline on a small graph: items, neighbours, features."""
     edges = torch.randint(NODES, (2, 20 * NODES), generator=torch.Generator().manual_seed(0))
     graph = gf.from_coo(edges, NODES)
     features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.zeros(NODES, 16))})
@@ -87,7 +87,7 @@ def draw_passes() -> Drawing:
     program = next(reversed(PROGRAMS.idle.values()))[-1]
     names = [kernel.__name__ for kernel, _ in program.program.steps]
     text = f"NeighborSampler calls sample_hops. It runs a program of {len(names)} passes: {', '.join(names)}."
-    drawing = Drawing("passes", "What the CPU runs for a mini-batch of one hop", text)
+    drawing = Drawing("passes", "The kernels that the CPU runs for a mini-batch with one hop", text)
     above = [("", "NeighborSampler", "a stage", False), ("", "sample_hops", "an operation", False)]
     chain(drawing, [*above, *(("", name, "", True) for name in names)])
     return drawing
