@@ -104,12 +104,12 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "3 hops, LABOR": lambda there, seeds: there.sample_hops(seeds, LABOR, [(1, 1), (2, 2), (3, 3)]),
     "3 hops, all neighbours": lambda there, seeds: there.sample_hops(seeds, ALL, [1, 2, 3]),
     "3 hops, 6 edge types": lambda there, seeds: there.sample_hops({"item": seeds}, THREE_HOPS, [1, 2, 3]),
-    "3 hops in time": lambda there, seeds: in_time(there, seeds, EDGE_TIME),
-    "3 hops in time, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
+    "3 hops, temporal": lambda there, seeds: in_time(there, seeds, EDGE_TIME),
+    "3 hops, temporal, both times and a window": lambda there, seeds: in_time(there, seeds, BOTH_TIMES),
     "features in memory": read_there,
-    "features behind a GPU cache": read_cached,
+    "features with a GPU cache": read_cached,
     "sampled by the CPU, two pinned features": fetch_of_sampled,
-    "3 hops around links and negatives, without their edges": predict_links,
+    "3 hops, links and negatives, seed edges excluded": predict_links,
 }  # fmt: skip
 
 
