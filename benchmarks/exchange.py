@@ -16,7 +16,7 @@ import torch
 from benchmarks.timing import Times, in_turn
 from graphfeed.distributed.ranks.connections import Connections, open_connection
 from graphfeed.distributed.ranks.listener import GREETING, TOKEN_BYTES, Listener
-from graphfeed.distributed.ranks.messages import Traffic, fill
+from graphfeed.distributed.ranks.messages import Traffic, receive_into
 from graphfeed.distributed.wire import from_batch, import_flight, to_batch
 
 RAW, MESSAGES, FLIGHT = "raw socket", "messages of ranks", "Flight, an open exchange"
@@ -77,7 +77,7 @@ def through_socket(port: int) -> Iterator[Ask]:
 
         def ask(size: int) -> None:
             connection.sendall(size.to_bytes(8, "little") + QUESTION)
-            fill(connection, memory[size].data)
+            receive_into(connection, memory[size].data)
             assert int(memory[size][:8].view(np.int64)[0]) == size
 
         yield ask
@@ -102,7 +102,7 @@ def through_messages(port: int) -> Iterator[Ask]:
     connections = Connections(lambda: open_connection(("127.0.0.1", port), greeting, LIMIT, LIMIT, None), 1)
 
     def ask(size: int) -> None:
-        answer, _ = connections.ask({"name": "rows 0", "options": {}}, {"ids": torch.tensor([size])})
+        answer, _ = connections.send_request({"name": "rows 0", "options": {}}, {"ids": torch.tensor([size])})
         assert int(answer.read()[1]["rows"][0]) == size
 
     yield ask

@@ -54,7 +54,7 @@ process.ENTRY_POINTS.update(
     },
     executors={"servers": "graphfeed.distributed.servers.remote_executor:SamplingServers"},
     rules={"cooperate": "graphfeed.distributed.cooperative.cooperate:cooperate"},
-    runs={"compare": "graphfeed.distributed.ranks.agreement:begin_run"},
+    runs={"compare": "graphfeed.distributed.ranks.agreement:compare_run"},
     stages={
         "mark_end": "graphfeed.interop.graphbolt:EndMarker",
         "mark_feature_fetcher_start": "graphfeed.interop.graphbolt:FeatureFetcherStartMarker",
@@ -68,6 +68,8 @@ process.ENTRY_POINTS.update(
 def __getattr__(name: str) -> typing.Any:
     if name in _FOUND_IN:
         return getattr(importlib.import_module(_FOUND_IN[name]), name)
+    if name == "MeetingPoint":  # its name until 0.2.0
+        return importlib.import_module("graphfeed.distributed").MeetingPoint
     if name in ("channels", "distributed", "ingest", "interop", "pyg"):
         return importlib.import_module(f"graphfeed.{name}")
     if name.startswith("_"):  # `inspect` and similar modules try many of these, and ignore the message

@@ -94,10 +94,11 @@ from graphfeed.distributed import DistContext as DistContext, DistLinkNeighborLo
 from graphfeed.distributed import DistLoader as DistLoader, DistNeighborLoader as DistNeighborLoader
 from graphfeed.distributed import DistNeighborSampler as DistNeighborSampler, DistRole as DistRole
 from graphfeed.distributed import GraphPart as GraphPart, LocalFeatureStore as LocalFeatureStore
-from graphfeed.distributed import LocalGraphStore as LocalGraphStore, MeetingPoint as MeetingPoint, PartBook as PartBook
+from graphfeed.distributed import LocalGraphStore as LocalGraphStore, PartBook as PartBook
 from graphfeed.distributed import PartitionReport as PartitionReport, PartitionedFeature as PartitionedFeature
 from graphfeed.distributed import PartitionedGraph as PartitionedGraph, Partitioner as Partitioner, Peers as Peers
 from graphfeed.distributed import RankLostError as RankLostError, RemoteReceivingChannel as RemoteReceivingChannel
+from graphfeed.distributed import RendezvousAddress as RendezvousAddress
 from graphfeed.distributed import SamplerReceiver as SamplerReceiver, SamplerSender as SamplerSender
 from graphfeed.distributed import SamplingServer as SamplingServer, SamplingServers as SamplingServers
 from graphfeed.distributed import StoredPart as StoredPart

@@ -13,7 +13,7 @@ COMMANDS = {
     "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up_command",
 }
-"""The module of each command, with a docstring, `add_arguments(parser)` and `run(options)`."""
+"""Module of each command C, with a docstring, `add_C_arguments(parser)` and `run_C(options)`."""
 FORMER = {"reorder": "use the recipe in docs/how-to/larger-than-memory.md"}
 """Replacements of commands that were removed."""
 
@@ -21,13 +21,13 @@ FORMER = {"reorder": "use the recipe in docs/how-to/larger-than-memory.md"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status, 1 after an error and 130 after Ctrl-C. The reason is on stderr."""
     try:
-        return run(arguments)
+        return run_command(arguments)
     except KeyboardInterrupt as error:
         sys.stderr.write("graphfeed: " + "; ".join(["interrupted", *getattr(error, "__notes__", ())]) + "\n")
         return 130
 
 
-def run(arguments: Sequence[str] | None) -> int:
+def run_command(arguments: Sequence[str] | None) -> int:
     """Import the modules of the commands, run one of them, and return 0 or 1."""
     parser = argparse.ArgumentParser(prog="graphfeed", description="Tools for graphs in files and partitioned graphs.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -36,8 +36,9 @@ def run(arguments: Sequence[str] | None) -> int:
         # The help shows the first line of the module's docstring after its command.
         summary = (module.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(name, help=summary, description=summary)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        function = name.replace("-", "_")
+        getattr(module, f"add_{function}_arguments")(command)
+        command.set_defaults(run=getattr(module, f"run_{function}"))
     given = sys.argv[1:] if arguments is None else arguments
     if given and given[0] in FORMER:
         parser.error(f"the command {given[0]!r} was removed in 0.2.0; {FORMER[given[0]]}")

@@ -21,7 +21,7 @@ import torch
 
 import graphfeed
 from graphfeed import ops
-from graphfeed.ops.backend import cuda_extra, load
+from graphfeed.ops.backend import cuda_extra, load_kernels
 from graphfeed.ops.memory import SharedMemory
 from graphfeed.ops.process import install_hint
 
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
     said: str
 
 
-def table(findings: Sequence[Finding]) -> list[str]:
+def gpu_table(findings: Sequence[Finding]) -> list[str]:
     width = max(len(finding.subject) for finding in findings)
     return [f"{status:<8} {subject:<{width}}  {said}" for status, subject, said in findings]
 
@@ -59,7 +59,7 @@ class CudaReport:
     def __str__(self) -> str:
         counts = [(status, sum(own.status == status for own in self.findings)) for status in ("missing", "failed")]
         wrong = " and ".join(f"{count} {status}" for status, count in counts if count)
-        return "\n".join([*table(self.findings), f"CUDA is {f'not ready: {wrong}' if wrong else 'ready'}"])
+        return "\n".join([*gpu_table(self.findings), f"CUDA is {f'not ready: {wrong}' if wrong else 'ready'}"])
 
     __repr__ = __str__
 
@@ -82,7 +82,7 @@ def cuda_check() -> CudaReport:
     findings = list(look_around())
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
     if not wrong:
-        findings += check_device(torch.device("cuda", torch.cuda.current_device()))
+        findings += report_device(torch.device("cuda", torch.cuda.current_device()))
     else:
         findings.append(Finding("missing", "kernels", f"were not run because of: {', '.join(wrong)}"))
     return CudaReport(tuple(findings))
@@ -137,7 +137,7 @@ def find_cupy() -> Iterator[Finding]:
     if set(names) - {f"cupy-{cuda_extra()}x"}:
         remedy = f"pip uninstall {' '.join(names)}, then {remedy}"
     try:
-        launch: Any = load("cuda", "launch")
+        launch: Any = load_kernels("cuda", "launch")
     except ImportError as error:
         # CuPy may be installed, but not one of its dependencies.
         reason = "is not installed" if find_spec("cupy") is None else f"can't be imported: {error.__cause__ or error}"
@@ -189,15 +189,15 @@ def find_limit() -> Finding:
     return Finding("ok", "locked memory", "has no RLIMIT_MEMLOCK on this system")
 
 
-def check_device(device: torch.device) -> Iterator[Finding]:
+def report_device(device: torch.device) -> Iterator[Finding]:
     yield check_compiler(device)
-    yield check_memory(device)
+    yield report_gpu_memory(device)
 
 
 def check_compiler(device: torch.device) -> Finding:
     start = time.perf_counter()
     try:
-        launch: Any = load("cuda", "launch")
+        launch: Any = load_kernels("cuda", "launch")
         with torch.cuda.device(device):
             for kernel in launch.file_of_kernel():
                 launch.function_of(device.index or 0, kernel)
@@ -206,7 +206,7 @@ def check_compiler(device: torch.device) -> Finding:
     return Finding("ok", "compiler", f"all kernels in {time.perf_counter() - start:.1f} s")
 
 
-def check_memory(device: torch.device) -> Finding:
+def report_gpu_memory(device: torch.device) -> Finding:
     """Page-lock memory in place, and read it in a kernel."""
     memory = np.asarray(SharedMemory.create(PINNED_BYTES))  # does not share pages with other memory
     values = torch.from_numpy(memory).view(torch.int64).reshape(-1, 8)

@@ -20,7 +20,7 @@ import torch
 
 import graphfeed
 from graphfeed import ops
-from graphfeed.cuda_report import Finding, cuda_check, find_driver, is_wrong, look_around, table
+from graphfeed.cuda_report import Finding, cuda_check, find_driver, gpu_table, is_wrong, look_around
 from graphfeed.loader import bytes_text
 from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.ops.memory import SharedMemory, populate
@@ -39,7 +39,7 @@ DESCRIPTORS = 1024
 """The usual limit. Each large array in shared memory uses a descriptor, and each worker process several."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cuda",
         action="store_true",
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: Any) -> None:
+def run_doctor(options: Any) -> None:
     findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
-    sys.stdout.write("\n".join(table(findings)) + "\n")
+    sys.stdout.write("\n".join(gpu_table(findings)) + "\n")
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
     # The command then exits with 1.
     if wrong:
@@ -59,7 +59,7 @@ def run(options: Any) -> None:
 def look_at_machine() -> Iterator[Finding]:
     yield check_versions()
     yield check_cores()
-    yield check_memory()
+    yield report_memory()
     yield check_shared_memory()
     yield check_huge_pages()
     yield check_descriptors()
@@ -100,7 +100,7 @@ def check_cores() -> Finding:
     return Finding("ok", "cores", said)
 
 
-def check_memory() -> Finding:
+def report_memory() -> Finding:
     left, limit = available_memory(), memory_limit()
     if math.isinf(left):
         return Finding("ok", "memory", "the system does not report its size")
@@ -166,7 +166,7 @@ def check_kernels() -> Finding:
 
 
 def check_machine_code() -> Finding:
-    readable, writable = ops.load("cpu", "compiler.folders").folders()
+    readable, writable = ops.load_kernels("cpu", "compiler.folders").folders()
     count = sum(1 for folder in readable for _ in folder.glob("*.code"))
     said = f"{count} kernels are on disk"
     if writable is None:

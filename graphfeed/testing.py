@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from graphfeed.datapipes import Datapipe, Transform, call
+from graphfeed.datapipes import Datapipe, Transform, apply_stages
 from graphfeed.loader import DataLoader
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import checked
@@ -52,12 +52,12 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
     assert len(expected) > 1, f"pipe yields {len(expected)} mini-batches; give it items for two or more"
     compare("iterated again", expected, texts(seeded))
     compare("kept while others are computed", expected, texts(list(seeded)))
-    packed = pack(seeded)
+    packed = pack_batch(seeded)
     size = f"pipe has {len(packed):,} bytes when it is pickled, but must have less than {MOST_BYTES:,}"
     assert len(packed) < MOST_BYTES, f"{size}; keep large arrays in files or in shared memory"
     compare("pickled", expected, texts(pickle.loads(packed)))
     if isinstance(seeded, Transform) and not seeded.loops:
-        made = texts(call([seeded], minibatch) for minibatch in reversed(list(seeded.datapipe)))
+        made = texts(apply_stages([seeded], minibatch) for minibatch in reversed(list(seeded.datapipe)))
         compare("computed from the last mini-batch to the first", expected, made[::-1])
     for num_workers in (0, 1, 3):
         with DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
@@ -95,20 +95,22 @@ def check_sampler(graph: SamplingGraph, pipe: Datapipe[Any], *, executor: Execut
         hops = minibatch.sampled_subgraphs
         assert hops, f"mini-batch {index} has no sampled_subgraphs; pipe must end with a sampler"
         for place, hop in enumerate(hops):
-            check_edges(graph, hop, f"mini-batch {index}, hop {place}")
+            check_subgraph_edges(graph, hop, f"mini-batch {index}, hop {place}")
         for place, (outer, inner) in enumerate(pairwise(hops)):
             what = f"mini-batch {index}, hop {place}: the columns are not the rows of the next hop"
-            assert_same(values_of(outer.original_column_node_ids), values_of(inner.original_row_node_ids), what=what)
+            assert_same(
+                ids_by_type(outer.original_column_node_ids), ids_by_type(inner.original_row_node_ids), what=what
+            )
         what = f"mini-batch {index}: input_nodes are not the rows of the first hop"
-        assert_same(values_of(minibatch.input_nodes), values_of(hops[0].original_row_node_ids), what=what)
-        for kind, seeds in values_of(minibatch.seeds).items():
-            columns = values_of(hops[-1].original_column_node_ids)
+        assert_same(ids_by_type(minibatch.input_nodes), ids_by_type(hops[0].original_row_node_ids), what=what)
+        for kind, seeds in ids_by_type(minibatch.seeds).items():
+            columns = ids_by_type(hops[-1].original_column_node_ids)
             if seeds.dim() == 1:
                 what = f"mini-batch {index}: the columns of the last hop don't begin with the seeds"
                 assert_same(columns[kind][: len(seeds)], seeds, what=what)
 
 
-def values_of(ids: Any) -> dict[Any, Any]:
+def ids_by_type(ids: Any) -> dict[Any, Any]:
     """Return ids by type as int64, because the ids of a graph and of seeds may have different dtypes."""
     return {kind: own.long() if isinstance(own, torch.Tensor) else own for kind, own in to_type_dict(ids).items()}
 
@@ -136,7 +138,7 @@ def compare(how: str, expected: list[Text], found: list[Text]) -> None:
     assert len(found) == len(expected), f"there are {len(found)} mini-batches when {how}, not {len(expected)}"
 
 
-def pack(pipe: Datapipe[Any]) -> bytes:
+def pack_batch(pipe: Datapipe[Any]) -> bytes:
     try:
         return pickle.dumps(pipe)
     except Exception as error:
@@ -157,11 +159,11 @@ def check_resume(pipe: Datapipe[Any], expected: list[Text], before: int, behind:
         compare(how, expected, made + texts(loader))
 
 
-def check_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
+def check_subgraph_edges(graph: SamplingGraph, hop: SampledSubgraph, what: str) -> None:
     """Check that the edges of a hop are edges of the graph, and that its rows begin with its columns."""
     assert hop.original_column_node_ids is not None, f"{what}: has no original_column_node_ids"
     assert hop.original_row_node_ids is not None, f"{what}: has no original_row_node_ids"
-    columns, rows = values_of(hop.original_column_node_ids), values_of(hop.original_row_node_ids)
+    columns, rows = ids_by_type(hop.original_column_node_ids), ids_by_type(hop.original_row_node_ids)
     for kind, ids in columns.items():
         assert_same(rows[kind][: len(ids)], ids, what=f"{what}: the rows don't begin with the columns")
     there = graph.in_subgraph(hop.original_column_node_ids)

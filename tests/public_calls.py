@@ -325,7 +325,7 @@ DISTRIBUTED: dict[str, Callable[[], Call]] = {
     "LocalGraphStore.from_data": lambda: call(
         gf.LocalGraphStore.from_data, edge_id=torch.arange(EDGES), edge_index=ENDS, num_nodes=NODES
     ),
-    "MeetingPoint": lambda: call(gf.MeetingPoint, address="127.0.0.1", port=4000, rank=0, world_size=1),
+    "RendezvousAddress": lambda: call(gf.RendezvousAddress, address="127.0.0.1", port=4000, rank=0, world_size=1),
     "MpChannel": lambda: call(gf.MpChannel),
     "PartBook": lambda: call(gf.PartBook, owners=PARTS, num_parts=2),
     "PartBook.from_assignment": lambda: call(gf.PartBook.from_assignment, assignment=PARTS, num_parts=2),

@@ -206,7 +206,7 @@ def test_the_manifest_mounts_what_it_has_and_gives_options_that_there_are() -> N
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert {container["readinessProbe"]["httpGet"]["port"], container["livenessProbe"]["tcpSocket"]["port"]} == {*ports}
     parser = argparse.ArgumentParser()
-    serve_command.add_arguments(parser)
+    serve_command.add_serve_arguments(parser)
     options = parser.parse_args(container["command"][2:])
     assert [int(bind.rpartition(":")[2]) for bind in (options.bind, options.health_bind)] == [*ports.values()]
 

@@ -15,7 +15,7 @@ import torch
 
 from graphfeed import cuda_report, doctor, ops
 from graphfeed.__main__ import COMMANDS, main
-from graphfeed.cuda_report import CudaReport, Finding, check_device, find_cupy, find_device, find_headers, look_around
+from graphfeed.cuda_report import CudaReport, Finding, find_cupy, find_device, find_headers, look_around, report_device
 from graphfeed.distributed import open_part
 from graphfeed.storage.memory import memory_limits
 from tests.distributed import graphs
@@ -158,7 +158,7 @@ def test_what_is_scarce_is_said_with_what_to_do(
     monkeypatch.setattr(doctor, "available_memory", lambda: 5e8)
     monkeypatch.setattr(doctor, "populate", lambda memory: False)
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (256, 4096))
-    monkeypatch.setattr(ops, "load", lambda *_: SimpleNamespace(folders=lambda: ((tmp_path,), None)))
+    monkeypatch.setattr(ops, "load_kernels", lambda *_: SimpleNamespace(folders=lambda: ((tmp_path,), None)))
     found = {finding.subject: finding for finding in doctor.look_at_machine()}
     advice = {
         "memory": "use worker threads",
@@ -194,7 +194,7 @@ def test_the_report_names_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_cupy(package: str, op: str) -> Any:
         raise ImportError("no CuPy")
 
-    monkeypatch.setattr(cuda_report, "load", no_cupy)
+    monkeypatch.setattr(cuda_report, "load_kernels", no_cupy)
     subjects = [finding.subject for finding in look_around()]
     parts = ["graphfeed", "driver", "torch", "GPU", "CuPy", "NVRTC", "headers", "locked memory"]
     assert list(dict.fromkeys(subjects)) == parts
@@ -206,7 +206,7 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     nvrtc = SimpleNamespace(getVersion=lambda: (13, 0))
     cupy = SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(is_available=lambda: False, nvrtc=nvrtc))
     monkeypatch.setattr(launch, "cupy", cupy)
-    monkeypatch.setattr(cuda_report, "load", lambda package, op: launch)
+    monkeypatch.setattr(cuda_report, "load_kernels", lambda package, op: launch)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -245,7 +245,7 @@ def test_a_folder_that_cupy_cannot_make_is_named(monkeypatch: pytest.MonkeyPatch
     def load(*_: Any) -> Any:
         raise PermissionError(13, "Permission denied", "/missing/.cupy")
 
-    monkeypatch.setattr(cuda_report, "load", load)
+    monkeypatch.setattr(cuda_report, "load_kernels", load)
     (found,) = find_cupy()
     assert found.status == "failed"
     assert re.search(r"/missing/\.cupy.*; set CUPY_CACHE_DIR to a writable folder$", found.said)
@@ -257,7 +257,7 @@ def test_on_a_gpu_the_compiler_and_locked_memory_are_checked(cuda: Cuda, monkeyp
     monkeypatch.setattr(cuda_report, "look_around", lambda: [Finding("change", "headers", "")])
     device = torch.device(device_of(cuda))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(cuda_report, "check_device", lambda _: check_device(device))
+    monkeypatch.setattr(cuda_report, "report_device", lambda _: report_device(device))
     with cuda.running():
         report = cuda_report.cuda_check()
         assert report.ok, report

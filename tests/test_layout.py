@@ -37,6 +37,9 @@ TYPES_OF_RESULTS = {
 }  # fmt: skip
 """Users name them in annotations; tests check the results themselves."""
 
+PREDECESSORS = {"NeighborSampler"}
+"""Names of classes that two predecessors have, so that they stand in two modules."""
+
 FILE_LINES = 400
 GPU_ALONE = {"sample_neighbors.py", "gpu_hops.py"}
 """Only a GPU has kernels for one hop: the CPU has programs of passes."""
@@ -226,6 +229,26 @@ def test_each_tensor_is_made_on_a_named_device() -> None:
 def test_a_file_has_at_most_400_lines() -> None:
     sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
     assert {place: size for place, size in sizes.items() if size > FILE_LINES} == {}, "split it by subject"
+
+
+def modules_by_name(kind: type[ast.AST]) -> dict[str, set[str]]:
+    """Return the modules that define each top-level class or function; the back ends of an operation count as one."""
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        module = re.sub(r"^ops/(cpu|cuda)/", "ops/", path.relative_to(PACKAGE).as_posix())
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and isinstance(node, kind) and node.name[:2] != "__":
+                found.setdefault(node.name, set()).add(module)
+    return found
+
+
+def test_a_class_name_stands_in_one_module() -> None:
+    repeated = {name: modules for name, modules in modules_by_name(ast.ClassDef).items() if len(modules) > 1}
+    assert set(repeated) == PREDECESSORS
+
+
+def test_a_function_name_stands_in_at_most_two_modules() -> None:
+    assert {name: found for name, found in modules_by_name(ast.FunctionDef).items() if len(found) > 2} == {}
 
 
 def test_the_tour_is_short() -> None:

@@ -110,7 +110,7 @@ def test_an_epoch_that_is_left_early_with_dead_workers_leaves_nothing_of_itself(
     pipe = pipeline()
     chance = random.Random(1)
     with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED) as loader:
-        executor = loader._workers.take()
+        executor = loader._workers.open_executor()
         assert isinstance(executor, ProcessExecutor)
         for epoch in range(6):
             expected = [digest(batch) for batch in pipe.with_seed(SEED, epoch)]

@@ -136,9 +136,9 @@ class Counted(gf.DiskBasedFeature):
     def is_in_page_cache(self) -> bool:
         return False
 
-    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> Any:
+    def start_read(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> Any:
         self.count_pages(ids)
-        return super().begin_reading(ids, out, positions)
+        return super().start_read(ids, out, positions)
 
     def count_pages(self, ids: torch.Tensor) -> None:
         self.pages += len(torch.unique(ids.long() * self.row_bytes // 4096))

@@ -18,7 +18,7 @@ from graphfeed.channels.channel_client import ChannelClient
 from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
 from graphfeed.ops.arguments import checked, parse_bytes
 from graphfeed.ops.process import Closeable
-from graphfeed.storage.memory import decode_tensors, encode_tensors, move
+from graphfeed.storage.memory import decode_tensors, encode_tensors, to_device
 
 UNBOUNDED = 1 << 40
 """Capacity, in messages or bytes, of an unbounded queue, for which no shared memory is reserved."""
@@ -96,7 +96,7 @@ class SampleChannel(ChannelBase, Closeable):
         error, sample = decode_tensors(*received)
         if error is not None:
             raise PeerError(error)
-        return move(sample, "pinned") if self.pinned else sample
+        return to_device(sample, "pinned") if self.pinned else sample
 
     def send_error(self, error: BaseException) -> None:
         """Make a consumer raise a `PeerError` with the message of an error, after the samples sent before it."""
@@ -193,7 +193,7 @@ class MpChannel(SampleChannel):
         Raises:
             queue.Full: There was no space before the timeout or, with `block=False`, there is none now.
         """
-        seconds = waiting_time(block, timeout)
+        seconds = seconds_left(block, timeout)
         if not self.put(msg, seconds):
             raise queue.Full(f"the channel was full for {seconds:g} s: its consumers don't receive")
 
@@ -207,14 +207,14 @@ class MpChannel(SampleChannel):
             PeerError: A producer sent an error, or died in the middle of an epoch.
             Closed: The process that created the channel has closed it or has ended.
         """
-        seconds = waiting_time(block, timeout)
+        seconds = seconds_left(block, timeout)
         sample = self.get(seconds)
         if sample is None:
             raise queue.Empty(f"no message came for {seconds:g} s: its producers don't send")
         return sample
 
 
-def waiting_time(block: bool, timeout: float | None) -> float:
+def seconds_left(block: bool, timeout: float | None) -> float:
     if not block:
         return 0.0
     return TIMEOUT_SECONDS if timeout is None else timeout

@@ -51,7 +51,7 @@ class SamplerPool(ABC):
         try:
             for number in range(num_worker):
                 here, there = context.Pipe(duplex=False)
-                process = context.Process(target=run_worker, args=(self, args, there), name=f"sampler {number}")
+                process = context.Process(target=run_sampler, args=(self, args, there), name=f"sampler {number}")
                 with interrupts_blocked():
                     process.start()
                     workers[here] = process
@@ -79,7 +79,7 @@ class SamplerPool(ABC):
                 process.join(JOIN_SECONDS)
 
 
-def run_worker(pool: SamplerPool, args: Any, connection: Connection) -> None:
+def run_sampler(pool: SamplerPool, args: Any, connection: Connection) -> None:
     """Run the worker, and send its traceback, or an empty string, to the parent."""
     # An interrupt at the terminal reaches all processes, but the parent ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

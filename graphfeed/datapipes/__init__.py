@@ -24,7 +24,7 @@ from graphfeed.datapipes.samplers.layer_neighbor_sampler import LayerNeighborSam
 from graphfeed.datapipes.samplers.neighbor_sampler import NeighborSampler
 from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
@@ -33,8 +33,8 @@ from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import nodes_of_items
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.datapipes.sources.minibatcher import ItemNameWarning, minibatcher_default
-from graphfeed.datapipes.sources.seeds import spread
-from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
+from graphfeed.datapipes.sources.seeds import spread_to_seeds
+from graphfeed.datapipes.transform import Transform, apply_stages, describe_place, worker_name
 
 # fmt: off
 __all__ = [
@@ -43,8 +43,8 @@ __all__ = [
     "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler",
     "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
     "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
-    "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "check_amount", "check_graph",
+    "TemporalSampler", "Transform", "UniformNegativeSampler", "apply_stages", "check_amount", "check_is_graph",
     "describe_place", "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items",
-    "replace", "spread", "to_graph", "traverse", "with_negatives", "worker_name",
+    "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on

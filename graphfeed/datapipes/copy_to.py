@@ -8,10 +8,10 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.transform import Transform, call
+from graphfeed.datapipes.transform import Transform, apply_stages
 from graphfeed.ops import check_device, is_gpu
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.memory import move
+from graphfeed.storage.memory import to_device
 
 
 class CopyTo(Transform, name="copy_to"):
@@ -53,10 +53,10 @@ class CopyTo(Transform, name="copy_to"):
         if isinstance(minibatch, MiniBatch):
             # `to` modifies its mini-batch in place, and this one may belong to the caller.
             return copy.copy(minibatch).to(self.device, non_blocking=self.returns_early)
-        return move(minibatch, self.device, non_blocking=self.returns_early)
+        return to_device(minibatch, self.device, non_blocking=self.returns_early)
 
     def __iter__(self) -> Iterator[Any]:
         # Check the device before the source produces anything.
         check_device("copy_to", self.device)
         for minibatch in self.datapipe:
-            yield call([self], minibatch)
+            yield apply_stages([self], minibatch)

@@ -43,7 +43,7 @@ class Shardable(Source, Protocol):
 class Ranked(Source, Protocol):
     """A source whose mini-batches are divided among several ranks, each with its own copy of the pipeline."""
 
-    def agree(self, seed: int) -> int:
+    def shared_seed(self, seed: int) -> int:
         """Return the random seed that all ranks use if none was given."""
 
 

@@ -10,7 +10,7 @@ from graphfeed.ops import Key, generator_seed
 from graphfeed.ops.arguments import checked, mark_copied_below
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.graph import SampledSubgraph, to_type_dict
-from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
+from graphfeed.storage.memory import all_pinned, shapes_repr, tensor_repr, to_device
 
 FORMER_NAMES = {
     "seed_nodes": "seeds",
@@ -183,7 +183,7 @@ class MiniBatch:
         as one block whose memory they share: `.clone()` a tensor that you keep for long.
         """
         before = self.input_nodes
-        for name, value in move(vars(self), device, non_blocking=non_blocking).items():
+        for name, value in to_device(vars(self), device, non_blocking=non_blocking).items():
             setattr(self, name, value)
         for node_type, ids in to_type_dict(before).items():
             mark_copied_below(ids, to_type_dict(self.input_nodes)[node_type])

@@ -11,7 +11,7 @@ from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.seeding import KeptGlobals, call_seeded
+from graphfeed.datapipes.pipeline.seeding import SavedGenerators, call_seeded
 from graphfeed.datapipes.pipeline.traverse import check_source
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import RUNNING, Key
@@ -77,7 +77,7 @@ class Transform(Datapipe[Batch]):
         while not self.loops and isinstance(source := stages[0].datapipe, Transform) and not source.loops:
             stages.insert(0, source)
         for minibatch in stages[0].datapipe:
-            yield call(stages, minibatch, observer)
+            yield apply_stages(stages, minibatch, observer)
 
     def __len__(self) -> int:
         if not self.one_to_one:
@@ -85,7 +85,7 @@ class Transform(Datapipe[Batch]):
         return length(self.datapipe)
 
 
-def call(
+def apply_stages(
     stages: Iterable[Transform[Any]],
     minibatch: Any,
     observer: Observer | None = None,
@@ -96,7 +96,7 @@ def call(
     An exception gets a note with the stage, the mini-batch and the worker. If there is a `function`, it is called
     instead of the stage, which must be the only one.
     """
-    kept: KeptGlobals | None = None
+    kept: SavedGenerators | None = None
     try:
         for stage in stages:
             work, key = stage if function is None else function, getattr(minibatch, "key", None)
@@ -105,7 +105,7 @@ def call(
             running = RUNNING.set(stage)
             try:
                 if stage.foreign and key is not None:
-                    kept = kept or KeptGlobals()
+                    kept = kept or SavedGenerators()
                     result = call_seeded(stage, work, minibatch, key, kept)
                 else:
                     # Stages that are not seeded draw from the generators in the program's own state.

@@ -6,6 +6,7 @@ Users see global ids only, so mini-batches do not depend on how a graph is parti
 
 import importlib
 import typing
+import warnings
 
 from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFunction, JointFetcher, JointSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
@@ -24,7 +25,7 @@ from graphfeed.distributed.pyg.dist_loaders import DistLinkNeighborLoader, DistL
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.distributed.ranks.heartbeat import RankLostError
-from graphfeed.distributed.ranks.meeting_point import MeetingPoint
+from graphfeed.distributed.ranks.meeting_point import RendezvousAddress
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.distributed.servers import (
     RemoteReceivingChannel,
@@ -43,6 +44,9 @@ else:
 
     def __getattr__(name: str) -> typing.Any:
         # They derive from classes of PyG, so their modules are imported on first use.
+        if name == "MeetingPoint":
+            warnings.warn("MeetingPoint is now called RendezvousAddress", DeprecationWarning, stacklevel=2)
+            return RendezvousAddress
         modules = {"LocalFeatureStore": "local_feature_store", "LocalGraphStore": "local_graph_store"}
         if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -52,8 +56,8 @@ else:
 __all__ = [
     "CooperativeConv", "CooperativeConvFunction", "DistContext", "DistLinkNeighborLoader", "DistLoader",
     "DistNeighborLoader", "DistNeighborSampler", "DistRole", "GraphPart", "JointFetcher", "JointSampler",
-    "LocalFeatureStore", "LocalGraphStore", "MeetingPoint", "PartBook", "PartitionReport", "PartitionedFeature",
-    "PartitionedGraph", "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel", "SamplerReceiver",
+    "LocalFeatureStore", "LocalGraphStore", "PartBook", "PartitionReport", "PartitionedFeature", "PartitionedGraph",
+    "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel", "RendezvousAddress", "SamplerReceiver",
     "SamplerSender", "SamplingServer", "SamplingServers", "StoredPart", "WholeGraph", "assign_nodes", "cut_graph",
     "cut_rows", "ldg_memory", "open_part", "read_graphlearn", "report_partition", "write_partition",
 ]  # fmt: skip

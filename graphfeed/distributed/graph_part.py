@@ -134,17 +134,21 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     counts[nodes + 1] = graph.csc_indptr.diff()[nodes].long()
     starts = counts.cumsum(0)
     positions = ops.indptr_edge_ids(starts, offset=graph.csc_indptr[:-1].long())
-    attributes = {name: take(values, positions) for name, values in graph.edge_attributes.items()}
+    attributes = {name: copy_part_rows(values, positions) for name, values in graph.edge_attributes.items()}
     indptr = buffers.empty_long_lived(starts.numel(), graph.csc_indptr.dtype, buffers.CPU)
-    types = None if graph.type_per_edge is None else take(graph.type_per_edge, positions)
-    own = {"csc_indptr": indptr.copy_(starts), "indices": take(graph.indices, positions), "type_per_edge": types}
+    types = None if graph.type_per_edge is None else copy_part_rows(graph.type_per_edge, positions)
+    own = {
+        "csc_indptr": indptr.copy_(starts),
+        "indices": copy_part_rows(graph.indices, positions),
+        "type_per_edge": types,
+    }
     columns = fused_csc_sampling_graph(**{**graph.fields(), **own, "edge_attributes": attributes})
     first_edges = None if ORIGINAL_EDGE_ID in attributes else graph.csc_indptr
     identity = identify(graph, book.num_parts, int(book.checksum))
     return GraphPart(columns, book, part, graph.num_edges, identity, first_edges)
 
 
-def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+def copy_part_rows(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     # Allocated for fast random reads.
     out = buffers.empty_long_lived((positions.numel(), *values.shape[1:]), values.dtype, buffers.CPU)
     return torch.index_select(values, 0, positions, out=out)
@@ -166,7 +170,7 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
     """
     if len(values) != book.num_ids:
         raise ValueError(f"values must have {book.num_ids} rows, one per id of the book, but has {len(values)}")
-    return take(values, book.ids_of(part))
+    return copy_part_rows(values, book.ids_of(part))
 
 
 def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_count, check_vector, checked
-from graphfeed.ops.rows import take_rows
+from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.structure import TYPE_DTYPES
 
 
@@ -27,7 +27,7 @@ class PartBook:
     @cached_property
     def checksum(self) -> torch.Tensor:
         """A checksum of the owners, which ranks compare: one value, int64."""
-        return checksum_of(self.owners)
+        return book_checksum(self.owners)
 
     @cached_property
     def offsets(self) -> torch.Tensor:
@@ -40,11 +40,11 @@ class PartBook:
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the part of each id, as small integers; the ids are not checked."""
-        return take_rows(self.owners, ids)
+        return gather_unchecked(self.owners, ids)
 
     def offsets_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the offset of each id among the ids of its part; the ids are not checked."""
-        return take_rows(self.offsets, ids)
+        return gather_unchecked(self.offsets, ids)
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the part of each id, and its offset in that part; the ids are not checked."""
@@ -106,7 +106,7 @@ class PartBook:
         return PartBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
 
 
-def checksum_of(owners: torch.Tensor) -> torch.Tensor:
+def book_checksum(owners: torch.Tensor) -> torch.Tensor:
     return torch.tensor(zlib.crc32(owners.numpy().data), device="cpu")
 
 
@@ -126,7 +126,9 @@ class RangeBook(PartBook):
     @cached_property
     def checksum(self) -> torch.Tensor:
         parts = torch.arange(self.num_parts, device="cpu").to(smallest_dtype(self.num_parts))
-        return checksum_of(parts.repeat_interleave(self.bounds.diff()))  # equal to that of the same parts in a PartBook
+        return book_checksum(
+            parts.repeat_interleave(self.bounds.diff())
+        )  # equal to that of the same parts in a PartBook
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         # The part of an id is the number of inner bounds that are not above it, those of empty parts included.
@@ -137,7 +139,7 @@ class RangeBook(PartBook):
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         owners = self.owners_of(ids)
-        return owners, ids - take_rows(self.bounds, owners)
+        return owners, ids - gather_unchecked(self.bounds, owners)
 
     @checked
     def ids_of(self, part: int) -> torch.Tensor:

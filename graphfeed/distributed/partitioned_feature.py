@@ -11,14 +11,14 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partitioned_graph import check_ranks
-from graphfeed.distributed.ranks.exchange import ask_owners
+from graphfeed.distributed.partitioned_graph import check_held_part
+from graphfeed.distributed.ranks.exchange import request_from_owners
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import in_one_step, result_of
-from graphfeed.ops.rows import copy_rows, take_rows
+from graphfeed.ops.rows import copy_rows, gather_unchecked
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 
@@ -70,7 +70,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
         self.peers = shared_peers() if peers is None else peers
-        self.part = check_ranks(self.book, self.peers)
+        self.part = check_held_part(self.book, self.peers)
         own = book.ids_of(self.part).numel()
         if self.rows.count() != own:
             raise ValueError(f"rows must have the {own} rows of part {self.part}, but has {self.rows.count()}")
@@ -88,11 +88,11 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
             IndexError: An id is negative or not below the number of rows.
             RankLostError: Another rank ended or froze.
         """
-        return self._begin(torch.arange(self.book.num_ids, device="cpu") if ids is None else ids)()
+        return self._submit_read(torch.arange(self.book.num_ids, device="cpu") if ids is None else ids)()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Send the requests to the owners, then yield once: a read that waits for their responses."""
-        yield DeferredRead(self._begin(ids))
+        yield DeferredRead(self._submit_read(ids))
 
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
         """Return the positions of the ids with remote rows, and a function that reads the local rows from memory."""
@@ -105,11 +105,11 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
         def write_local(out: torch.Tensor) -> None:
             local = torch.from_numpy(np.flatnonzero(~is_remote))
-            copy_rows(rows, self.book.offsets_of(take_rows(here, local)).long(), out, local, distinct=True)
+            copy_rows(rows, self.book.offsets_of(gather_unchecked(here, local)).long(), out, local, distinct=True)
 
         return torch.from_numpy(np.flatnonzero(is_remote)), write_local
 
-    def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def _submit_read(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Request remote rows; return a function that reads local ones, waits, and returns all rows."""
         ids = as_ids("ids", ids)
         check_vector("ids", ids)
@@ -120,14 +120,14 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
             return partial(self.rows.read, ids)
         # Rows cross the network once, even if a mini-batch contains their ids several times.
         unique, _, inverse = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
-        wait = self._ask(unique)
-        return wait if unique.numel() == ids.numel() else lambda: take_rows(wait(), inverse)
+        wait = self._request(unique)
+        return wait if unique.numel() == ids.numel() else lambda: gather_unchecked(wait(), inverse)
 
-    def _ask(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def _request(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Request the rows of distinct ids; return a function that reads those in memory and waits for the others."""
         remote, write_local = self.split_local(ids)
-        asked = take_rows(ids, remote)
-        answers = ask_owners(self.peers, self._name, self.book, asked, {}, {"ids": asked})
+        asked = gather_unchecked(ids, remote)
+        answers = request_from_owners(self.peers, self._name, self.book, asked, {}, {"ids": asked})
 
         def wait() -> torch.Tensor:
             # Rows in memory are read while the responses are in flight.
@@ -142,8 +142,8 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         """Return this feature, or None if there is a single part."""
         return None if self.dtype is None or self.book.num_parts == 1 else self
 
-    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
-        """Prefetch rows from their owners in threads; see `ReadsAhead.begin_reading`."""
+    def start_read(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
+        """Prefetch rows from their owners in threads; see `ReadsAhead.start_read`."""
         rows = max(1, BYTES_AHEAD // max(1, self.row_bytes))
         parts = zip(torch.split(ids, rows), torch.split(positions, rows), strict=True)
         return [in_one_step(self._readers.submit, partial(self._read_into, out, *part)) for part in parts]
@@ -159,7 +159,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         if self._kept_as_constant:
             self.peers.agreement.check_part(self._name)
             # An epoch may request no rows, because it reuses those of the previous one.
-            list(self._ask_ahead(self._first_of_others))
+            list(self._prefetch_rows(self._first_of_others))
 
     @cached_property
     def _first_of_others(self) -> torch.Tensor:
@@ -176,12 +176,12 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(READERS, "graphfeed-rows")
 
-    def _ask_ahead(self, ids: torch.Tensor) -> Iterator[tuple[torch.Tensor, Tensors]]:
+    def _prefetch_rows(self, ids: torch.Tensor) -> Iterator[tuple[torch.Tensor, Tensors]]:
         options = {"constant": self._kept_as_constant}
-        return ask_owners(self.peers, self._name, self.book, ids, options, {"ids": ids})
+        return request_from_owners(self.peers, self._name, self.book, ids, options, {"ids": ids})
 
     def _read_into(self, out: torch.Tensor, ids: torch.Tensor, positions: torch.Tensor) -> Spans:
-        answers = list(self._ask_ahead(ids))
+        answers = list(self._prefetch_rows(ids))
         write_answers(answers, out, positions)
         return Spans(len(answers), ids.numel() * self.row_bytes)
 
@@ -237,8 +237,8 @@ def write_answers(answers: Iterable[tuple[torch.Tensor, Tensors]], out: torch.Te
     for asked, tensors in answers:
         rows = tensors["rows"]
         # The row of each id is written to that id's position.
-        copy_rows(rows, torch.arange(len(rows), device="cpu"), out, take_rows(positions, asked), distinct=True)
+        copy_rows(rows, torch.arange(len(rows), device="cpu"), out, gather_unchecked(positions, asked), distinct=True)
 
 
-def name_of(domain: str, type_name: str | None, name: str) -> str:
+def served_name(domain: str, type_name: str | None, name: str) -> str:
     return json.dumps([domain, type_name, name])  # independent of the order of a rank's features

@@ -11,11 +11,11 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns, ranks_of_a_part
+from graphfeed.distributed.ranks.exchange import COUNTS, merge_answers, ranks_of_a_part, request_from_owners
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import check_ids, checked
-from graphfeed.ops.rows import Each, take_rows, take_small
+from graphfeed.ops.rows import Each, gather_unchecked, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
@@ -33,7 +33,7 @@ from graphfeed.storage.graph import (
     one_draw,
     open_seeds,
     parse_seeds,
-    pick_edges,
+    pick_hop,
     stack_queries,
     stack_trees,
 )
@@ -73,7 +73,7 @@ class PartitionedGraph(SamplingGraph):
         self.part = part
         self.peers = shared_peers() if peers is None else peers
         self._valid = WeakSet[SamplingRequest]()
-        check_ranks(part.book, self.peers, part.number)
+        check_held_part(part.book, self.peers, part.number)
         # Serve the in-edges that this rank owns. Registering doesn't wait for other ranks.
         self._name = self.peers.serve("graph", self._sample)
         self.peers.agreement.state_part(
@@ -211,7 +211,9 @@ class PartitionedGraph(SamplingGraph):
             draws = tuple(int(hop.draws[0][0]) for hop in hops), 0
             further["minibatches"] = torch.from_numpy(np.repeat(np.arange(len(nodes), dtype=np.uint16), sizes))
         # One request per owner serves all mini-batches, whose hops are then cut out of the merged responses.
-        offsets, edges = self._ask_owners(torch.cat(ids), as_options(hops[0]._replace(draws=draws)), request, further)
+        offsets, edges = self._request_from_owners(
+            torch.cat(ids), as_options(hops[0]._replace(draws=draws)), request, further
+        )
         found: list[Picked] = []
         for (seeds, _), (low, high) in zip(opened, pairwise(np.cumsum([0, *sizes]).tolist()), strict=True):
             first, last = int(offsets[low]), int(offsets[high])
@@ -230,17 +232,17 @@ class PartitionedGraph(SamplingGraph):
             found.append((hop, times))
         return found
 
-    def _ask_owners(
+    def _request_from_owners(
         self, ids: torch.Tensor, options: Mapping[str, Any], request: SamplingRequest, further: Tensors
     ) -> tuple[torch.Tensor, Tensors]:
         """Return the offset of each node's first pick, and the values of the picks from their owners."""
         check_ids("seeds", ids, self.part.columns.total_num_nodes)
         # `further` has one value per node, sent to the node's owner.
         questions = {"ids": ids, **further}
-        answers = list(ask_owners(self.peers, self._name, self.part.book, ids, options, questions))
+        answers = list(request_from_owners(self.peers, self._name, self.part.book, ids, options, questions))
         dtypes = {"sources": self.part.columns.indices.dtype, "edge_ids": self.part.edge_id_dtype}
         dtypes |= {name: values.dtype for name, values in further_values(self.part.columns, request)}
-        return merge_columns(answers, dtypes)
+        return merge_answers(answers, dtypes)
 
     def _sample(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of nodes of this rank's part, for another rank or this one."""
@@ -254,7 +256,7 @@ class PartitionedGraph(SamplingGraph):
             windows = questions["windows"].long() if "windows" in questions else None
             moments = ops.SeedTimes(questions["times"].long(), windows)
         trees = questions["trees"].long() if "trees" in questions else None
-        picks = pick_edges(columns, ids, hop, moments, trees)
+        picks = pick_hop(columns, ids, hop, moments, trees)
         if columns.type_per_edge is not None:
             picks = picks._replace(positions=sort_within_columns(columns.csc_indptr, ids, *picks))
         counts, sources, edge_ids = self.part.read_edges(ids, picks)
@@ -306,14 +308,14 @@ def sort_within_columns(
     if positions.numel() == 0:
         return positions
     # One sort of integers: after the shift, the columns occupy ascending, disjoint ranges.
-    first = take_rows(indptr, ids).long()
-    longest = int((take_rows(indptr, ids + 1).long() - first).max())
+    first = gather_unchecked(indptr, ids).long()
+    longest = int((gather_unchecked(indptr, ids + 1).long() - first).max())
     shift = torch.arange(ids.numel(), device="cpu") * longest - first
     shifts = shift.repeat_interleave(offsets.diff(), output_size=positions.numel())
     return torch.from_numpy(np.sort((positions + shifts).numpy())) - shifts
 
 
-def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> int:
+def check_held_part(book: PartBook, peers: Peers, part: int | None = None) -> int:
     """Return the part that this rank stores; raise if `part` is a different one."""
     held = peers.rank // ranks_of_a_part(book, peers)
     if part is not None and part != held:

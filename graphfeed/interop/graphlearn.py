@@ -55,13 +55,13 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     edges, weights, features = {}, {}, {}
     for file_name, owners in edge_files.items():
         edge_type = None if None in nodes else as_edge_type(file_name)
-        tensors = read_edges(parts, file_name, len(owners))
+        tensors = layout_edges(parts, file_name, len(owners))
         edges[edge_type] = (tensors["rows"], tensors["cols"])
         if "weights" in tensors:
             weights[edge_type] = tensors["weights"]
-        features["edge", edge_type, "feat"] = read_feature(parts, "edge_feat", file_name, len(owners))
+        features["edge", edge_type, "feat"] = layout_feature(parts, "edge_feat", file_name, len(owners))
     for node_type, owners in nodes.items():
-        features["node", node_type, "feat"] = read_feature(parts, "node_feat", node_type, len(owners))
+        features["node", node_type, "feat"] = layout_feature(parts, "node_feat", node_type, len(owners))
     sizes = {node_type: len(owners) for node_type, owners in nodes.items()}
     attributes = {"weights": from_type_dict(weights)} if len(weights) == len(edges) else {}
     graph = from_coo(from_type_dict(edges), from_type_dict(sizes), edge_attributes=attributes)
@@ -89,16 +89,16 @@ def read_books(root: Path, name: str) -> dict[str | None, torch.Tensor]:
 
 def read_tensor(path: Path) -> torch.Tensor:
     check_file(path, "root")
-    return as_tensor(path, read_tensors(path))
+    return to_tensor(path, read_tensors(path))
 
 
-def as_tensor(path: Path, value: Any) -> torch.Tensor:
+def to_tensor(path: Path, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise ValueError(f"{path} must hold a tensor, but holds a {type(value).__name__}")
     return value
 
 
-def read_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str, torch.Tensor]:
+def layout_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str, torch.Tensor]:
     """Return the endpoints and weights of the edges of a type, ordered by their ids."""
     folders = [folder for part in parts if (folder := part / "graph" / (file_name or "")).is_dir()]
     tensors: dict[str, torch.Tensor] = {}
@@ -118,7 +118,7 @@ def order_of(ids: torch.Tensor, size: int, what: str) -> torch.Tensor:
     return order
 
 
-def read_feature(parts: list[Path], group: str, file_name: str | None, size: int) -> torch.Tensor | None:
+def layout_feature(parts: list[Path], group: str, file_name: str | None, size: int) -> torch.Tensor | None:
     """Return the rows of a feature ordered by their ids, or None if there is no such feature."""
     folders = [part / group / (file_name or "") for part in parts]
     folders = [folder for folder in folders if (folder / "feats.pkl").is_file()]
@@ -166,7 +166,7 @@ def read_chunks(path: Path) -> list[torch.Tensor]:
         end = path.stat().st_size
         while file.tell() < end:
             try:
-                chunks.append(as_tensor(path, TensorUnpickler(file).load()))
+                chunks.append(to_tensor(path, TensorUnpickler(file).load()))
             except BROKEN as error:
                 raise ValueError(f"{path} contains something other than tensors: {error}") from error
     if not chunks:

@@ -70,13 +70,13 @@ def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split
         edges = {edge_type: both_ways(edge_type, pairs) for edge_type, pairs in edges.items()}
         for key, rows in features.items():
             features[key] = rows.repeat(2, axis=0) if key[0] == "edge" else rows
-    check_rows(raw, edges, sizes, features)
+    check_ogb_rows(raw, edges, sizes, features)
     graph = from_coo(from_type_dict(edges), from_type_dict(sizes))
     store = BasicFeatureStore({key: TorchBasedFeature(torch.from_numpy(rows)) for key, rows in features.items()})
     if splits_edges(parts):
         items = read_links(parts, sizes, find_relations(features))
     else:
-        items = [read_nodes(raw, parts, part, sizes) for part in PARTS]
+        items = [ogb_nodes(raw, parts, part, sizes) for part in PARTS]
     whole = {node_type: ItemSet(count, names="seeds") for node_type, count in sizes.items()}
     return Dataset(
         name=Path(root).name,
@@ -188,7 +188,7 @@ def both_ways(edge_type: str | None, pairs: Array) -> Array:
     return both
 
 
-def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], features: dict[Any, Array]) -> None:
+def check_ogb_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], features: dict[Any, Array]) -> None:
     """Raise a ValueError unless each feature has one row per node or edge."""
     counts = {edge_type: pairs.shape[1] for edge_type, pairs in edges.items()}
     for (domain, type_name, name), rows in features.items():
@@ -200,7 +200,7 @@ def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], featur
             )
 
 
-def read_nodes(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
+def ogb_nodes(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
     """Return the nodes of a part of the split, with their labels."""
     if None in sizes:
         binary = raw / f"{LABELS}.npz"

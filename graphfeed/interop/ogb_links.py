@@ -10,7 +10,7 @@ import torch
 from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.storage.datasets import HeteroItemSet, ItemSet
 from graphfeed.storage.graph import ends_of
-from graphfeed.storage.memory import ARRAY_SHELLS, Shell, as_array, read_tensors
+from graphfeed.storage.memory import ARRAY_SHELLS, Shell, read_tensors, shell_array
 
 PARTS = ("train", "valid", "test")
 WHOLE = "split_dict.pt"
@@ -29,7 +29,7 @@ def splits_edges(folder: Path) -> bool:
 def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> list[Items]:
     """Return the items of each part of a split of edges."""
     whole = folder / WHOLE
-    together = read_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
+    together = read_link_columns(whole, read_tensors(whole, ARRAY_SHELLS)) if whole.is_file() else {}
     items = []
     for part in PARTS:
         path = whole if part in together else folder / f"{part}.pt"
@@ -37,19 +37,19 @@ def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, s
             raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
         content = together[part] if part in together else read_tensors(path, ARRAY_SHELLS)
         try:
-            items.append(as_items(read_columns(path, content), sizes, relations))
+            items.append(as_items(read_link_columns(path, content), sizes, relations))
         except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not contain a valid split of edges: {error}") from error
     return items
 
 
-def read_columns(path: Path, content: Any) -> dict[str, Any]:
+def read_link_columns(path: Path, content: Any) -> dict[str, Any]:
     """Return the tensors and dicts of a dict by name. Lists of strings, such as the types of heads, are left out."""
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} must hold a dict of arrays, but holds a {type(content).__name__}")
     try:
         columns = {
-            name: torch.from_numpy(as_array(value)) if isinstance(value, Shell) else value
+            name: torch.from_numpy(shell_array(value)) if isinstance(value, Shell) else value
             for name, value in content.items()
         }
     except (TypeError, ValueError) as error:

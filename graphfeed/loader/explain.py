@@ -7,7 +7,7 @@ from math import ceil
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, traverse
 from graphfeed.loader.executors import available_cores, cpu_quotas
-from graphfeed.loader.profile import Setting, StageRow, Summary, find_caches
+from graphfeed.loader.profile import LoaderConfig, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
@@ -24,7 +24,7 @@ BYTES_NOTE = "bytes: estimated output size, from average degrees; not an upper b
 UNKNOWN_NOTE = f"{UNKNOWN}: unknown; user-defined stages may define estimate_size()"
 
 
-def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Setting:
+def describe_setting(running: Datapipe, num_workers: int, worker: str) -> LoaderConfig:
     """Return the configuration of a plan for a profile: the stages as written, source first, and the workers."""
     listed = list(list_stages(running, Location("main", ""), 0))[::-1]
     in_flight = max((stage.in_flight for stage, _, _ in listed if isinstance(stage, InWorkers)), default=0)
@@ -36,7 +36,7 @@ def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Settin
     cores = available_cores()
     quota = min((quota for quota in cpu_quotas() if quota < cores), default=None)
     cores = cores if quota is None else ceil(quota)
-    return Setting(tuple(rows), num_workers if in_flight else 0, worker, in_flight, cores, quota)
+    return LoaderConfig(tuple(rows), num_workers if in_flight else 0, worker, in_flight, cores, quota)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
     notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[-3] == UNKNOWN for row in rows) else [])]
-    return [*align(table), *notes]
+    return [*pad_cells(table), *notes]
 
 
 def describe_storage(running: Datapipe) -> list[str]:
@@ -168,7 +168,7 @@ def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
     return f"{text}{' -> ' if where == here else ' | '}{name}", here
 
 
-def align(table: Sequence[tuple[str, ...]]) -> list[str]:
+def pad_cells(table: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:

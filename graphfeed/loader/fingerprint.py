@@ -50,7 +50,7 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
         values = {
             name: value for name, value in vars(stage).items() if name.lstrip("_") in given and name not in left_out
         }
-        texts = {name: describe(value, numbers) for name, value in values.items()}
+        texts = {name: stable_text(value, numbers) for name, value in values.items()}
         features = stage.features() if isinstance(stage, FetchesKnownRows) else {}
         data = {**values, **{" ".join(filter(None, key)): feature for key, feature in features.items()}}
         texts |= {f"{name} (checksum)": identify(value) or None for name, value in data.items()}
@@ -96,11 +96,11 @@ def shorten(text: str) -> str:
     return f"{text[:LONGEST]}... (SHA-1 {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]})"
 
 
-def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
+def stable_text(value: Any, numbers: Mapping[int, int]) -> str | None:
     """Return a string that is the same in every run for the same value; None for a value that is left out."""
 
     def join(values: Iterable[Any]) -> str:
-        return ", ".join(str(describe(part, numbers)) for part in values)
+        return ", ".join(str(stable_text(part, numbers)) for part in values)
 
     if isinstance(value, (FeatureStore, Iterator)):
         return None
@@ -125,7 +125,7 @@ def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
-def describe_array(values: Any) -> str:
+def array_digest(values: Any) -> str:
     if math.prod(values.shape) <= MOST_VALUES and values.dtype != np.dtype(object):
         # Sparse and quantized tensors, and those without memory, have no `tolist`.
         with suppress(RuntimeError, TypeError, NotImplementedError):
@@ -137,7 +137,7 @@ TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     (np.generic, lambda value: repr(value.item())),
     ((bool, int, float, str, bytes, type(None), torch.dtype, torch.device), repr),
     (Enum, str),
-    ((torch.Tensor, np.ndarray), describe_array),
+    ((torch.Tensor, np.ndarray), array_digest),
     ((ItemSet, HeteroItemSet), lambda items: f"{len(items)} items named {items.names}"),
     (SamplingGraph, lambda graph: f"graph of {graph.num_nodes} nodes and {graph.num_edges} edges"),
 )

@@ -128,7 +128,7 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
         return check_position(seed, 0, 0)
     drawn = draw_unkeyed()
     for source in find(pipe, Ranked):
-        drawn = source.agree(drawn)  # type: ignore[attr-defined]
+        drawn = source.shared_seed(drawn)  # type: ignore[attr-defined]
     return drawn
 
 

@@ -28,7 +28,7 @@ END = object()
 
 
 @runtime_checkable
-class LeavesRun(Protocol):
+class HasRunEnd(Protocol):
     """A stage that notifies others when a run ends, so that they don't wait for it until a timeout."""
 
     def leave_run(self) -> None:
@@ -142,7 +142,7 @@ class Arrivals:
         self._done: set[int] = set()
         self._awaited = 0
 
-    def note(self, future: "Future[Any]") -> None:
+    def record(self, future: "Future[Any]") -> None:
         """Record that a future is done. Register this callback before sharing the future, or within `uninterrupted`."""
         self._done.add(id(future))
         if self._awaited == id(future):

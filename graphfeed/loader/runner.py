@@ -18,7 +18,7 @@ from graphfeed.loader.plan import Plan
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice
-from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
+from graphfeed.loader.run import RUN_OF, HasRunEnd, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import check_device, set_max_uva_threads
 from graphfeed.ops.process import ForkLock, renew_in_child
@@ -57,11 +57,11 @@ class Workers:
         renew_in_child(self, Workers._forget)
 
     @property
-    def who(self) -> str:
+    def worker_kind(self) -> str:
         """Return "thread", "process", "server" or "executor"."""
         return "server" if isinstance(self.given, Servers) else "executor" if self.given is not None else self.worker
 
-    def take(self) -> Executor:
+    def open_executor(self) -> Executor:
         """Return the executor for an epoch."""
         if self.given is not None and not isinstance(self.given, Servers):
             if self._process != os.getpid():
@@ -116,11 +116,11 @@ class Runner:
         pipe = self.plan.running
         for stage in find(pipe, CopiesToDevice):
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
-        executor = self.workers.take() if find(pipe, InWorkers) else None
+        executor = self.workers.open_executor() if find(pipe, InWorkers) else None
         record = None
         if profile is not None:
-            setting = describe_setting(pipe, self.workers.num_workers, self.workers.who)
-            record = profile.begin(setting, pipe, executor, self.observer)
+            setting = describe_setting(pipe, self.workers.num_workers, self.workers.worker_kind)
+            record = profile.open_epoch(setting, pipe, executor, self.observer)
         run = RunContext(executor, self.observer if record is None else record.recorder, record)
         try:
             # If the stages can't begin at an index, the mini-batches before it are computed again and dropped.
@@ -130,7 +130,7 @@ class Runner:
             # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.
             begin.note_order(pipe)
             RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-            for stage in find(pipe, LeavesRun):
+            for stage in find(pipe, HasRunEnd):
                 run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
             with closing(run.drive(pipe)) as batches:
                 taken: Iterator[Any] = islice(batches, skipped, None)

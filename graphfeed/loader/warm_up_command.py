@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler
-from graphfeed.ops import KernelLoad, load
+from graphfeed.ops import KernelLoad, load_kernels
 from graphfeed.ops.arguments import checked
 from graphfeed.storage import HeteroItemSet, ItemSet, from_coo
 
@@ -53,10 +53,10 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
             sys.stderr.write(f"graphfeed: compiled {kernel.kernel} in {kernel.seconds:.1f} s\n")
 
     if pipe is None:
-        for kernel in load("cpu", "compiler.ahead").compile_all():
+        for kernel in load_kernels("cpu", "compiler.ahead").compile_all():
             note(kernel)
     else:
-        with load("cpu", "compiler.store").watch_kernels(note):
+        with load_kernels("cpu", "compiler.store").watch_kernels(note):
             next(iter(pipe), None)
     compiled = sum(kernel.compiled for kernel in loads)
     sys.stderr.write(
@@ -106,7 +106,7 @@ USES: dict[str, Callable[[], Datapipe]] = {
 """Pipelines for `graphfeed warm-up --for`; node ids are int64."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_warm_up_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="uses",
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: Any) -> None:
+def run_warm_up(options: Any) -> None:
     names = [name.strip() for name in options.uses.split(",")] if options.uses is not None else []
     for name in names:
         if name not in USES:

@@ -10,10 +10,10 @@ from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, runs_ahead
 from graphfeed.loader.stages.in_windows import (
     WINDOWS_IN_MEMORY,
-    BeginsTogether,
     FetchesKnownRows,
     InWindows,
     Sources,
+    WindowSampler,
     fetch_and_copies,
     slow_sources,
 )
@@ -34,9 +34,9 @@ SAMPLES_PART = 4
 """One in this many bytes of the memory for reading ahead is for the samples of waiting mini-batches, not for rows."""
 
 
-def together_in(stage: Datapipe) -> Together | None:
+def window_sampling_of(stage: Datapipe) -> Together | None:
     """Return how a stage's graph samples several mini-batches at once; None if either does not support it."""
-    if not isinstance(stage, Transform) or not isinstance(stage, BeginsTogether):
+    if not isinstance(stage, Transform) or not isinstance(stage, WindowSampler):
         return None
     return stage.graph.together(stage.request) if device_of(stage) is None else None
 
@@ -51,7 +51,7 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def wrap(stage: Datapipe) -> Datapipe:
         if isinstance(stage, InWorkers) and isinstance(stage.datapipe, Prefetch):
             return stage.datapipe  # no stage remains for workers
-        found = together_in(stage)
+        found = window_sampling_of(stage)
         if found is None:
             return stage
         window = min(options.window or MOST_SAMPLED, MOST_SAMPLED)

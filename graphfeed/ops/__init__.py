@@ -15,10 +15,10 @@ from graphfeed.ops.backend import (
     as_types,
     check_device,
     is_gpu,
+    is_plain_memory,
     is_readable,
     kernels,
-    lies_as_it_reads,
-    load,
+    load_kernels,
     on_gpu,
 )
 from graphfeed.ops.kernel_load import KernelLoad
@@ -42,8 +42,8 @@ from graphfeed.ops.structure.unique import CompletedFuture, check_one_rank
 
 __all__ = [
     "MASK", "RUNNING", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types", "check_device", "check_one_rank",
-    "draw_key", "draw_keys", "draw_unkeyed", "drawing", "fold", "generator_seed", "is_gpu", "is_readable", "kernels",
-    "lies_as_it_reads", "load", "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed",
+    "draw_key", "draw_keys", "draw_unkeyed", "drawing", "fold", "generator_seed", "is_gpu", "is_plain_memory",
+    "is_readable", "kernels", "load_kernels", "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed",
     "set_max_uva_threads",
 ]
 # fmt: on

@@ -19,7 +19,7 @@ def cuda_extra() -> str:
 
 
 @cache
-def load(package: str, op: str) -> ModuleType:
+def load_kernels(package: str, op: str) -> ModuleType:
     """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy."""
     name = f"graphfeed.ops.{package}.{op}"
     op = op.rpartition(".")[2]
@@ -72,7 +72,7 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
     `others` are the other tensors that the kernels read, by argument name. They must be on the same device, or pinned
     and contiguous for a GPU; otherwise a ValueError is raised. CUDA kernels without CuPy raise an ImportError.
     """
-    return load(package_for(op, tensor, **others), op)
+    return load_kernels(package_for(op, tensor, **others), op)
 
 
 def package_for(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> str:
@@ -92,7 +92,7 @@ def package_for(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> str:
                 f"{name_of_op} works on {tensor.device}, but {name} is on {other.device}; move one to the other with "
                 f".to(...){', or page-lock it with pin_memory_()' if package == 'cuda' else ''}"
             )
-        if other.is_cpu and not lies_as_it_reads(other):
+        if other.is_cpu and not is_plain_memory(other):
             raise ValueError(
                 f"{name_of_op} reads {name} in pinned memory, where it must be contiguous, but it has "
                 f"strides {other.stride()}; give {name}.contiguous().pin_memory()"
@@ -107,7 +107,7 @@ def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
     return is_page_locked(tensor)
 
 
-def lies_as_it_reads(tensor: torch.Tensor) -> bool:
+def is_plain_memory(tensor: torch.Tensor) -> bool:
     """Return whether the bytes of a tensor are its values in order, so that kernels can read it without a copy."""
     return tensor.numel() == 0 or (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
 

@@ -76,13 +76,13 @@ def draw_unkeyed() -> int:
 
 
 @dataclass(eq=False)
-class Draws:
+class DrawScope:
     """Context in which `draw_key` uses the key of a mini-batch. Without one, the first draw sets a random key."""
 
     key: Key | None
     stage: int
     unnamed: int = UNNAMED_HOPS
-    before: "Token[Draws | None]" = field(init=False)
+    before: "Token[DrawScope | None]" = field(init=False)
 
     def __enter__(self) -> None:
         self.before = CURRENT.set(self)
@@ -103,8 +103,8 @@ class Draws:
         return (self.key or self.draw_own()).at(self.stage, hop)
 
 
-CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
-drawing = Draws
+CURRENT: ContextVar[DrawScope | None] = ContextVar("draws", default=None)
+drawing = DrawScope
 
 
 RUNNING: ContextVar[Any] = ContextVar("running", default=None)

@@ -8,11 +8,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import (
-    MeetingPoint,
     PartBook,
     PartitionedFeature,
     PartitionedGraph,
     Peers,
+    RendezvousAddress,
     cut_graph,
     cut_rows,
 )
@@ -119,7 +119,7 @@ def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
     port = free_port()
 
     def be_rank(rank: int) -> Any:
-        meeting = MeetingPoint("127.0.0.1", port, rank, world_size)
+        meeting = RendezvousAddress("127.0.0.1", port, rank, world_size)
         peers = Peers(start_timeout=200, timeout=200, meeting=meeting)
         try:
             return work(rank, peers)

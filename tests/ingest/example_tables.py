@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.engine import Engine
-from graphfeed.ingest.tables.relation import load
+from graphfeed.ingest.tables.relation import load_relation
 from graphfeed.ingest.tables.table import TableSource, naming
 from tests import tfrecords
 
@@ -75,7 +75,7 @@ def rows_of(
 
     with new_engine() if engine is None else nullcontext(engine) as engine:
         roles = {(column, False): "any" for column in columns}
-        relation = load(engine, "rows", [source], roles, on_width or refuse)
+        relation = load_relation(engine, "rows", [source], roles, on_width or refuse)
         names = ", ".join(relation.columns[column, False].sql for column in columns)
         with naming([source]):
             found = engine.rows(f"SELECT {names} FROM {relation.sql} ORDER BY n")

@@ -15,7 +15,7 @@ class Stopped(BaseException):
 
 def stop_before(spec: Spec, folder: Path, step: str) -> None:
     """Build until a step is about to be recorded as finished, and stop there."""
-    note = Journal.note
+    note = Journal.record_step
 
     def note_or_stop(journal: Journal, name: str, key: str, **state: Any) -> None:
         if name == step:
@@ -23,6 +23,6 @@ def stop_before(spec: Spec, folder: Path, step: str) -> None:
         note(journal, name, key, **state)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "note", note_or_stop)
+        patch.setattr(Journal, "record_step", note_or_stop)
         with pytest.raises(Stopped):
             build_dataset(spec, folder)

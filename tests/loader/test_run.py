@@ -57,7 +57,7 @@ def test_a_wait_for_a_future_ends_with_it_or_with_the_run() -> None:
     run = RunContext()
     arrivals, first, second = Arrivals(run), Future[int](), Future[int]()
     for future in (first, second):
-        future.add_done_callback(arrivals.note)
+        future.add_done_callback(arrivals.record)
     threading.Timer(0.05, first.set_result, (1,)).start()
     assert arrivals.wait_for(first, 30)
     assert first in arrivals
@@ -153,7 +153,7 @@ def test_a_wait_ends_when_its_future_is_cancelled_before_it_began() -> None:
         release = threading.Event()
         pool.submit(release.wait, 20)
         future, arrivals = pool.submit(int), Arrivals(RunContext())
-        future.add_done_callback(arrivals.note)
+        future.add_done_callback(arrivals.record)
         threading.Timer(0.05, pool.shutdown, (), {"wait": False, "cancel_futures": True}).start()
         start = time.monotonic()
         assert arrivals.wait_for(future, 100)

@@ -352,10 +352,10 @@ class Fewer(gf.NeighborSampler):
 class FewerTogether(Fewer):
     """Also samples several mini-batches together."""
 
-    def begin(self, minibatches: Sequence[Any], each: Any = map) -> list[Any]:
+    def sample_window(self, minibatches: Sequence[Any], each: Any = map) -> list[Any]:
         return list(each(self, minibatches))
 
-    def finish(self, minibatch: Any, pending: Any) -> Any:
+    def attach_hops(self, minibatch: Any, pending: Any) -> Any:
         return pending
 
 

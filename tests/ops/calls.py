@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.sampling.negatives import KnownEdges, Population
+from graphfeed.ops.sampling.negatives import EdgeSet, Population
 from tests.gpu import calls as calls_on_gpus
 from tests.gpu.calls import Call, make_inputs
 from tests.ops.hops import plain_hops
@@ -96,7 +96,7 @@ def sampling_calls() -> dict[str, Call]:
         "linked_order": Call(ops.linked_order, {"links": timed().links}),
         "permute": Call(ops.permute, {"start": 3, "stop": 9, "size": 5000, "key": 1}),
         "random_walks": Call(ops.random_walks, {**graph, "starts": SEEDS, "num_steps": 3, "key": 1}),
-        "sample_negative_pairs": Call(ops.sample_negative_pairs, {**negatives, "edges": KnownEdges(INDPTR, INDICES)}),
+        "sample_negative_pairs": Call(ops.sample_negative_pairs, {**negatives, "edges": EdgeSet(INDPTR, INDICES)}),
     }
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from graphfeed.ops.cpu.compiler.store import only_one
+from graphfeed.ops.cpu.compiler.store import file_lock
 from graphfeed.ops.cuda.source import KERNEL
 
 COMPILER = shutil.which("g++")
@@ -44,7 +44,7 @@ def make_library(text: str, *more: str, beside: Sequence[Path] = ()) -> Path:
     digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
     library = LIBRARIES / f"cuda-{digest}.so"
     LIBRARIES.mkdir(exist_ok=True)
-    with only_one(library.with_suffix(".lock")):
+    with file_lock(library.with_suffix(".lock")):
         if not library.exists():
             with TemporaryDirectory(dir=LIBRARIES) as folder:
                 source, part, made = (Path(folder, f"kernels.{kind}") for kind in ("ii", "o", "so"))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.ops.backend import check_device, is_gpu, kernels, load
+from graphfeed.ops.backend import check_device, is_gpu, kernels, load_kernels
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.store import watch_kernels
 from graphfeed.ops.cpu.structure.counting_sort import count_edges
@@ -21,7 +21,7 @@ from tests.refusals import check_refused
 def test_kernels_follow_the_device() -> None:
     module = kernels("rows.gather", torch.zeros(1))
     assert module.__name__ == "graphfeed.ops.cpu.rows.gather"
-    assert module is load("cpu", "rows.gather")
+    assert module is load_kernels("cpu", "rows.gather")
 
 
 def test_a_device_without_kernels_is_named() -> None:

@@ -150,8 +150,8 @@ def test_without_cupy_the_extra_is_named() -> None:
         for name in [name for name in sys.modules if name.startswith("graphfeed.ops.cuda.")]:
             del sys.modules[name]
         sys.modules["cupy"] = None  # type: ignore[assignment]
-        backend.load.cache_clear()
-        backend.load("cuda", "rows.gather")
+        backend.load_kernels.cache_clear()
+        backend.load_kernels("cuda", "rows.gather")
 
     said = 'gather was given a tensor on a GPU, and the GPU\'s kernels need CuPy: pip install ".[cuda13]"'
     assert in_child(load_anew).startswith(f"ImportError: {said}")

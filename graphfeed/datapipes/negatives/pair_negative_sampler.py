@@ -9,13 +9,13 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.negatives.negative_sampler import Sampled, sample_each_type
-from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
+from graphfeed.datapipes.samplers.subgraph_sampler import check_is_graph
 from graphfeed.datapipes.sources.seeds import spread_over_rows
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph import NegativeQuery, check_query, sample_negative_pairs
+from graphfeed.storage.graph import NegativeQuery, check_query, negative_pairs_of
 
 MOST_NEGATIVES = 2**31
 """Exclusive upper bound of `amount`, more than fits into any memory."""
@@ -56,7 +56,7 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_graph(self.graph)
+        check_is_graph(self.graph)
         check_amount(self.mode, self.amount)
         query: object = self.query
         if query is not None and not isinstance(query, NegativeQuery):
@@ -80,7 +80,7 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         # The draws for one type don't depend on the other types.
         key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[positives]
-        pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
+        pairs = negative_pairs_of(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
         labels = torch.cat([torch.ones(count, device="cpu"), torch.zeros(number, device="cpu")])
         indexes = torch.cat([torch.arange(count, device="cpu"), positives])
         return torch.cat([seeds, pairs.to(seeds.dtype)]), labels, indexes

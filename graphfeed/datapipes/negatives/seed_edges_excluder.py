@@ -130,7 +130,7 @@ def reverses_of(
             f"include_reverse_edges needs {MAPPING}, as the seeds have types {list(seed_types)}; "
             "give the reverse of each"
         )
-    pairs, found = names_of(mapping), list[tuple[EdgeType, EdgeType]]()
+    pairs, found = reverse_names(mapping), list[tuple[EdgeType, EdgeType]]()
     for kind in seed_types:
         own = [(reverse if name == kind else name) for name, reverse in pairs if kind in (name, reverse)]
         if not own:
@@ -151,7 +151,7 @@ def reverses_of(
     return found
 
 
-def names_of(mapping: Mapping[Any, Any]) -> list[tuple[str, EdgeType]]:
+def reverse_names(mapping: Mapping[Any, Any]) -> list[tuple[str, EdgeType]]:
     return [(type_name(name), type_name(reverse)) for name, reverse in mapping.items()]
 
 
@@ -190,7 +190,7 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchro
         if not graphs or not self.include_reverse_edges:
             return
         # If the seed types are unknown, a key of the mapping may be one of them, so only the reverses are checked.
-        named = names_of(mapping or {})
+        named = reverse_names(mapping or {})
         names = [name for pair in named for name in pair] if seed_types is not None else [name for _, name in named]
         check_known(MAPPING, [name for name in names if name is not None], known, "edge type")
         if seed_edges := [kind for kind in sorted(seed_types or ()) if ":" in kind]:

@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler, Sampled, with_negatives
-from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
+from graphfeed.datapipes.samplers.subgraph_sampler import check_is_graph
 from graphfeed.ops import draw_key
 from graphfeed.storage import SamplingGraph
 
@@ -35,7 +35,7 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
     def __init__(self, datapipe: Datapipe, graph: SamplingGraph, negative_ratio: int) -> None:
         # As a field, `graph` would come after the base's `negative_ratio`.
         super().__init__(datapipe, negative_ratio)
-        check_graph(graph)
+        check_is_graph(graph)
         self.graph = graph
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:

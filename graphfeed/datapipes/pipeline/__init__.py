@@ -9,7 +9,7 @@ from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import seeded_globals
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure_items
 from graphfeed.datapipes.pipeline.streams import assign_streams, keep_streams
 from graphfeed.datapipes.pipeline.traverse import (
     check_source,
@@ -23,7 +23,7 @@ from graphfeed.datapipes.pipeline.traverse import (
 # fmt: off
 __all__ = [
     "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "check_source",
-    "describe_stage", "distinct", "find", "graphs_before", "keep_streams", "measure", "register", "replace",
+    "describe_stage", "distinct", "find", "graphs_before", "keep_streams", "measure_items", "register", "replace",
     "seed_types_before", "seeded_globals", "torch_shard", "traverse",
 ]
 # fmt: on

@@ -11,7 +11,7 @@ LONGEST = 100
 MOST_PARTS = 16
 
 
-def describe(value: Any) -> str:
+def value_in_line(value: Any) -> str:
     """Return a short description of a value."""
     if isinstance(value, torch.Tensor):
         if value.numel() <= 1:
@@ -23,7 +23,7 @@ def describe(value: Any) -> str:
         return f"{type(value).__name__}({len(list(value.keys()))} features)"
     if type(value) in (list, tuple):
         few = len(value) <= MOST_PARTS
-        return f"[{', '.join(map(describe, value))}]" if few else f"{type(value).__name__} of {len(value)}"
+        return f"[{', '.join(map(value_in_line, value))}]" if few else f"{type(value).__name__} of {len(value)}"
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     text = repr(value)
@@ -43,7 +43,7 @@ def describe_stage(stage: Any) -> str:
         is_input = any(part is source for part in parts for source in stage.inputs)
         # By identity, because comparing tensors gives no single bool.
         if field.repr and not is_input and value is not default:
-            words.append(f"{field.name}={describe(value)}")
+            words.append(f"{field.name}={value_in_line(value)}")
     return f"{type(stage).__name__}({', '.join(words)})"
 
 

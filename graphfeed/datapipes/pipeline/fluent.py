@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from graphfeed.ops.arguments import check_names, nearest, without_ignored
+from graphfeed.ops.arguments import check_arguments, nearest, without_ignored
 from graphfeed.ops.process import ENTRY_POINTS, load_entry_point
 
 FLUENT: dict[str, type] = {}
@@ -72,7 +72,7 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         kwargs = without_ignored(name, ignored, kwargs)
         if not takes_more:
-            check_names(name, known, kwargs)
+            check_arguments(name, known, kwargs)
         return stage(source, *args, **kwargs)
 
     # Only `*args` can accept the source and further arguments.

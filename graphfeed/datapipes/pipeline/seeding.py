@@ -47,7 +47,7 @@ TAKE_A_GENERATOR = {
 
 
 def call_seeded(
-    stage: "Transform", function: Callable[[Any], Any], minibatch: Any, key: Key, kept: "KeptGlobals"
+    stage: "Transform", function: Callable[[Any], Any], minibatch: Any, key: Key, kept: "SavedGenerators"
 ) -> Any:
     seed = key.at(stage.foreign_number, GLOBALS)
     # Other threads draw from the global generators too: only the main thread may seed them.
@@ -58,7 +58,7 @@ def call_seeded(
         return function(minibatch)
 
 
-class KeptGlobals:
+class SavedGenerators:
     """Saves and restores the global generators of torch, NumPy and Python, once for several stages that draw."""
 
     # Reading NumPy's state takes 30 us, reading and restoring Python's 10, and seeding all of them 8. So ten stages in
@@ -106,7 +106,7 @@ class KeptGlobals:
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
     """Seed the global generators of torch, NumPy and Python, and restore them at the end."""
-    kept = KeptGlobals()
+    kept = SavedGenerators()
     try:
         kept.seed(seed)
         yield

@@ -41,7 +41,7 @@ class BatchSizeEstimate:
         return replace(self, num_bytes=self.num_bytes + num_bytes)
 
 
-def measure(minibatch: Any) -> BatchSizeEstimate | None:
+def measure_items(minibatch: Any) -> BatchSizeEstimate | None:
     """Return the size of a mini-batch of items; None if it has no seeds."""
     seeds = minibatch.seeds if isinstance(minibatch, MiniBatch) else None
     if seeds is None:

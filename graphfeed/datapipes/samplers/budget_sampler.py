@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.samplers.subgraph_inducer import induce
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count
 from graphfeed.ops.sampling import NodeBudget
@@ -45,10 +45,10 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_graph(self.graph)
+        check_is_graph(self.graph)
         if not isinstance(self.graph.num_nodes, dict):
             raise ValueError("graph has no types, but num_samples is by node type; use sample_neighbor instead")
-        self.__dict__["num_samples"] = read_numbers(self.num_samples, list(self.graph.num_nodes))
+        self.__dict__["num_samples"] = parse_num_samples(self.num_samples, list(self.graph.num_nodes))
 
     def sample_subgraphs(
         self,
@@ -104,7 +104,9 @@ def edge_runs(
     return nodes, offsets, sources
 
 
-def read_numbers(given: Sequence[int] | Mapping[str, Sequence[int]], node_types: Sequence[str]) -> dict[str, list[int]]:
+def parse_num_samples(
+    given: Sequence[int] | Mapping[str, Sequence[int]], node_types: Sequence[str]
+) -> dict[str, list[int]]:
     """Return the number of nodes that each hop samples, by node type."""
     by_type = given if isinstance(given, Mapping) else dict.fromkeys(node_types, given)
     if set(by_type) != set(node_types):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph, with_input_nodes
 from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import as_tensor, brief, holds_whole, is_list
@@ -79,7 +79,7 @@ class FanoutSampler(SubgraphSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_graph(self.graph)
+        check_is_graph(self.graph)
         self.graph.validate(self.make_request())
 
     def make_request(self) -> SamplingRequest:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph, with_input_nodes
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
@@ -37,7 +37,7 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_graph(self.graph)
+        check_is_graph(self.graph)
         self.graph.validate(self.request)
 
     @cached_property

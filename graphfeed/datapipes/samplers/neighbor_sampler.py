@@ -1,5 +1,6 @@
 """Sample neighbours of the seeds, hop by hop."""
 
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, replace
@@ -9,6 +10,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes, with_nodes
 from graphfeed.ops import draw_keys, drawing
+from graphfeed.ops.process import rename_overrides
 from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
@@ -57,10 +59,11 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
     even for equal seeds, because the draws also depend on the seed's position. Implies `only_new`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Exclude a subclass that overrides sampling from windows, unless it also overrides `begin` and `finish`."""
+        """Exclude a subclass that overrides sampling from windows, unless it also overrides `sample_window`."""
         super().__init_subclass__(**kwargs)
-        if {"__call__", "sample_subgraphs", "sample_hops"} & vars(cls).keys() and "begin" not in vars(cls):
-            cls.begin = None  # type: ignore[assignment, method-assign]
+        rename_overrides(cls, {"begin": "sample_window", "finish": "attach_hops"})
+        if {"__call__", "sample_subgraphs", "sample_hops"} & vars(cls).keys() and "sample_window" not in vars(cls):
+            cls.sample_window = None  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,7 +85,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
         sample = getattr(self.graph, self.asks)
         return sample(seeds, self.request, draw_keys(len(self.request.fanouts)))  # type: ignore[no-any-return]
 
-    def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
+    def sample_window(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Sample the hops of several mini-batches in one call to the graph.
 
         Args:
@@ -90,8 +93,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
             each: A function like `map`, possibly threaded.
 
         Returns:
-            For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `finish` then samples the
-            mini-batch alone, so that the error is raised in its place.
+            For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `attach_hops` then samples
+            the mini-batch alone, so that the error is raised in its place.
         """
         asked: dict[int, tuple[ByType, list[int]]] = {}
         for number, minibatch in enumerate(minibatches):
@@ -103,10 +106,20 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
             found = dict(zip(asked, self.graph.sample_hops_together(seeds, self.request, keys, each), strict=True))
         return [found.get(number) for number in range(len(minibatches))]
 
-    def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
-        """Return a mini-batch with its hops from `begin`. If `pending` is None, sample this mini-batch alone."""
+    def attach_hops(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
+        """Return a mini-batch with its hops from `sample_window`. If `pending` is None, sample it alone."""
         if pending is None:
             return self(minibatch)
         result, *_ = with_nodes(minibatch)
         result.input_nodes, result.sampled_subgraphs = with_input_nodes(pending)
         return result
+
+    def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
+        """Deprecated name of `sample_window`, which goes in 0.3."""
+        warnings.warn("call sample_window instead of begin", DeprecationWarning, stacklevel=2)
+        return NeighborSampler.sample_window(self, minibatches, each)
+
+    def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
+        """Deprecated name of `attach_hops`, which goes in 0.3."""
+        warnings.warn("call attach_hops instead of finish", DeprecationWarning, stacklevel=2)
+        return NeighborSampler.attach_hops(self, minibatch, pending)

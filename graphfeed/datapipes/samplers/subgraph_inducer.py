@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
+from graphfeed.datapipes.samplers.subgraph_sampler import check_is_graph
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import (
     CSCFormatBase,
     SampledSubgraph,
-    by_type,
+    columns_by_type,
     ends_of,
     from_type_dict,
     merge_sources,
@@ -44,7 +44,7 @@ class SubgraphInducer(Transform, name="induce_subgraph"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_graph(self.graph)
+        check_is_graph(self.graph)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         nodes: Any = minibatch.input_nodes
@@ -60,7 +60,7 @@ def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
     whole = graph.in_subgraph(nodes)
     sampled: Any = whole.sampled_csc
     columns: Any = whole.original_column_node_ids
-    cscs, rows = by_type(sampled, columns)
+    cscs, rows = columns_by_type(sampled, columns)
     ids = None if whole.original_edge_ids is None else to_type_dict(whole.original_edge_ids)
     # Sources among the nodes get the positions of these nodes; all others come after them.
     _, local = merge_sources(cscs, rows, to_type_dict(graph.num_nodes))

@@ -92,7 +92,7 @@ def with_input_nodes(hops: Any) -> tuple[ByType, Any]:
     return hops[0].original_row_node_ids, hops
 
 
-def check_graph(graph: object) -> None:
+def check_is_graph(graph: object) -> None:
     """Raise a TypeError unless a value is a graph to sample from."""
     if not isinstance(graph, SamplingGraph):
         raise TypeError(f"graph must be a SamplingGraph, but is a {type(graph).__name__}; make one with from_coo")

@@ -198,7 +198,7 @@ class DistributedItemSampler(Datapipe, init=False):
         estimate: BatchSizeEstimate | None = self.all_ranks.estimate_size(before)
         return estimate
 
-    def agree(self, seed: int) -> int:
+    def shared_seed(self, seed: int) -> int:
         """Return the random seed of rank 0. Every rank must call this.
 
         Raises:

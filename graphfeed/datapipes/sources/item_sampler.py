@@ -9,7 +9,7 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.iteration import torch_shard
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure_items
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.ops import Key, fold
 from graphfeed.ops.arguments import brief, check_count, check_fields, check_position
@@ -116,4 +116,4 @@ class ItemSampler(Datapipe, init=False):
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:  # noqa: ARG002
         """Return the size of the first mini-batch, which is produced for this purpose."""
-        return measure(self.minibatch(0)) if len(self) else None
+        return measure_items(self.minibatch(0)) if len(self) else None

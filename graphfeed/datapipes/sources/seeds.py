@@ -60,7 +60,7 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
 def timed_node_seeds(
     seeds: ByType, timestamps: ByType, indexes: Any = None, field: str = "timestamp"
 ) -> tuple[ByType, ByType | None, ByType]:
-    """Like `node_seeds`, but with the time of each node and without merging nodes. For the arguments, see `spread`."""
+    """Like `node_seeds`, but with the time of each node and without merging nodes. See `spread_to_seeds`."""
     times_of: Any = spread_by_type(seeds, timestamps, indexes, field)
     if isinstance(seeds, torch.Tensor):
         times = times_of_nodes(seeds, times_of)
@@ -103,16 +103,17 @@ def spread_by_type(seeds: ByType, values: Any, indexes: Any, field: str) -> ByTy
     if isinstance(seeds, torch.Tensor):
         if not isinstance(values, torch.Tensor):
             raise TypeError(f"{field} is a {type(values).__name__}, but seeds is a tensor; give a tensor")
-        return spread("seeds", seeds, values, indexes, field)
+        return spread_to_seeds("seeds", seeds, values, indexes, field)
     if not isinstance(values, dict) or set(values) != set(seeds):
         raise TypeError(f"{field} must be a dict with the types of seeds; name the item set's members for each type")
     known = indexes if isinstance(indexes, dict) else {}
     return {
-        kind: spread(f"seeds[{kind!r}]", part, values[kind], known.get(kind), field) for kind, part in seeds.items()
+        kind: spread_to_seeds(f"seeds[{kind!r}]", part, values[kind], known.get(kind), field)
+        for kind, part in seeds.items()
     }
 
 
-def spread(
+def spread_to_seeds(
     name: str, seeds: torch.Tensor, values: torch.Tensor, indexes: torch.Tensor | None, field: str = "timestamp"
 ) -> torch.Tensor:
     """Return the values of items for each row of the seeds. A negative has the value of the edge that it belongs to.

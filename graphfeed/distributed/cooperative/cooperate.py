@@ -15,7 +15,7 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     if options.servers or (options.num_workers and not options.in_threads):
         where = "sampling servers" if options.servers else "worker processes"
         raise ValueError(f"cooperative=True needs threads, because {where} are not ranks; use worker='thread'")
-    return join_ranks(pipe, check_ranks(first))
+    return join_ranks(pipe, check_shared_order(first))
 
 
 def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
@@ -37,7 +37,7 @@ def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
     return pipe.rewrite(replace)
 
 
-def check_ranks(stage: Datapipe) -> int:
+def check_shared_order(stage: Datapipe) -> int:
     """Return the number of ranks; raise unless they share one order of mini-batches, the same number for each."""
     sources = [source for source in traverse(stage) if isinstance(source, DistributedItemSampler)]
     if not sources:

@@ -13,7 +13,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.process import Changes
-from graphfeed.ops.rows import take_rows
+from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage.graph import ByType, from_type_dict, to_type_dict
 
 Tag: TypeAlias = tuple[int, int, int]
@@ -85,7 +85,7 @@ class Exchange:
             # Stable, so that the rows from each rank arrive in the order of `needed`.
             orders.append(owners.argsort(stable=True))
             counts.append(torch.bincount(owners, minlength=self.peers.world_size).tolist())
-            split.append(torch.split(take_rows(ids, orders[-1]), counts[-1]))
+            split.append(torch.split(gather_unchecked(ids, orders[-1]), counts[-1]))
         asked = self.trade(tag, split, draws)
         owned: dict[Any, torch.Tensor] = {}
         routes: dict[str | None, Route] = {}
@@ -172,7 +172,7 @@ class RowExchange:
         """
         routes = [self.routes[node_type] for node_type, _ in rows]
         split = [
-            torch.split(take_rows(own, route.sent), route.sent_counts)
+            torch.split(gather_unchecked(own, route.sent), route.sent_counts)
             for route, (_, own) in zip(routes, rows, strict=True)
         ]
         arrived = self.exchange.trade((*self.tag[:2], step), split)

@@ -33,7 +33,7 @@ def open_stored(source: Path) -> Any:
     return dataset
 
 
-def read_items(given: list[str]) -> ItemSet | HeteroItemSet:
+def part_items(given: list[str]) -> ItemSet | HeteroItemSet:
     sets: dict[str, ItemSet] = {}
     for entry in given:
         # The name of a file may contain a "=" itself.
@@ -53,7 +53,7 @@ def nodes_by_type(item_set: ItemSet | HeteroItemSet) -> ByType:
     return by_type
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_partition_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("source", type=Path, help="a file that graph.save() wrote, or the folder of an OnDiskDataset")
     parser.add_argument("root", type=Path, help="the folder to write; it must be empty or not exist")
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: Any) -> None:
+def run_partition(options: Any) -> None:
     """Partition a graph, and print a report."""
     # Check the arguments before reading the graph, which may take long.
     check_new_folder(options.root)
@@ -87,7 +87,7 @@ def run(options: Any) -> None:
     check_count("--workers", options.workers, 1)
     if options.balance and options.method != "ldg":
         raise ValueError(f"--balance needs --method ldg, but got {options.method}; leave one of them out")
-    items = read_items(options.balance) if options.balance else None
+    items = part_items(options.balance) if options.balance else None
     if options.workers > 1 and options.layout == "pyg":
         raise ValueError("--workers needs --layout graphfeed; one process writes PyG's layout")
     stored = open_stored(options.source)

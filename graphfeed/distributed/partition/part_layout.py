@@ -112,7 +112,7 @@ def read_metadata(root: Path) -> PartitionMetadata:
         return PartitionMetadata(
             count_of("num_nodes", content["num_nodes"]),
             count_of("num_edges", content["num_edges"]),
-            None if content["edge_type_to_id"] is None else numbers_of("edge_type_to_id", content["edge_type_to_id"]),
+            None if content["edge_type_to_id"] is None else type_counts("edge_type_to_id", content["edge_type_to_id"]),
             [parse_entry(entry) for entry in content["shared"]],
             [[parse_entry(entry) for entry in entries] for entries in content["parts"]],
             int(content["written"]),
@@ -122,14 +122,14 @@ def read_metadata(root: Path) -> PartitionMetadata:
         raise ValueError(f"{path} can't be read: {error}; write the partition again") from error
 
 
-def numbers_of(name: str, value: Any) -> dict[str, int]:
+def type_counts(name: str, value: Any) -> dict[str, int]:
     if not isinstance(value, dict) or not all(type(number) is int and number >= 0 for number in value.values()):
         raise ValueError(f"{name} is {value!r}, but must be a dict of counts by type")
     return value
 
 
 def count_of(name: str, value: Any) -> int | dict[str, int]:
-    return value if type(value) is int and value >= 0 else numbers_of(name, value)
+    return value if type(value) is int and value >= 0 else type_counts(name, value)
 
 
 def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:

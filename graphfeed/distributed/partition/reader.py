@@ -20,7 +20,7 @@ from graphfeed.distributed.partition.part_layout import (
     map_entry,
     read_metadata,
 )
-from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, served_name
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import checked
@@ -54,7 +54,7 @@ class StoredPart:
         for key, rows in features_by_key(self.features).items():
             book = self.books.get(key)
             if book is not None:
-                rows = PartitionedFeature(rows, book, peers, name_of(*key), self.graph.identity)
+                rows = PartitionedFeature(rows, book, peers, served_name(*key), self.graph.identity)
             features[key] = rows
         return BasicFeatureStore(features)
 
@@ -103,7 +103,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         arrays: dict[str, dict[Key, torch.Tensor]] = {role: {} for role in KEY_LENGTHS}
         for entry in [*metadata.shared, *metadata.parts[part]]:
             arrays[entry.role][entry.key] = map_entry(root, entry)
-        columns = columns_of(metadata, arrays)
+        columns = part_columns(metadata, arrays)
         if check:
             columns.check()
         elif all(has_stamp(root / name, metadata.written) for name in column_files(metadata.parts[part])):
@@ -120,7 +120,9 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         raise
 
 
-def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> FusedCSCSamplingGraph:
+def part_columns(
+    metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, torch.Tensor]]
+) -> FusedCSCSamplingGraph:
     """Return the graph of a part's columns, from its arrays by role and key."""
     without_key = {role: rows[()] for role, rows in arrays.items() if () in rows}
     indices, sizes = without_key["indices"], metadata.num_nodes if isinstance(metadata.num_nodes, dict) else None

@@ -59,12 +59,12 @@ class PartitionReport:
         def as_text(nodes: int, edges: int, cut: int, halo: int) -> tuple[str, ...]:
             return f"{nodes:,}", f"{edges:,}", f"{cut:,}", f"{cut / max(edges, 1):.1%}", f"{halo:,}"
 
-        lines = table(("part", "nodes", "in-edges", "cut", "cut %", "halo"), columns, as_text)
+        lines = cut_table(("part", "nodes", "in-edges", "cut", "cut %", "halo"), columns, as_text)
         balance = ", ".join(f"{name} {value:.2f}" for name, value in self.balance.items())
         return "\n".join([*lines, f"largest part over the mean: {balance}"])
 
 
-def table(
+def cut_table(
     titles: Sequence[str], columns: Sequence[Sequence[int]], as_text: Callable[..., tuple[str, ...]]
 ) -> list[str]:
     """Return right-aligned lines: the titles, then `as_text` of each part's numbers, and of the sums of `columns`."""

@@ -79,7 +79,7 @@ class Target(NamedTuple):
         return asdict(ArrayEntry(self.path, self.role, self.key, str(dtype).removeprefix("torch."), tuple(shape)))
 
 
-class Rows(NamedTuple):
+class PartRows(NamedTuple):
     """The rows of a feature that a part owns."""
 
     file: Path
@@ -104,7 +104,7 @@ def write_values(values: torch.Tensor, target: Target, folder: Path) -> Entries:
     return [target.describe(values.dtype, values.shape)]
 
 
-def write_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Entries:
+def write_part_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Entries:
     """Write the in-edges of a part's nodes, and stamp the files of the columns; `node_parts` has each node's part."""
     parts: NDArray[Any] = map_npy(node_parts)
     indptr, of_starts, of_sources = graph.csc_indptr.numpy(), Target(part, "csc_indptr"), Target(part, "indices")
@@ -158,7 +158,7 @@ def write_edge_parts(
     return [target.describe(torch.from_numpy(owners[:0]).dtype, (count,))]
 
 
-def write_rows(feature: Feature, rows: Rows, target: Target, folder: Path) -> Entries:
+def write_part_rows(feature: Feature, rows: PartRows, target: Target, folder: Path) -> Entries:
     dtype, row = row_type(feature), tuple(feature.size())
     # The number of rows in PART_BYTES, but at least one.
     step = max(PART_BYTES // max(prod(row) * dtype.itemsize, 1), 1)
@@ -213,13 +213,13 @@ def write_partition(
     parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
     graph.ensure_checked(whole=False)
     graph, by_key = graph.to("cpu"), features_by_key(features)
-    key = key_of(graph, parts, num_parts, by_key)
+    key = partition_key(graph, parts, num_parts, by_key)
     with new_folder(Path(root), resume=None if key is None else JOURNAL, key=key) as unfinished:
         PartitionWriter(unfinished, graph, parts, num_parts, executor).write(by_key)
     return Path(root)
 
 
-def key_of(
+def partition_key(
     graph: GraphArrays, parts: torch.Tensor, num_parts: int, features: Mapping[FeatureKey, Feature]
 ) -> str | None:
     """Return a fingerprint of the inputs of a partition; None if they are not all in files, or it is unknown."""
@@ -278,10 +278,10 @@ class PartitionWriter:
                 continue
             for part in range(self.num_parts):
                 target = Target(part, "feature", key, number)
-                rows[target] = partial(write_rows, feature, self.rows_of(key, part), target)
+                rows[target] = partial(write_part_rows, feature, self.rows_of(key, part), target)
         self.run("nodes", {target: partial(write_values, values, target) for target, values in whole.items()}, None)
         edges = {
-            Target(part, "edges"): partial(write_edges, self.graph, self.owners, part, stamp)
+            Target(part, "edges"): partial(write_part_edges, self.graph, self.owners, part, stamp)
             for part in range(self.num_parts)
         }
         self.run("edges", edges, self.executor)
@@ -313,13 +313,13 @@ class PartitionWriter:
                 tasks[target] = partial(write_edge_parts, self.graph, self.owners, target, number, feature.count())
         return tasks
 
-    def rows_of(self, key: FeatureKey, part: int) -> Rows:
+    def rows_of(self, key: FeatureKey, part: int) -> PartRows:
         if key.domain == "edge":
             number = self.edge_numbers[key.type]
-            return Rows(self.folder / Target(None, "edge_parts", (key.type,), number).path, (0, None), part)
+            return PartRows(self.folder / Target(None, "edge_parts", (key.type,), number).path, (0, None), part)
         # One file has the parts of nodes of all types; those of edges are in one file per type.
         first, number = self.graph.first_ids(), [*to_type_dict(self.graph.num_nodes)].index(key.type)
-        return Rows(self.owners, (first[number], first[number + 1]), part)
+        return PartRows(self.owners, (first[number], first[number + 1]), part)
 
     def finish(self, stamp: int) -> None:
         graph = self.graph

@@ -12,7 +12,7 @@ from torch import distributed
 
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.pyg.store_attributes import EDGES, domain_of, group_of, type_of
-from graphfeed.distributed.ranks.meeting_point import MeetingPoint
+from graphfeed.distributed.ranks.meeting_point import RendezvousAddress
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import FLAT, DataFeatures, Tables
@@ -144,7 +144,7 @@ def find_peers(
 ) -> Peers:
     """Return the ranks of a rendezvous address, or without one, those of the process group."""
     if context.world_size == 1:
-        return peers_at(MeetingPoint("", 0, 0, 1), timeout, frozen_timeout)
+        return peers_at(RendezvousAddress("", 0, 0, 1), timeout, frozen_timeout)
     if master_addr is None and master_port is None and distributed.is_initialized():
         return shared_peers(frozen_timeout)
     # Without a process group, ranks connect at the address in the environment, one port above that of the launcher.
@@ -158,5 +158,5 @@ def find_peers(
                 f"{name} is missing, the address of rank 0; pass it, or set {name.upper()} in the environment, or call "
                 "torch.distributed.init_process_group first"
             )
-    meeting = MeetingPoint(str(address), int(str(port)), context.rank, context.world_size, context.group_name)
+    meeting = RendezvousAddress(str(address), int(str(port)), context.rank, context.world_size, context.group_name)
     return peers_at(meeting, timeout, frozen_timeout)

@@ -21,7 +21,7 @@ from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages, random_links, transform_output
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import Hop, ends_of, from_type_dict, one_draw, split_by_type, to_type_dict
-from graphfeed.storage.memory import move
+from graphfeed.storage.memory import to_device
 
 if TYPE_CHECKING:
     from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
@@ -302,7 +302,7 @@ class DistNeighborSampler:
 
     def _sample(self, append: Callable[[Datapipe], Datapipe], minibatch: MiniBatch) -> Any:
         output = call_stages(append(IterableSource([])), minibatch).output
-        return output if self.device is None else move(output, self.device)
+        return output if self.device is None else to_device(output, self.device)
 
     def _times_of(self, nodes: Any, times: Any) -> Any:
         """Return the given timestamps of seeds, or else those of the nodes."""

@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
-from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, served_name
 from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import EDGES, Group, Maps, domain_of, group_of, read_info, type_of
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
@@ -234,7 +234,7 @@ class LocalFeatureStore(PYG.FeatureStore):  # type: ignore[misc]
         if ids is None or not torch.equal(ids, owned):
             # Owners have only the rows of their own ids, in order of these.
             rows = rows[self.rows_of(group, owned)]
-        return PartitionedFeature(rows, book, peers, name_of(domain_of(group), type_of(group), name))
+        return PartitionedFeature(rows, book, peers, served_name(domain_of(group), type_of(group), name))
 
     @classmethod
     @checked

@@ -16,7 +16,7 @@ from graphfeed.distributed.pyg.partition_pyg_layout import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.store_attributes import EdgeType, Maps, group_of, read_info, type_of
 from graphfeed.ops import ALWAYS
 from graphfeed.ops.arguments import check_length, checked
-from graphfeed.pyg.data import EdgeList, as_time_column, check_index, fill_missing, make_graph
+from graphfeed.pyg.data import StoreEdges, as_time_column, check_index_tensor, fill_missing, make_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, edge_lists, ends_of, from_type_dict, to_type_dict
 
 Key = tuple[EdgeType | None, str]
@@ -54,43 +54,43 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
 
     def get_partition_ids_from_nids(self, ids: torch.Tensor, node_type: str | None = None) -> torch.Tensor:
         """Return the part of each node, int64, by node id; with types, ids count within the type."""
-        return parts_of(self.node_pb, ids, node_type)
+        return parts_by_type(self.node_pb, ids, node_type)
 
     def get_partition_ids_from_eids(self, eids: torch.Tensor, edge_type: EdgeType | None = None) -> torch.Tensor:
         """Return the part of each edge, int64, by edge id; with types, ids count within the type."""
-        return parts_of(self.edge_pb, eids, edge_type)
+        return parts_by_type(self.edge_pb, eids, edge_type)
 
     def put_edge_id(self, edge_id: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
         """Set the global ids of the edges of an `edge_type` and a `layout`."""
         self._load()
-        self._edge_id[key_of(PYG.EdgeAttr.cast(*args, **kwargs))] = edge_id
+        self._edge_id[edge_key(PYG.EdgeAttr.cast(*args, **kwargs))] = edge_id
         return True
 
     def get_edge_id(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         """Return the global ids of the edges of an `edge_type` and a `layout`; None if they were not set."""
         self._load(forget=False)
-        return self._edge_id.get(key_of(PYG.EdgeAttr.cast(*args, **kwargs)))
+        return self._edge_id.get(edge_key(PYG.EdgeAttr.cast(*args, **kwargs)))
 
     def remove_edge_id(self, *args: Any, **kwargs: Any) -> bool:
         """Remove the global ids of the edges of an `edge_type` and a `layout`, and return whether there were any."""
         self._load()
-        return self._edge_id.pop(key_of(PYG.EdgeAttr.cast(*args, **kwargs)), None) is not None
+        return self._edge_id.pop(edge_key(PYG.EdgeAttr.cast(*args, **kwargs)), None) is not None
 
     def _put_edge_index(self, edge_index: Any, edge_attr: Any) -> bool:
         if edge_attr.layout.value == "coo":
-            check_index(edge_index, type_of(edge_attr.edge_type) or "the graph")
+            check_index_tensor(edge_index, type_of(edge_attr.edge_type) or "the graph")
         self._load()
-        key = key_of(edge_attr)
+        key = edge_key(edge_attr)
         self._edge_index[key], self._edge_attr[key] = edge_index, edge_attr
         return True
 
     def _get_edge_index(self, edge_attr: Any) -> Any:
         self._load(forget=False)
-        return self._edge_index.get(key_of(edge_attr))
+        return self._edge_index.get(edge_key(edge_attr))
 
     def _remove_edge_index(self, edge_attr: Any) -> bool:
         self._load()
-        key = key_of(edge_attr)
+        key = edge_key(edge_attr)
         self._edge_attr.pop(key, None)
         self._order.pop(key, None)
         return self._edge_index.pop(key, None) is not None
@@ -137,13 +137,13 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
             order = self._order.get(key, all_ids).argsort(stable=True)
             # Keep only edges to nodes that the part owns, in the order of the whole graph.
             own = order[books[ends_of(name)[1]].owners_of(index[1][order]) == self.partition_idx]
-            lists[name], ids[name], positions[name] = EdgeList(*index[:, own]), all_ids[own], own
+            lists[name], ids[name], positions[name] = StoreEdges(*index[:, own]), all_ids[own], own
         counts = {name: len(own) for name, own in ids.items()}
         nodes: dict[str, Any] = {}
         edges: dict[str, Any] = {ORIGINAL_EDGE_ID: ids}
         if time_attr is not None:
             assert features is not None
-            of_nodes = times_of_nodes(features, time_attr, sizes)
+            of_nodes = stored_node_times(features, time_attr, sizes)
             of_edges = times_of_edges(features, time_attr, ids, positions, or_edge_time=not of_nodes)
             if of_nodes and of_edges:
                 raise ValueError(f"nodes and edges both have time_attr {time_attr!r}; rename one of them")
@@ -189,7 +189,7 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
                 edge_type: Any = group_of(type_name)
                 size = tuple(sizes[end] for end in ends_of(type_name))
                 attr = PYG.EdgeAttr(edge_type, "coo", True, size)
-                key = key_of(attr)
+                key = edge_key(attr)
                 self._edge_index[key], self._edge_attr[key] = torch.stack([edges.sources, edges.destinations]), attr
                 self._edge_id[key] = ids[edges.positions]
         # After a change, parts are built again, from the lists.
@@ -230,7 +230,7 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
         store.meta, store.is_sorted = {"is_hetero": None not in indexes}, True
         for edge_type, edge_index in indexes.items():
             attr = PYG.EdgeAttr(edge_type, "coo", True, tuple(num_nodes[end] for end in ends_of(type_of(edge_type))))
-            check_index(edge_index, type_of(edge_type) or "the graph")
+            check_index_tensor(edge_index, type_of(edge_type) or "the graph")
             if ids.get(edge_type) is not None:
                 check_length("edge_id", ids[edge_type], edge_index.shape[1], "edge")
             order: Any = slice(None)
@@ -261,22 +261,22 @@ class LocalGraphStore(PYG.GraphStore):  # type: ignore[misc]
                 store.put_edge_index(edges.ends, attr)
                 store.put_edge_id(edges.ids, attr)
                 if edges.order is not None:
-                    store._order[key_of(attr)] = edges.order
+                    store._order[edge_key(attr)] = edges.order
         return store
 
 
-def key_of(attr: Any) -> Key:
+def edge_key(attr: Any) -> Key:
     return attr.edge_type, attr.layout.value
 
 
-def parts_of(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
+def parts_by_type(maps: Maps, ids: torch.Tensor, group: Any) -> torch.Tensor:
     if maps is None:
         raise ValueError("the parts are unknown; set node_pb and edge_pb, or create the store by from_partition")
     parts = maps[group] if isinstance(maps, Mapping) else maps
     return parts[ids].to(torch.int64)  # type: ignore[no-any-return]
 
 
-def times_of_nodes(features: LocalFeatureStore, name: str, sizes: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
+def stored_node_times(features: LocalFeatureStore, name: str, sizes: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
     tensors = tensors_named(features, name)
     times = {node_type: as_time_column(name, tensors[node_type]) for node_type in sizes if node_type in tensors}
     for node_type, values in times.items():

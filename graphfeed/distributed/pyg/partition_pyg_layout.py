@@ -10,7 +10,7 @@ import torch
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import FILE_NAME, check_identity
-from graphfeed.pyg.data import EdgeList, make_graph
+from graphfeed.pyg.data import StoreEdges, make_graph
 from graphfeed.storage import FeatureKey, TorchBasedFeature
 from graphfeed.storage.datasets import check_file
 from graphfeed.storage.features import StoreKey
@@ -166,7 +166,7 @@ class PyGLayout:
             own = edges.get(edge_type, NO_EDGES)
             # Files may have edges sorted by time. In their order in the whole graph, the same edges are drawn.
             order = own.in_order()
-            lists[edge_type], ids[edge_type] = EdgeList(*own.ends[:, order]), own.ids[order]
+            lists[edge_type], ids[edge_type] = StoreEdges(*own.ends[:, order]), own.ids[order]
             file = feats["edge"].get(edge_type, {})
             for name, values in {**file.get("feats", {}), self.edge_time: file.get(EDGE_TIME)}.items():
                 if isinstance(values, torch.Tensor) and values.shape == order.shape:

@@ -17,7 +17,7 @@ from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, EDGE_TIME, M
 from graphfeed.distributed.pyg.store_attributes import by_group
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import progress_bar
-from graphfeed.pyg.data import dim_of, domain_of, is_data, read_graph, tables_of
+from graphfeed.pyg.data import dim_of, domain_of, graph_of_data, is_data, tables_of
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.datasets import check_new_folder, new_folder, write_text
 from graphfeed.storage.graph import (
@@ -37,7 +37,7 @@ Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
+class PartitionInput:
     """A graph, and functions that read the attributes of its nodes and edges, by type and name."""
 
     # In a graph without types, the type is None. The timestamps of edges are named "edge_time" here.
@@ -59,7 +59,7 @@ class Source:
         return rows | {name: read(ids) for name, read in reads.items() if name in (names or (name,))}
 
 
-def source_of(data: Any) -> Source:
+def source_of(data: Any) -> PartitionInput:
     """Convert a graph, a data set or PyG's data to a source."""
     if isinstance(data, FusedCSCSamplingGraph):
         return source_of_graph(data, None)
@@ -73,7 +73,7 @@ def source_of(data: Any) -> Source:
     )
 
 
-def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None) -> Source:
+def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None) -> PartitionInput:
     """Convert a graph and features to a source."""
     graph = graph.to("cpu")
     ranges = zip(to_type_dict(graph.num_nodes), pairwise(graph.first_ids()), strict=True)
@@ -86,15 +86,15 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
         if domain in ("node", "edge"):
             (nodes if domain == "node" else edges)[of_type][name] = feature.read
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
-    return Source(graph, nodes, edges, name_of_times(attributes), with_edge_time(attributes))
+    return PartitionInput(graph, nodes, edges, name_of_times(attributes), with_edge_time(attributes))
 
 
-def source_of_pyg(data: Any) -> Source:
-    tables, graph = tables_of(data), read_graph(data).graph
+def source_of_pyg(data: Any) -> PartitionInput:
+    tables, graph = tables_of(data), graph_of_data(data).graph
     nodes = {name: reads_of(data, table, name, "node") for name, table in tables.nodes.items()}
     edges = {type_name(name): reads_of(data, table, type_name(name), "edge") for name, table in tables.edges.items()}
     of_edges = {name: with_edge_time(reads) for name, reads in edges.items()}
-    return Source(graph, nodes, of_edges, name_of_times(*edges.values()))
+    return PartitionInput(graph, nodes, of_edges, name_of_times(*edges.values()))
 
 
 def reads_of(data: Any, table: Any, owner: str | None, domain: str) -> dict[str, Read]:
@@ -176,7 +176,7 @@ class Partitioner:
                     progress.update(1)
             writer.write_maps(self.num_parts)
 
-    def assign(self, source: Source) -> torch.Tensor:
+    def assign(self, source: PartitionInput) -> torch.Tensor:
         """Return the part of each node."""
         if not isinstance(self.method, str):
             return stacked_assignment(source.graph, self.method, self.num_parts).to(torch.int64)
@@ -189,7 +189,7 @@ class Partitioner:
 class LayoutWriter:
     """Writes the files of PyG's layout to a new folder."""
 
-    def __init__(self, folder: Path, source: Source, parts: torch.Tensor) -> None:
+    def __init__(self, folder: Path, source: PartitionInput, parts: torch.Tensor) -> None:
         self.folder, self.source, self.parts = folder, source, parts
         graph = source.graph
         self.typed = graph.node_type_to_id is not None

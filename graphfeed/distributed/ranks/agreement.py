@@ -32,7 +32,7 @@ PIPELINES: "weakref.WeakKeyDictionary[Datapipe, str]" = weakref.WeakKeyDictionar
 """For each pipeline, its options that determine seeds and samples, as JSON."""
 
 
-class Agreement:
+class RunComparison:
     """Compares parts and runs among ranks. Names have running numbers, so all ranks must create things in one order."""
 
     # Parts are compared before their first use, which waits for all ranks. Runs can't wait, as a rank may begin none:
@@ -70,14 +70,14 @@ class Agreement:
             check_equal(name, [json.loads(bytes(answers[rank]["said"].numpy())) for rank in sorted(answers)])
             self._agreed.add(name)
 
-    def begin(self, pipeline: str, seed: int) -> None:
+    def register_run(self, pipeline: str, seed: int) -> None:
         """Announce the first run of a pipeline to the other ranks, and raise if they are known not to share it."""
-        self.peers.meet()
+        self.peers.wait_until_connected()
         with self._telling:
             own = self._begun[self.peers.rank]
             first = not own
             if pipeline not in own:
-                self._tell({"pipeline": pipeline, "seed": seed})
+                self._send({"pipeline": pipeline, "seed": seed})
 
         # Only a rank's first run waits, so that ranks that begin together raise before their first mini-batch.
         def is_known() -> bool:
@@ -89,14 +89,14 @@ class Agreement:
         with self._changes.lock:
             different = self._find_other_pipeline(pipeline) if first else ""
         if different:
-            self._tell({"failed": different})
+            self._send({"failed": different})
             self.peers.check()
 
-    def note_run(self, progress: Progress, total: int | None) -> None:
+    def record_run(self, progress: Progress, total: int | None) -> None:
         # Called for runs of any pipeline. `progress` is updated during the run; `total` is None if it is unknown.
         self._latest = (self._latest[0] + 1, progress, total)
 
-    def tell_end(self) -> None:
+    def report_end(self) -> None:
         number, progress, total = self._latest
         # A program that ends between two runs is done; during a run, the others may continue without it.
         if not progress.done and progress.index != total:
@@ -112,7 +112,7 @@ class Agreement:
                 how = f"its program ended after {index} mini-batches of an epoch that continues on other ranks"
                 raise LostError(rank, how)
 
-    def _tell(self, said: dict[str, Any]) -> None:
+    def _send(self, said: dict[str, Any]) -> None:
         answers = self.peers.gather(self._name, {"rank": self.peers.rank, **said})
         with suppress(ConnectionError, TimeoutError):  # the next mini-batch raises if a rank is lost
             list(answers)  # until all ranks have received it
@@ -126,11 +126,11 @@ class Agreement:
             elif "failed" in options:
                 self.peers.refuse(ValueError(options["failed"]))
             else:
-                self._note_begun(rank, options["pipeline"], options["seed"])
+                self._record_start(rank, options["pipeline"], options["seed"])
         self._changes.notify_all()
         return {}
 
-    def _note_begun(self, rank: int, pipeline: str, seed: int) -> None:
+    def _record_start(self, rank: int, pipeline: str, seed: int) -> None:
         """Store the random seed of a rank for a pipeline, and compare it with those of other ranks."""
         self._begun[rank][pipeline] = seed
         own = self.peers.rank
@@ -171,13 +171,13 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
             )
 
 
-def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
+def compare_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
     """Compare a run that is about to begin with those of other ranks, if they share its mini-batches."""
     total = None
     with suppress(TypeError):  # of unknown length
         total = length(pipe) if ALIVE else None
     for peers in list(ALIVE):
-        peers.agreement.note_run(progress, total)
+        peers.agreement.record_run(progress, total)
     for source in find(pipe, Ranked):
         for peers in list(ALIVE):
             same_ranks = source.rank_and_size == (peers.rank, peers.world_size)  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def begin_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
                 if pipe not in PIPELINES:
                     PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
                 with suppress(RuntimeError):  # closed just now, or peers of the process that forked this one
-                    peers.agreement.begin(PIPELINES[pipe], seed)
+                    peers.agreement.register_run(PIPELINES[pipe], seed)
         return
 
 

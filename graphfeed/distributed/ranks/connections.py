@@ -41,9 +41,9 @@ class Connections:
         self._closed = False
         self._changes = Changes()
 
-    def ask(self, head: Mapping[str, Any], tensors: Tensors) -> tuple["Answer", int]:
+    def send_request(self, head: Mapping[str, Any], tensors: Tensors) -> tuple["Answer", int]:
         """Send a request; return its future response, and the size of the request in bytes."""
-        connection = self._take()
+        connection = self._acquire()
         try:
             size = send(connection, head, tensors)
         except BaseException:
@@ -55,7 +55,7 @@ class Connections:
         self._changes.notify_all()
         return answer, size
 
-    def _take(self) -> socket.socket:
+    def _acquire(self) -> socket.socket:
         """Return a connection without a pending request, for exclusive use by the caller."""
         while (found := self._changes.wait_for(self._choose)) is not NEW:
             if isinstance(found, socket.socket):
@@ -83,7 +83,7 @@ class Connections:
         # All connections have a request in flight; reading the oldest response frees one.
         return self._unread[0] if self._unread else None
 
-    def give_back(self, answer: "Answer", connection: socket.socket) -> None:
+    def release(self, answer: "Answer", connection: socket.socket) -> None:
         with self._changes.lock:
             self._unread.remove(answer)
             self._idle.append(connection)
@@ -165,7 +165,7 @@ class Answer:
                     self._connections.drop(connection, self)
                     raise
                 self._connection = None
-                self._connections.give_back(self, connection)
+                self._connections.release(self, connection)
             if self._error is not None:
                 raise self._error
             return self._message

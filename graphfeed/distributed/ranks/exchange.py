@@ -16,7 +16,7 @@ COUNTS = "counts"
 """Name of the tensor with the number of rows per requested id; without it, each id has one row."""
 
 
-def ask_owners(
+def request_from_owners(
     peers: Peers, name: str, book: PartBook, ids: torch.Tensor, options: Mapping[str, Any], questions: Tensors
 ) -> Iterator[tuple[torch.Tensor, Tensors]]:
     """Send requests to the owners of ids, all at once; yield per part the positions of its ids, and the response."""
@@ -50,7 +50,7 @@ def ranks_of_a_part(book: PartBook, peers: Peers) -> int:
     return each
 
 
-def merge_columns(
+def merge_answers(
     answers: Sequence[tuple[torch.Tensor, Tensors]], dtypes: Mapping[str, torch.dtype]
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Merge responses; return the offset of each id's first row, and the rows in the order of the ids."""

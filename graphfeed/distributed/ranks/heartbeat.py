@@ -64,11 +64,11 @@ class Heartbeat:
         self._selector = selectors.DefaultSelector()
         self._next_beat = 0.0
 
-    def begin(self, rank: int, connection: socket.socket) -> None:
+    def watch(self, rank: int, connection: socket.socket) -> None:
         self._to[rank], self._next_beat = connection, 0.0
         self._watch(rank, connection)
 
-    def take(self, rank: int, connection: socket.socket) -> None:
+    def accept(self, rank: int, connection: socket.socket) -> None:
         self._arrived.put((rank, connection))  # any thread may call this
 
     def beat(self, leaving: bool) -> bool:
@@ -116,7 +116,7 @@ class Heartbeat:
                 stacklevel=2,
             )
 
-    def tell_lost(self, rank: int) -> None:
+    def announce_loss(self, rank: int) -> None:
         # So that this rank, which exits now, is not taken for the cause.
         self._send(LOST.pack(2, rank))
 

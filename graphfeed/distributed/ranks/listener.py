@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.distributed.ranks.connections import own_address
-from graphfeed.distributed.ranks.messages import SIZE, Tensors, Traffic, fill, frame_of, receive, send_frame
+from graphfeed.distributed.ranks.messages import SIZE, Tensors, Traffic, frame_of, receive, receive_into, send_frame
 from graphfeed.ops.process import Changes, uninterrupted
 from graphfeed.storage.memory import Frame
 
@@ -146,7 +146,7 @@ class Listener:
         if isinstance(connection, ssl.SSLSocket):
             connection.do_handshake()
         said = bytearray(GREETING.size)
-        fill(connection, memoryview(said))
+        receive_into(connection, memoryview(said))
         token, rank, is_pulse = GREETING.unpack(said)
         if not hmac.compare_digest(token, self.token):
             raise PermissionError("another token")

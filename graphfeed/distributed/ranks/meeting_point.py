@@ -75,7 +75,7 @@ VISITS: defaultdict[RankAddress | None, Visits] = defaultdict(Visits)
 
 
 @checked
-class MeetingPoint(NamedTuple):
+class RendezvousAddress(NamedTuple):
     """The rendezvous address of ranks without a process group: rank 0 listens there."""
 
     address: str
@@ -146,10 +146,10 @@ class MeetingPoint(NamedTuple):
         return call_within(seconds, connect, missing)
 
 
-class Meeting:
+class Rendezvous:
     """One rendezvous, at an address or, without a point, in the default process group. The constructor never blocks."""
 
-    def __init__(self, rank: int, world_size: int, point: MeetingPoint | None) -> None:
+    def __init__(self, rank: int, world_size: int, point: RendezvousAddress | None) -> None:
         self.rank, self.world_size, self.point = rank, world_size, point
         self.store: Any = None
         self.shared: Any = None
@@ -162,7 +162,7 @@ class Meeting:
         self._answered = 0.0
         """Time of the store's last response."""
         # A store whose process is frozen never responds. Start the thread here: a program that is ending can't.
-        threading.Thread(target=self._look, name="graphfeed-meeting", daemon=True).start()
+        threading.Thread(target=self._poll_store, name="graphfeed-meeting", daemon=True).start()
 
     def gather(
         self,
@@ -189,20 +189,20 @@ class Meeting:
             try:
                 presence = Presence(f"({socket.gethostname()}, process {os.getpid()})", *listen(toward))
             except OSError as error:
-                self._tell_lost(self.rank, str(error))  # other ranks would wait for this one
+                self._store_loss(self.rank, str(error))  # other ranks would wait for this one
                 raise
             welcome(self.rank, presence)
             self._own.put(presence)
             try:
-                self._meet(heartbeat, welcome, seconds, silence)
+                self._wait_for_ranks(heartbeat, welcome, seconds, silence)
             except LostError as lost:
-                self._tell_lost(lost.rank, lost.how)  # others may only see that this rank exits because of it
+                self._store_loss(lost.rank, lost.how)  # others may only see that this rank exits because of it
                 raise
         finally:
             self._over.set()
             self._own.put(None)
 
-    def _meet(
+    def _wait_for_ranks(
         self, heartbeat: Heartbeat, welcome: Callable[[int, Presence], None], seconds: float, silence: str
     ) -> None:
         """Wait until all other ranks have registered; see `gather`."""
@@ -222,13 +222,13 @@ class Meeting:
             if isinstance(found, Exception):
                 raise found
             if time.monotonic() > give_up:
-                heartbeat.tell_lost(min(missing))
+                heartbeat.announce_loss(min(missing))
                 is_silent = time.monotonic() - self._answered > STORE_SECONDS
                 late = f"ranks {sorted(missing)} did not create their Peers within {seconds:g} s"
                 raise TimeoutError(silence if is_silent else late)
 
-    def _look(self) -> None:
-        """Register this rank in the store, and pass the other ranks, as they register, or an error to `_meet`."""
+    def _poll_store(self) -> None:
+        """Register this rank in the store; pass other ranks that register, or an error, to `_wait_for_ranks`."""
         presence = self._own.get()
         if presence is None:
             return
@@ -263,13 +263,13 @@ class Meeting:
             at = "" if self.point is None else f" at {self.point.at}"
             raise ConnectionError(
                 f"rank {self.rank}{at} is already {holder}; if another job meets there, choose another port, or give "
-                "each job a name (group_name, or MeetingPoint's job); if a rank was restarted, restart all of them"
+                "each job a name (group_name, or RendezvousAddress's job); if a rank was restarted, restart all of them"
             )
         self.store.set(own, json.dumps(presence))
         # Keys count arrivals, so waiting ranks poll a single key, whichever ranks are missing.
         self.store.set(f"come/{self.store.add('come', 1)}", str(self.rank))
 
-    def _tell_lost(self, rank: int, how: str) -> None:
+    def _store_loss(self, rank: int, how: str) -> None:
         with suppress(Exception):  # the store may be lost together with the rank
             tell = partial(self.store.compare_set, FAILED, "", json.dumps([rank, how]))  # the first record wins
             call_within(TELL_SECONDS, tell, "")
@@ -304,7 +304,7 @@ def connect_to_store(group: Any, seconds: float) -> Any:
     if address is None or port is None:
         raise ConnectionError(
             f"torch {torch.__version__} doesn't expose the store of a process group, and MASTER_ADDR and "
-            "MASTER_PORT are not set; initialise the group by env://, update torch, or give Peers a MeetingPoint"
+            "MASTER_PORT are not set; initialise the group by env://, update torch, or give Peers a RendezvousAddress"
         )
     store = distributed.TCPStore(  # type: ignore[attr-defined]  # torch does not list it
         address, int(port), timeout=timedelta(seconds=seconds), wait_for_workers=False
@@ -314,7 +314,7 @@ def connect_to_store(group: Any, seconds: float) -> Any:
     return distributed.distributed_c10d.PrefixStore(f"graphfeed of attempt {attempt}", store)
 
 
-def tell_ranks(failed: bool) -> None:
+def announce_failure(failed: bool) -> None:
     """Record in the store of the process group that this rank never registers, for ranks that wait for it."""
     group: Any = distributed.group.WORLD if distributed.is_available() else None
     # A rank that has registered answers the others until all are done.
@@ -358,4 +358,4 @@ def listens(address: str, port: int) -> bool:
     return True
 
 
-AT_END.append(tell_ranks)
+AT_END.append(announce_failure)

@@ -78,14 +78,14 @@ def send_frame(connection: socket.socket, frame: Frame) -> int:
 def receive(connection: socket.socket) -> Message:
     """Wait for a message and return it; its tensors share one buffer."""
     size = bytearray(SIZE.size)
-    fill(connection, memoryview(size))
+    receive_into(connection, memoryview(size))
     memory = buffers.empty(SIZE.unpack(size)[0], torch.uint8).numpy()
-    fill(connection, memory.data)
+    receive_into(connection, memory.data)
     header, parts, _ = read_frame(memory)
     return decode_tensors(header, parts)
 
 
-def fill(connection: socket.socket, memory: memoryview) -> None:
+def receive_into(connection: socket.socket, memory: memoryview) -> None:
     whole = 0 if isinstance(connection, ssl.SSLSocket) else socket.MSG_WAITALL
     while memory.nbytes:
         count = connection.recv_into(memory, 0, whole)

@@ -16,11 +16,11 @@ from typing import Any
 from torch import distributed
 
 from graphfeed.datapipes import find_rank
-from graphfeed.distributed.ranks.agreement import Agreement
+from graphfeed.distributed.ranks.agreement import RunComparison
 from graphfeed.distributed.ranks.connections import Answer, Connections, open_connection
 from graphfeed.distributed.ranks.heartbeat import RESUME, Heartbeat, LostError, RankLostError
 from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
-from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint, Presence, call_within
+from graphfeed.distributed.ranks.meeting_point import VISITS, Presence, Rendezvous, RendezvousAddress, call_within
 from graphfeed.distributed.ranks.messages import Tensors, Traffic
 from graphfeed.distributed.ranks.program_end import check_program, watch_program
 from graphfeed.distributed.wire import make_mutual_contexts
@@ -73,7 +73,7 @@ class Peers:
         *,
         timeout: float = 30.0,
         start_timeout: float = 600.0,
-        meeting: MeetingPoint | None = None,
+        meeting: RendezvousAddress | None = None,
         port: int = 0,
         tls: tuple[bytes, bytes] | None = None,
         tls_root_certs: bytes | None = None,
@@ -109,13 +109,13 @@ class Peers:
         self._port = port
         self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 1 + (self.world_size <= MANY_RANKS)
         # A heartbeat connection of each other rank needs a thread too, but only during its greeting.
-        self._listener = Listener(others * self._most, self.traffic, self._heartbeat.take, server)
-        self.agreement = Agreement(self)
+        self._listener = Listener(others * self._most, self.traffic, self._heartbeat.accept, server)
+        self.agreement = RunComparison(self)
         """Checks what all ranks must have in common."""
         if self.world_size > 1:
             try:
                 watch_program()
-                self._meeting = Meeting(self.rank, self.world_size, meeting)
+                self._meeting = Rendezvous(self.rank, self.world_size, meeting)
                 # Not a daemon: at exit, Python waits until the other ranks no longer need this one's part.
                 self._thread = threading.Thread(target=self._run, name="graphfeed-peers", daemon=False)
                 with uninterrupted():
@@ -157,7 +157,7 @@ class Peers:
         if self._lost is not None:
             raise self._lost
 
-    def meet(self) -> None:
+    def wait_until_connected(self) -> None:
         """Wait until all ranks are connected.
 
         Raises:
@@ -191,12 +191,14 @@ class Peers:
         asked = {rank: {} for rank in range(self.world_size)} if questions is None else questions
         others = [rank for rank in asked if rank != self.rank]
         if others:
-            self.meet()
+            self.wait_until_connected()
             self.check()
         answers, sent = {}, 0
         for rank in others:
             try:
-                answers[rank], size = self._connections[rank].ask({"name": name, "options": options}, asked[rank])
+                answers[rank], size = self._connections[rank].send_request(
+                    {"name": name, "options": options}, asked[rank]
+                )
             except OSError as error:
                 raise self._find_lost(rank) from error
             sent += size
@@ -257,23 +259,23 @@ class Peers:
         """Connect to the other ranks, then send heartbeats until none of them needs this rank."""
         error: Exception = RuntimeError("the peers are closed; create new ones")
         try:
-            self._begin()
-            while not self._give_sign():
+            self._rendezvous()
+            while not self._send_heartbeats():
                 pass
         except LostError as noticed:
             lost = self._meeting.reason_of(noticed)
-            self._heartbeat.tell_lost(lost.rank)
+            self._heartbeat.announce_loss(lost.rank)
             early = "" if self._met else " before all ranks have connected"
             who = f"rank {lost.rank} {self.host(lost.rank)}".strip()
             error = RankLostError(f"{who} is lost{early}: {lost.how}; {RESUME}")
         except ConnectionAbortedError as failure:  # the process ends, which the launcher notices
-            self._heartbeat.tell_lost(self.rank)
+            self._heartbeat.announce_loss(self.rank)
             error = failure
         except Exception as failure:
             error = failure
         self._fail(error)
 
-    def _begin(self) -> None:
+    def _rendezvous(self) -> None:
         try:
             listen = partial(self._listener.listen, port=self._port)
             self._meeting.gather(listen, self._heartbeat, self._welcome, self.start_timeout)
@@ -296,7 +298,7 @@ class Peers:
             # Ranks that are connected already must not consider this one frozen.
             connect, beat = partial(self._connect, presence, True), partial(self._heartbeat.beat, leaving=False)
             pulse = call_within(2 * CONNECT_SECONDS, connect, f"no answer for {2 * CONNECT_SECONDS:g} s", beat)
-            self._heartbeat.begin(rank, pulse)
+            self._heartbeat.watch(rank, pulse)
         except OSError as error:
             check_program()
             if isinstance(error, ssl.SSLError):
@@ -308,14 +310,14 @@ class Peers:
                 )
             raise LostError(rank, f"it can't be reached at {presence.address[0]}: {error}; {hint}") from error
 
-    def _give_sign(self) -> bool:
+    def _send_heartbeats(self) -> bool:
         """Exchange heartbeats for a short while; return whether this rank may end."""
         check_program()
         self.agreement.check_ended()
         # If the program ended without `close`, this thread answers until the other ranks need nothing more.
         if not threading.main_thread().is_alive() and not self._closed:
             self._closed = True
-            self.agreement.tell_end()
+            self.agreement.report_end()
         if self._closed:
             self._listener.end()
         leaving = self._closed and all(connections.has_all() for connections in self._connections.values())
@@ -370,7 +372,7 @@ SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 """The peers of each process group, the default of graphs and features."""
 
 
-def peers_at(meeting: MeetingPoint, timeout: float, frozen_timeout: float | None = None) -> Peers:
+def peers_at(meeting: RendezvousAddress, timeout: float, frozen_timeout: float | None = None) -> Peers:
     # The timeouts of a later call have no effect until these peers have ended.
     visits = VISITS[meeting.rank_address]
     if visits.peers is None or visits.peers.ended:

@@ -20,18 +20,18 @@ AT_END: list[Callable[[bool], None]] = []
 def watch_program() -> None:
     """Detect how the program ends under multiprocessing, which catches the exception that ends it."""
     if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, note_end, exitpriority=100)
+        multiprocessing.util.Finalize(None, record_exit, exitpriority=100)
 
 
-def note_end() -> None:
+def record_exit() -> None:
     # multiprocessing calls this while it handles the exception that ends the program.
     error = sys.exc_info()[1]
     if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
         FAILED.set()
-    tell_end()
+    run_exit_hooks()
 
 
-def tell_end() -> None:
+def run_exit_hooks() -> None:
     for tell in AT_END:
         tell(program_failed())
 
@@ -46,6 +46,6 @@ def check_program() -> None:
         raise ConnectionAbortedError("the program of this rank failed")
 
 
-atexit.register(tell_end)
+atexit.register(run_exit_hooks)
 if multiprocessing.parent_process() is not None:  # where atexit functions are not called
-    multiprocessing.util.Finalize(None, note_end, exitpriority=100)
+    multiprocessing.util.Finalize(None, record_exit, exitpriority=100)

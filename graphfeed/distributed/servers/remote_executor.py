@@ -173,7 +173,7 @@ class RemoteExecutor(ThreadExecutor):
         # Each wanted mini-batch has its own call of `_fetch_some`: both are added under the executor's lock.
         self._changes, self._taking = Changes(self._lock), threading.Lock()
 
-    def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any, "Future[Any]"], Any]:  # noqa: ARG002
+    def make_submit(self, cut: Any, observer: Observer | None) -> Callable[[Any, "Future[Any]"], Any]:  # noqa: ARG002
         # Servers have the pipeline already: (seed, epoch, index) identifies a mini-batch.
         return partial(self.fetch, describe_cut(cut.datapipe), is_measured=cut.is_measured)
 
@@ -191,7 +191,7 @@ class RemoteExecutor(ThreadExecutor):
 
     def _fetch_some(self) -> None:
         """Request some of the wanted mini-batches, if there are any left; requeue those that don't arrive."""
-        left = self._take_some()  # no other variable keeps the futures: tracebacks of errors refer to this frame
+        left = self._pop_batch()  # no other variable keeps the futures: tracebacks of errors refer to this frame
         if not left:
             return
         cut, seed, epoch, is_measured, first = left[0][:5]
@@ -199,7 +199,7 @@ class RemoteExecutor(ThreadExecutor):
             ticket = write_ticket(cut, seed, epoch, [each.number for each in left], is_measured=is_measured)
             # A future stays pending until its mini-batch has arrived, so that it can be cancelled at any time.
             for result in self.ask(ticket, f"mini-batch {first} of epoch {epoch}", len(left)):
-                settle(left.popleft().future, result)
+                set_result_once(left.popleft().future, result)
                 if not left:
                     return
             with self._changes.lock:
@@ -208,9 +208,9 @@ class RemoteExecutor(ThreadExecutor):
                 self._wanted.extendleft(reversed(left))
         except BaseException as error:
             while left:
-                settle(left.popleft().future, error)
+                set_result_once(left.popleft().future, error)
 
-    def _take_some(self) -> deque[Wanted]:
+    def _pop_batch(self) -> deque[Wanted]:
         """Remove the first wanted mini-batches for one request; wait shortly until there are enough."""
         with self._taking:
             with self._changes.lock:
@@ -355,7 +355,7 @@ class SamplingServers:
         return f"SamplingServers({list(self.addresses)})"
 
 
-def settle(future: "Future[Any]", result: Any) -> None:
+def set_result_once(future: "Future[Any]", result: Any) -> None:
     if future.set_running_or_notify_cancel():
         if isinstance(result, BaseException):
             future.set_exception(result)

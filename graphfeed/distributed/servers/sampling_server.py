@@ -41,7 +41,7 @@ from graphfeed.distributed.wire import (
     to_batch,
 )
 from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_plan
-from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise
+from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise_error
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
 from graphfeed.ops.arguments import check_count, check_flags
@@ -123,7 +123,7 @@ class SamplingServer(Closeable):
         """Counters of requests, mini-batches and errors."""
         self.on_event: Callable[[str], None] = lambda _: None
         """Called with a line for each rejected or failed request; assign a function that prints or logs it."""
-        self._server = FlightServer(host, port, token, tls, self.note, do_get=self._do_get)
+        self._server = FlightServer(host, port, token, tls, self.count_error, do_get=self._do_get)
         self.port, self.address = self._server.port, self._server.address
         self._endpoints: list[Any] = []
 
@@ -171,9 +171,9 @@ class SamplingServer(Closeable):
                 cut, tasks, is_measured = read_ticket(ticket)
                 work = self._task_of(cut)
             except ValueError as error:
-                self.note("refused", str(error))
+                self.count_error("refused", str(error))
                 return [to_batch(REFUSED, str(error))], 1
-            self._take_slot(has_gone)
+            self._acquire_slot(has_gone)
             try:
                 answers: list[Any] = []
                 begin, size, share = monotonic(), 0, 0.0
@@ -191,15 +191,15 @@ class SamplingServer(Closeable):
     def _make(self, work: WorkerTask, task: tuple[int, int, int], received: int | None) -> Any:
         """Return the response with a mini-batch, or with the error of its stage."""
         try:
-            answer = to_batch(MADE, work(task)) if received is None else measure(work, task, received)
+            answer = to_batch(MADE, work(task)) if received is None else time_stages(work, task, received)
         except Exception as error:
-            self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
+            self.count_error("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise_error(error)}")
             text = "".join(traceback.format_exception(error))
-            return to_batch(FAILED, [summarise(error), notes_of(error), text])
+            return to_batch(FAILED, [summarise_error(error), notes_of(error), text])
         self.metrics.count_made(answer.nbytes)
         return answer
 
-    def note(self, error: str, reason: str) -> None:
+    def count_error(self, error: str, reason: str) -> None:
         """Count a request without a mini-batch, and call `on_event` with one line of printable characters."""
         self.metrics.count_error(error)
         line = " ".join(f"{'failed' if error == 'failed' else 'refused'}: {reason}".split())[:LONGEST_EVENT]
@@ -228,11 +228,11 @@ class SamplingServer(Closeable):
                 "pass tls=(certificate, key), or allow_plaintext=True on a trusted network"
             )
 
-    def _take_slot(self, has_gone: Callable[[], bool]) -> None:
+    def _acquire_slot(self, has_gone: Callable[[], bool]) -> None:
         flight = import_flight()
         if self.metrics.in_flight > self.metrics.most_in_flight:
             reason = f"{MOST_WAITING} requests are waiting already"
-            self.note("full", reason)
+            self.count_error("full", reason)
             raise flight.FlightUnavailableError(reason)
         is_mine = False
         while not has_gone():
@@ -268,7 +268,7 @@ class SamplingServer(Closeable):
         raise ValueError("the pipelines of the loader and of the server use different random streams")
 
 
-def measure(work: WorkerTask, task: tuple[int, int, int], received: int) -> Any:
+def time_stages(work: WorkerTask, task: tuple[int, int, int], received: int) -> Any:
     """Return the response with a mini-batch, the times of its stages, and the waiting time of the request."""
     begun, (_, epoch, index) = perf_counter_ns(), task
     where = (os.getpid(), threading.get_ident())

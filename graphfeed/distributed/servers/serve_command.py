@@ -16,10 +16,10 @@ from typing import Any
 from graphfeed.datapipes import Datapipe
 from graphfeed.distributed.servers.sampling_server import SamplingServer
 from graphfeed.distributed.wire import check_token, parse_address
-from graphfeed.loader.executors import summarise
+from graphfeed.loader.executors import summarise_error
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("pipeline", help="a Python file that sets pipe to the pipeline")
     parser.add_argument("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 selects a free port")
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="number of mini-batches produced concurrently")
 
 
-def run(options: Any) -> None:
+def run_serve(options: Any) -> None:
     """Serve until SIGINT or SIGTERM; print the address, then a line for each rejected or failed request."""
     if (options.tls_cert is None) != (options.tls_key is None):
         raise ValueError("--tls-cert and --tls-key go together; give both")
@@ -97,7 +97,7 @@ def run_pipeline(path: str) -> Datapipe:
         if frames is None and not isinstance(error, SyntaxError):
             raise  # the file itself can't be read
         text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-        raise ValueError(f"{path} can't be run: {summarise(error)}\n{text}") from error
+        raise ValueError(f"{path} can't be run: {summarise_error(error)}\n{text}") from error
     if not isinstance(pipe, Datapipe):
         raise ValueError(f"{path} must set pipe to a pipeline of stages, but pipe is {pipe!r}")
     return pipe

@@ -73,7 +73,7 @@ class FlightServer:
             target=shut_down_after, args=(closing, server), name="graphfeed-shutdown", daemon=True
         )
         in_one_step(thread.start)
-        self.close = weakref.finalize(self, end_calls, closing, thread)
+        self.close = weakref.finalize(self, end_flight_calls, closing, thread)
         """Stop listening, and wait at most 10 seconds for calls in progress, which a client may keep open."""
 
 
@@ -106,7 +106,7 @@ def shut_down_after(closing: threading.Event, server: Any) -> None:
     server.shutdown()  # waits for all calls
 
 
-def end_calls(closing: threading.Event, thread: threading.Thread) -> None:
+def end_flight_calls(closing: threading.Event, thread: threading.Thread) -> None:
     in_one_step(closing.set)
     for _ in range(round(SECONDS_TO_END / 0.1)):
         thread.join(0.1)  # a signal that arrives right before a wait is handled after it

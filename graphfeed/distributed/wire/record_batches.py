@@ -45,10 +45,10 @@ Larger ones have separate memory."""
 def pack_value(value: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
     """Return a mini-batch as a tree for JSON, and its tensors by their numbers in the tree."""
     tensors: dict[str, torch.Tensor] = {}
-    return pack(value, (None, "minibatch"), tensors, {}), tensors
+    return pack_tree(value, (None, "minibatch"), tensors, {}), tensors
 
 
-def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
+def pack_tree(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
     """Return the tree of a value, and add its tensors to `tensors`; `names` has the names by the tensors' `id()`."""
     cls = type(value)
     # Exact types, because a subclass would be received as its base.
@@ -62,13 +62,16 @@ def pack(value: Any, path: Path, tensors: dict[str, torch.Tensor], names: dict[i
             tensors[name] = value
         return ["tensor", name]
     if cls is dict:
-        keys = [pack(key, (path, "key"), tensors, names) for key in value]
-        parts = [pack(part, (path, key), tensors, names) for key, part in value.items()]
+        keys = [pack_tree(key, (path, "key"), tensors, names) for key in value]
+        parts = [pack_tree(part, (path, key), tensors, names) for key, part in value.items()]
         return ["dict", *zip(keys, parts, strict=True)]
     if OBJECTS.get(cls.__name__) is cls:
-        return [cls.__name__, *[(key, pack(part, (path, key), tensors, names)) for key, part in vars(value).items()]]
+        return [
+            cls.__name__,
+            *[(key, pack_tree(part, (path, key), tensors, names)) for key, part in vars(value).items()],
+        ]
     if cls is list or cls is tuple:
-        return [cls.__name__, *[pack(part, (path, key), tensors, names) for key, part in enumerate(value)]]
+        return [cls.__name__, *[pack_tree(part, (path, key), tensors, names) for key, part in enumerate(value)]]
     if cls is Key:
         return ["Key", value.seed, value.epoch, value.index]
     steps: list[str] = []

@@ -40,7 +40,7 @@ def first_broken(checks: Sequence[Check]) -> str:
     return f"CASE {cases} END::SMALLINT" if checks else "NULL::SMALLINT"
 
 
-def settle(
+def raise_or_count(
     engine: Engine, relation: Relation, bad: str, checks: Sequence[Check], problems: Problems
 ) -> NDArray[np.int64]:
     """Raise an error for the first invalid row, or count the invalid rows; return their numbers in ascending order."""
@@ -52,19 +52,21 @@ def settle(
         code = found[0][0]
         total = engine.rows(f"SELECT count(*) FROM {bad} WHERE code = {code}")[0][0]
         rows = engine.rows(f"SELECT n FROM {bad} WHERE code = {code} ORDER BY n LIMIT {MOST_NAMED}")
-        texts = describe(engine, relation, checks, [(n, code) for (n,) in rows])
+        texts = bad_row_texts(engine, relation, checks, [(n, code) for (n,) in rows])
         more = f" ({total} rows in all; {'; '.join(texts[1:])})" if total > 1 else ""
         source, _ = relation.place(rows[0][0])
         raise ValueError(f"{source.name}, {texts[0]}, {checks[code].reason}{more}"[:MOST_LETTERS])
     groups = relation.by_table(engine, bad)
-    texts = describe(engine, relation, checks, [(n, code) for code, n, _ in groups])
+    texts = bad_row_texts(engine, relation, checks, [(n, code) for code, n, _ in groups])
     for (code, n, count), text in zip(groups, texts, strict=True):
         check, (source, _) = checks[code], relation.place(n)
         problems.count(source.name, f"{check.column}: {check.reason}", count, f"{text}, {check.reason}")
     return np.array([n for (n,) in engine.rows(f"SELECT n FROM {bad} ORDER BY n")], dtype=np.int64)
 
 
-def describe(engine: Engine, relation: Relation, checks: Sequence[Check], rows: Sequence[tuple[int, int]]) -> list[str]:
+def bad_row_texts(
+    engine: Engine, relation: Relation, checks: Sequence[Check], rows: Sequence[tuple[int, int]]
+) -> list[str]:
     """Return messages for rows, given by their numbers and the rules that they break."""
     shown = {code: checks[code].shown for _, code in rows}
     wanted = ", ".join(str(n) for n, _ in rows)

@@ -15,10 +15,10 @@ import numpy as np
 import yaml
 
 from graphfeed.ingest.build.bad_rows import OnError, Problems
-from graphfeed.ingest.build.edge_steps import TableEdges, read_edges
+from graphfeed.ingest.build.edge_steps import TableEdges, ingest_edges
 from graphfeed.ingest.build.inputs import load_rows
-from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, digest
-from graphfeed.ingest.build.node_steps import collect_nodes, read_nodes
+from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, step_digest
+from graphfeed.ingest.build.node_steps import collect_nodes, ingest_nodes
 from graphfeed.ingest.build.rows import Places
 from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
 from graphfeed.ingest.build.task_metadata import describe_tasks, narrow_seeds
@@ -161,7 +161,7 @@ class Builder:
                 counts = {name: described["count"] for name, described in nodes.items()}
                 edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
                 self.write_times(engine, counts)
-            key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
+            key = step_digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
 
             def sort() -> dict[str, Any]:
                 with Engine(file, self.memory // 4, read_only=True) as engine:
@@ -182,7 +182,7 @@ class Builder:
         given = self.inputs.remember(path for path in arrays if path.suffix in NUMPY and path.is_file())
         columns = [self.with_rows, self.attributes] if isinstance(table, EdgeTable) else []
         others_keys = [self.keys[other] for other in others]
-        self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
+        self.keys[step] = step_digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
 
     def once(self, step: str, key: str, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Builder:
             # The contents of the files are on the disk already, but maybe not their names.
             sync_folder(self.output)
             sync_folder(self.scratch)
-            self.journal.note(step, key, **known)
+            self.journal.record_step(step, key, **known)
         self.problems += known.get("problems", [])
         self.check_time(known.get("time"))
         return known
@@ -225,7 +225,7 @@ class Builder:
         def run() -> dict[str, Any]:
             with self.progress(f"reading nodes {node_type or ''}".strip(), 0) as bar:
                 if not ends:
-                    return read_nodes(self.places, number, node_type, sources, bar)
+                    return ingest_nodes(self.places, number, node_type, sources, bar)
                 relations = [(self.load_edges(edge_type)[0], column) for edge_type, column in ends]
                 columns = [(relation, relation.columns[column, True]) for relation, column in relations]
                 return collect_nodes(self.places, number, columns, bar)
@@ -250,7 +250,7 @@ class Builder:
 
         def run() -> dict[str, Any]:
             with self.progress(f"reading edges {edge_type or ''}".strip(), 0) as bar:
-                return read_edges(self.places, number, edge_type, self.load_edges(edge_type), ends, bar)
+                return ingest_edges(self.places, number, edge_type, self.load_edges(edge_type), ends, bar)
 
         key = self.key_of(step, table, sources, *(f"node_{end}" for end, _ in ends))
         return self.once(step, key, run)
@@ -307,7 +307,7 @@ class Builder:
 
     def remove_others(self, *described: Any) -> None:
         """Remove files that the metadata don't name, such as those of an abandoned specification."""
-        self.journal.keep([*self.keys, "sort"])
+        self.journal.keep_only([*self.keys, "sort"])
         arrays = ["csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])]
         named = re.findall(r'[^"/]+(?=")', json.dumps([*described, arrays], ensure_ascii=False))
         for path in [path for path in self.output.rglob("*") if path.is_file() and path.name not in named]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import Problems, first_broken
 from graphfeed.ingest.build.link_steps import write_links
-from graphfeed.ingest.build.rows import BAD, Arrays, Places, Rows
+from graphfeed.ingest.build.rows import BAD, Arrays, EntryQuery, Places
 from graphfeed.ingest.build.spec import EdgeTable
 from graphfeed.ingest.build.values import Check, ids, numbers
 from graphfeed.ingest.tables.arrow_types import is_text
@@ -23,7 +23,7 @@ MOST_NARROW = 1 << 31
 """Below this number of nodes, ids take four bytes."""
 
 
-def read_edges(
+def ingest_edges(
     places: Places,
     number: int,
     edge_type: str | None,
@@ -34,7 +34,7 @@ def read_edges(
     """Read the edges of a type into a table, and return their description; `ends` describes their node types."""
     table, name, engine = places.spec.edge_tables[edge_type], f"edges_{number}", places.engine
     relation, problems = loaded
-    rows = Rows(places, table, relation, problems, bar)
+    rows = EntryQuery(places, table, relation, problems, bar)
     of_rows, rows.checks = rows.checks, []
     columns, joins = read_ends(rows, table, ends)
     rows.checks += of_rows
@@ -55,12 +55,14 @@ def read_edges(
     if len(dropped):
         kept = f"SELECT * FROM {name} WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n"
         engine.run(f"CREATE OR REPLACE TABLE kept AS {kept}; DROP TABLE {name}; ALTER TABLE kept RENAME TO {name}")
-    described = write_edges(rows, table, name, dropped, ends[1][1]["count"])
+    described = write_edge_table(rows, table, name, dropped, ends[1][1]["count"])
     engine.run(f"DROP TABLE IF EXISTS rows_edge_{number}; CHECKPOINT")
     return described | {"problems": problems.as_list(), "time": rows.time_type}
 
 
-def read_ends(rows: Rows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]) -> tuple[dict[str, str], str]:
+def read_ends(
+    rows: EntryQuery, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
+) -> tuple[dict[str, str], str]:
     """Return SQL for the node numbers of sources and destinations, and the joins that find them."""
     columns, joins = {}, []
     names = {"source": table.source, "destination": table.destination}
@@ -84,7 +86,7 @@ def read_ends(rows: Rows, table: EdgeTable, ends: Sequence[tuple[int, dict[str, 
     return columns, " ".join(joins)
 
 
-def read_weight(rows: Rows, table: EdgeTable) -> dict[str, str]:
+def read_weight(rows: EntryQuery, table: EdgeTable) -> dict[str, str]:
     """Return SQL for the weights, if they are a column."""
     if not isinstance(table.weight, str):
         return {}
@@ -101,7 +103,7 @@ def read_weight(rows: Rows, table: EdgeTable) -> dict[str, str]:
     return {"weight": float32}
 
 
-def refuse_earlier(rows: Rows, name: str, column: str) -> None:
+def refuse_earlier(rows: EntryQuery, name: str, column: str) -> None:
     """Mark rows whose time is earlier than that of a preceding row, unless that row is itself invalid."""
     rows.checks.append(
         Check("false", column, "which is earlier than in a preceding row", rows.relation.columns[column, False].sql)
@@ -111,8 +113,8 @@ def refuse_earlier(rows: Rows, name: str, column: str) -> None:
     rows.places.engine.run(f"UPDATE {name} SET code = {len(rows.checks) - 1} WHERE n IN ({earlier})")
 
 
-def write_edges(
-    rows: Rows, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
+def write_edge_table(
+    rows: EntryQuery, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
 ) -> dict[str, Any]:
     """Write the features and the items of the edges in a table, and return their description."""
     prefix, some = name.replace("edges", "edge"), "in_graph" if table.training_graph else "true"

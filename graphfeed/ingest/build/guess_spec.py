@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, Split
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_number, is_text
+from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_arrow_number, is_text
 from graphfeed.ingest.tables.scans import csv_schema
 from graphfeed.ingest.tables.table import CSV, EDGE_LISTS, find_sources
 from graphfeed.ops.arguments import brief, checked
@@ -64,7 +64,7 @@ class Seen:
         found: dict[str, Any] = {"files": self.path, "header": self.header}
         masks, features, ignored = {}, [], []
         for column, arrow_type in self.types.items():
-            key, number, temporal = column.lower(), is_number(arrow_type), arrow().types.is_temporal(arrow_type)
+            key, number, temporal = column.lower(), is_arrow_number(arrow_type), arrow().types.is_temporal(arrow_type)
             part = re.fullmatch(MASK, key)
             if column in taken:
                 continue
@@ -79,7 +79,7 @@ class Seen:
                 found["time"] = column
             elif self.ends and key in WEIGHTS and number:
                 found.setdefault("weight", column)
-            elif number or (is_list(arrow_type) and is_number(arrow_type.value_type)):
+            elif number or (is_arrow_list(arrow_type) and is_arrow_number(arrow_type.value_type)):
                 features.append(column)
             else:
                 ignored.append(column)

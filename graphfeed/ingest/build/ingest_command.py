@@ -13,7 +13,7 @@ from graphfeed.ops.arguments import check_count, parse_bytes
 from graphfeed.storage.datasets import TASK_SECONDS, memory_for_sorting
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_ingest_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", type=Path, nargs="+", metavar="PATH", help="the specification and the folder to write; or some tables"
     )
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: Any) -> None:
+def run_ingest(options: Any) -> None:
     """Build a data set, or print a specification."""
     if options.guess:
         sys.stdout.write(guess_yaml(options.paths))

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import Problems
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Table
+from graphfeed.ingest.build.spec import EdgeTable, NodeTable, TableSpec
 from graphfeed.ingest.build.values import NAN_REASON, NARROW_REASON
 from graphfeed.ingest.tables.engine import Engine
-from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, NoColumn, Relation, load
+from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, NoColumn, Relation, load_relation
 from graphfeed.ingest.tables.table import TableSource, read_archive
 from graphfeed.ops.process import local_path
 from graphfeed.storage.memory import map_npy
@@ -42,12 +42,12 @@ def load_rows(
         problems.count(source.name, WIDTH_REASON, count, f"{WIDTH_REASON}: {text}")
 
     try:
-        return load(engine, name, sources, columns, on_width)
+        return load_relation(engine, name, sources, columns, on_width)
     except NoColumn as error:
         raise ValueError(f"{argument_of(table, error.column)}: {error}") from error
 
 
-def argument_of(table: Table, column: str) -> str:
+def argument_of(table: TableSpec, column: str) -> str:
     """Return the first argument of a table that names a column."""
     for name in ("id", "names", "source", "destination", "weight", "time", "label"):
         if getattr(table, name, None) == column:
@@ -55,7 +55,7 @@ def argument_of(table: Table, column: str) -> str:
     return next((f"features.{name}" for name, columns in table.features.items() if column in columns), "split")
 
 
-def roles_of(table: Table) -> dict[str, str]:
+def roles_of(table: TableSpec) -> dict[str, str]:
     """Return the columns for features, labels and splits, and the kind of values to read from each."""
     split = table.splits
     roles = {name: "number" for names in table.features.values() for name in names if not is_reference(name)}
@@ -75,7 +75,7 @@ def is_reference(name: str) -> bool:
     return name.partition("#")[0].endswith((".npy", ".npz"))
 
 
-def open_references(table: Table, folder: Path, memory: int) -> dict[str, NDArray[Any]]:
+def open_references(table: TableSpec, folder: Path, memory: int) -> dict[str, NDArray[Any]]:
     names = [name for names in table.features.values() for name in names if is_reference(name)]
     return {name: open_reference(name, folder, memory) for name in dict.fromkeys(names)}
 

@@ -14,7 +14,7 @@ VERSION = 8
 """Version of the steps' results: a journal of another version is ignored."""
 
 
-def digest(value: Any) -> str:
+def step_digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
@@ -61,15 +61,15 @@ class Journal:
         if known is not None and known["key"] == key:
             return dict(known)
         if known is not None:  # also on disk, because the files of the step are about to be replaced
-            self.keep(self.steps.keys() - {step})
+            self.keep_only(self.steps.keys() - {step})
         return None
 
-    def note(self, step: str, key: str, **state: Any) -> None:
+    def record_step(self, step: str, key: str, **state: Any) -> None:
         # The results of the step must be on the disk by now.
         self.steps[step] = {"key": key, **state}
-        self.keep(self.steps)
+        self.keep_only(self.steps)
 
-    def keep(self, steps: Iterable[str]) -> None:
+    def keep_only(self, steps: Iterable[str]) -> None:
         """Forget all other steps, also on disk. The journal is replaced atomically."""
         kept = set(steps)
         self.steps = {step: known for step, known in self.steps.items() if step in kept}

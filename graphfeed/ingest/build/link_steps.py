@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.rows import Arrays, Rows
+from graphfeed.ingest.build.rows import Arrays, EntryQuery
 from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
 from graphfeed.ops import Key
 
@@ -17,7 +17,7 @@ MOST_DRAWS = 200
 
 
 def write_links(
-    rows: Rows, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
+    rows: EntryQuery, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
 ) -> None:
     """Write the edges of a part, each followed by `ratio` pairs of its source that are not edges of the type."""
     # A pair depends on the part, its position and the number of its draw, but not on threads or memory.

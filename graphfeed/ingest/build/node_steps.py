@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import Problems
 from graphfeed.ingest.build.inputs import load_rows, open_references, roles_of
-from graphfeed.ingest.build.rows import BAD, Arrays, Places, Rows
+from graphfeed.ingest.build.rows import BAD, Arrays, EntryQuery, Places
 from graphfeed.ingest.build.spec import NodeTable
 from graphfeed.ingest.build.values import Check, ids
 from graphfeed.ingest.tables.arrow_types import arrow, is_text
 from graphfeed.ingest.tables.engine import as_numpy
-from graphfeed.ingest.tables.relation import Column, Relation
+from graphfeed.ingest.tables.relation import Relation, TableColumn
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.memory import check_nodes_fit
 
 
-def read_nodes(
+def ingest_nodes(
     places: Places, number: int, node_type: str | None, sources: Sequence[TableSource], bar: ProgressBar
 ) -> dict[str, Any]:
     """Write the nodes of a type, and return their description."""
@@ -31,13 +31,13 @@ def read_nodes(
         if sources
         else rows_of_arrays(table, open_references(table, places.spec.folder, engine.memory))
     )
-    rows = Rows(places, table, relation, problems, bar)
+    rows = EntryQuery(places, table, relation, problems, bar)
     own, name = None, table.names if table.id is None else table.id
     if name is not None:
         column = relation.columns[name, True]
-        own = ids(column, are_texts(places, relation, column))
+        own = ids(column, read_as_strings(places, relation, column))
         if table.id is not None:
-            rows.checks.insert(0, refuse_doubles(places, relation, column, own.sql))
+            rows.checks.insert(0, duplicate_ids(places, relation, column, own.sql))
         rows.checks = [*own.checks, *rows.checks]
     rows.read_time(f"nodes {node_type or ''}")
     dropped = rows.find_bad()
@@ -54,7 +54,7 @@ def read_nodes(
     named: dict[str, Any] = {"ids": None, "texts": False}
     if own is not None:
         engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id FROM {kept}")
-        found = write_ids(places, number, "names" if table.id is None else "ids")
+        found = write_table_ids(places, number, "names" if table.id is None else "ids")
         named |= {"names": found["ids"]} if table.id is None else found
     if rows.time is not None:
         engine.run(f"CREATE OR REPLACE TABLE times_{number} AS SELECT {rows.time.sql}::BIGINT AS time FROM {kept}")
@@ -62,7 +62,7 @@ def read_nodes(
     return described | named | {"problems": problems.as_list(), "time": rows.time_type}
 
 
-def refuse_doubles(places: Places, relation: Relation, column: Column, sql: str) -> Check:
+def duplicate_ids(places: Places, relation: Relation, column: TableColumn, sql: str) -> Check:
     """Return the rule that no earlier row has the same id."""
     named = f"SELECT {sql} AS id, n FROM {relation.sql}"
     several = f"SELECT id, min(n) AS first FROM ({named}) WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
@@ -72,7 +72,7 @@ def refuse_doubles(places: Places, relation: Relation, column: Column, sql: str)
     return Check("n IN (FROM doubles)", column.name, "which an earlier row already has", column.sql)
 
 
-def write_nodes(rows: Rows, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
+def write_nodes(rows: EntryQuery, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
     """Write the features and the items of the nodes that are kept, and return their description."""
     time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows - len(dropped)
     columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
@@ -83,21 +83,21 @@ def write_nodes(rows: Rows, prefix: str, kept: str, dropped: NDArray[np.int64]) 
 
 
 def collect_nodes(
-    places: Places, number: int, ends: Sequence[tuple[Relation, Column]], bar: ProgressBar
+    places: Places, number: int, ends: Sequence[tuple[Relation, TableColumn]], bar: ProgressBar
 ) -> dict[str, Any]:
     """Number the ids in columns of edges in ascending order, and return a description of these nodes."""
-    texts = any(are_texts(places, relation, column) for relation, column in ends)
+    texts = any(read_as_strings(places, relation, column) for relation, column in ends)
     parts = [f"SELECT DISTINCT {ids(column, texts).sql} AS id FROM {relation.sql}" for relation, column in ends]
     every = f"SELECT DISTINCT id FROM ({' UNION ALL '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
     places.engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS {every}")
-    found = write_ids(places, number, "ids")
+    found = write_table_ids(places, number, "ids")
     ((count,),) = places.engine.rows(f"SELECT count(*) FROM ids_{number}")
     bar.total = count
     bar.update(count)
     return found | {"count": count, "features": {}, "items": {}, "classes": None, "num_classes": 0, "problems": []}
 
 
-def are_texts(places: Places, relation: Relation, column: Column) -> bool:
+def read_as_strings(places: Places, relation: Relation, column: TableColumn) -> bool:
     """Return whether ids are read as strings, because they are strings or unsigned integers beyond int64."""
     if not arrow().types.is_uint64(column.type):
         return is_text(column.type)
@@ -105,7 +105,7 @@ def are_texts(places: Places, relation: Relation, column: Column) -> bool:
     return bool(found)
 
 
-def write_ids(places: Places, number: int, name: str) -> dict[str, Any]:
+def write_table_ids(places: Places, number: int, name: str) -> dict[str, Any]:
     """Write the ids of a type, unless they are 0, 1, 2, ...; return the files and whether the ids are strings."""
     engine, table = places.engine, f"ids_{number}"
     ((kind,),) = engine.rows(f"SELECT data_type FROM duckdb_columns() WHERE table_name = '{table}'")

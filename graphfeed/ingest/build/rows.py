@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, settle
+from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, raise_or_count
 from graphfeed.ingest.build.inputs import is_reference, open_references, wrong_rows
 from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec
 from graphfeed.ingest.build.values import (
@@ -26,9 +26,9 @@ from graphfeed.ingest.build.values import (
     numbers,
     parts_of_time,
 )
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, unit_of
+from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_text, unit_of
 from graphfeed.ingest.tables.engine import Engine, as_numpy
-from graphfeed.ingest.tables.relation import Column, Relation
+from graphfeed.ingest.tables.relation import Relation, TableColumn
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import ArrayWriter
@@ -75,7 +75,7 @@ class Arrays(ExitStack):
 
 
 @dataclass
-class Rows:
+class EntryQuery:
     """The rows of the tables of an entry."""
 
     places: Places
@@ -142,7 +142,7 @@ class Rows:
         """Return the column of a feature; vectors must have the length of the first one."""
         column, relation, table = self.relation.columns[name, False], self.relation, self.table
         length = None
-        if is_list(column.type):
+        if is_arrow_list(column.type):
             sizes = [getattr(source.type_of(name), "list_size", None) for source in relation.sources]
             query = f"SELECT len({column.sql}) FROM {relation.sql} WHERE {column.sql} IS NOT NULL LIMIT 1"
             found = self.places.engine.rows(query)
@@ -155,7 +155,7 @@ class Rows:
         hint = f"; {MISSING_HINT}" if self.places.on_error == "raise" else ""
         return feature(column, table.missing, length, hint)
 
-    def check_split(self, column: Column) -> None:
+    def check_split(self, column: TableColumn) -> None:
         """Raise a ValueError if a value named by the split does not occur."""
         engine, relation, split = self.places.engine, self.relation, self.table.splits
         if not relation.num_rows or split is None:
@@ -174,7 +174,7 @@ class Rows:
                     f"has {brief([own for own, _ in values])}"
                 )
 
-    def read_label(self, column: Column) -> None:
+    def read_label(self, column: TableColumn) -> None:
         """Find the format of the labels, and the rows that have one."""
         types, engine, relation = arrow().types, self.places.engine, self.relation
         dtype: np.dtype[Any] = np.dtype(np.int64)
@@ -189,7 +189,7 @@ class Rows:
             self.classes = [name for (name,) in names]
             engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")
             sql = f"coalesce(enum_code({column.sql}::classes)::BIGINT, -1)"
-        elif is_list(column.type):
+        elif is_arrow_list(column.type):
             self.label = self.read_feature(column.name)
             self.checks += self.label.checks
         else:
@@ -211,7 +211,7 @@ class Rows:
                     self.checks += beyond_float32(column, found)
                     sql = f"TRY_CAST({value} AS FLOAT)"
                 dtype = np.dtype(np.int64 if whole else np.float32)
-        if not is_list(column.type):
+        if not is_arrow_list(column.type):
             self.label = Values(sql, dtype=dtype)
             self.labelled = f"{sql} >= 0" if dtype.kind == "i" else f"NOT isnan({sql})"
         if self.table.split is None:
@@ -236,7 +236,7 @@ class Rows:
             places = f"SELECT n, {len(self.checks) - 1}, row_number() OVER (ORDER BY n) - 1 AS place FROM {sql}"
             new = f"place IN (SELECT place FROM rows_of_array) AND n NOT IN (SELECT n FROM {BAD})"
             engine.run(f"INSERT INTO {BAD} SELECT * EXCLUDE place FROM ({places}) WHERE {new}")
-        dropped = settle(engine, self.relation, BAD, self.checks, self.problems)
+        dropped = raise_or_count(engine, self.relation, BAD, self.checks, self.problems)
         self.note_unlabelled()
         return dropped
 
@@ -275,7 +275,7 @@ class Rows:
         for columns, _, places in passes:
             for number, parts in enumerate(self.features):
                 values = [
-                    as_array(next(columns), part)
+                    typed_array(next(columns), part)
                     if isinstance(part, Values)
                     else without_nan(self.given[part][places], self.table.missing)
                     for part in parts
@@ -303,7 +303,7 @@ class Rows:
             if "timestamp" in own:
                 items["timestamp"] = as_numpy(own["timestamp"])
             if self.label is not None:
-                items["labels"] = as_array(own["labels"], self.label)
+                items["labels"] = typed_array(own["labels"], self.label)
                 if items["labels"].dtype.kind == "i":
                     largest = max(largest, int(items["labels"].max(initial=-1)))
             # If edges of some type have features, items of all types have the ids, because they share member names.
@@ -327,7 +327,7 @@ class Rows:
         }
 
 
-def as_array(values: Any, wanted: Values) -> NDArray[Any]:
+def typed_array(values: Any, wanted: Values) -> NDArray[Any]:
     """Return a column of numbers or vectors without NULL as an array of the wanted dtype."""
     array = as_numpy(values if wanted.length is None else values.flatten())
     return (array if wanted.length is None else array.reshape(len(values), wanted.length)).astype(wanted.dtype)

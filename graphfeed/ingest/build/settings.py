@@ -39,7 +39,7 @@ def is_column(value: Any) -> bool:
     return isinstance(value, str) or is_whole(value)  # numbers are for columns without names
 
 
-def is_row(value: Any) -> bool:
+def is_dict_row(value: Any) -> bool:
     # A row is a dict of single values; a dict of columns is a table.
     return isinstance(value, Mapping) and any(
         isinstance(part, str) or not hasattr(part, "__len__") for part in value.values()

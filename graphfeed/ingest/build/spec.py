@@ -16,8 +16,8 @@ from graphfeed.ingest.build.settings import (
     as_flag,
     check_constant,
     is_column,
+    is_dict_row,
     is_real,
-    is_row,
     is_whole,
 )
 from graphfeed.ops.arguments import brief, checked
@@ -87,7 +87,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSpec:
     """Base class of node tables and edge tables.
 
     Args:
@@ -110,7 +110,7 @@ class Table:
     def __post_init__(self) -> None:
         files = () if self.files is None else self.files
         files = list(files) if isinstance(files, (list, tuple)) else [files]
-        object.__setattr__(self, "files", (files,) if files and all(map(is_row, files)) else tuple(files))
+        object.__setattr__(self, "files", (files,) if files and all(map(is_dict_row, files)) else tuple(files))
         if not isinstance(self.features, Mapping):
             raise TypeError(f"features must be a mapping of names to columns, but is {brief(self.features)}")
         features = {str(name): as_columns(f"features.{name}", columns) for name, columns in self.features.items()}
@@ -147,7 +147,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class NodeTable(Table):
+class NodeTable(TableSpec):
     """The nodes of a type.
 
     Args:
@@ -178,7 +178,7 @@ class NodeTable(Table):
 
 
 @dataclass(frozen=True)
-class EdgeTable(Table):
+class EdgeTable(TableSpec):
     """The edges of a type.
 
     Args:
@@ -340,7 +340,7 @@ class Spec:
             raise ValueError(f"{file}: {error}") from error
 
 
-def check_tables(name: str, tables: Mapping[Any, Any], kind: type[Table]) -> None:
+def check_tables(name: str, tables: Mapping[Any, Any], kind: type[TableSpec]) -> None:
     for type_name, table in tables.items():
         if not isinstance(type_name, str) or not isinstance(table, kind):
             raise TypeError(
@@ -348,7 +348,7 @@ def check_tables(name: str, tables: Mapping[Any, Any], kind: type[Table]) -> Non
             )
 
 
-def as_entry(table: Table) -> dict[str, Any]:
+def as_entry(table: TableSpec) -> dict[str, Any]:
     """Return the settings of a table that differ from the defaults, as plain values."""
     entry: dict[str, Any] = {}
     for setting in dataclasses.fields(table):

@@ -22,7 +22,7 @@ def describe_tasks(
             groups.setdefault((task_name(domain, parts[0], folder), *parts[-1]), {})[type_name] = info
     names = [name for name, *_ in groups]
     return [
-        describe_task(own, name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}", in_memory)
+        task_metadata(own, name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}", in_memory)
         for name, own in zip(names, groups.values(), strict=True)
     ]
 
@@ -34,7 +34,7 @@ def task_name(domain: str, files: Mapping[str, str], folder: Path) -> str:
     return f"{domain}_{'regression' if map_npy(folder / files['labels']).dtype.kind == 'f' else 'classification'}"
 
 
-def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_memory: bool) -> dict[str, Any]:
+def task_metadata(described: Mapping[str | None, dict[str, Any]], name: str, in_memory: bool) -> dict[str, Any]:
     """Return the entry of a task with the items of some types."""
     sets: dict[str, list[dict[str, Any]]] = {}
     for part, key in SETS.items():

@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.settings import MOST_FLOAT32
 from graphfeed.ingest.build.spec import Split
-from graphfeed.ingest.tables.arrow_types import arrow, is_id, is_list, is_number, is_text, item_type, unit_of
-from graphfeed.ingest.tables.relation import Column
-from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse, sql_type
+from graphfeed.ingest.tables.arrow_types import (
+    arrow,
+    is_arrow_list,
+    is_arrow_number,
+    is_id,
+    is_text,
+    item_type,
+    unit_of,
+)
+from graphfeed.ingest.tables.relation import TableColumn
+from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse_texts, sql_type
 from graphfeed.ops.arguments import brief
 
 MISSING_HINT = "the key `missing:` of the table gives a number to replace it"
@@ -49,19 +57,19 @@ class Values:
         return np.empty((0,) if self.length is None else (0, self.length), dtype=self.dtype)
 
 
-def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
+def numbers(column: TableColumn, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
     """Return a column of numbers. Missing values are NULL, and invalid unless `optional`."""
     pa, sql, arrow_type = arrow(), column.sql, column.type
     checks = []
     missing = f"{sql} IS NULL"
-    if not (is_number(arrow_type) or pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type)):
+    if not (is_arrow_number(arrow_type) or pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type)):
         raise TypeError(f"{column.table}: {column.name} must be {what}, but the column is {arrow_type}")
     if whole and pa.types.is_floating(arrow_type):
         raise TypeError(f"{column.table}: {column.name} must be {what}, but the column is {arrow_type}; save integers")
     if pa.types.is_null(arrow_type):
         sql = "NULL::DOUBLE" if not whole else "NULL::BIGINT"
     elif column.raw:
-        sql = parse(column.sql, arrow_type)
+        sql = parse_texts(column.sql, arrow_type)
         missing = f"{sql} IS NULL"
         wrong = f"{missing} AND NOT {is_missing(column.sql)}"
         checks.append(Check(wrong, column.name, f"but must be {what}", column.sql))
@@ -74,7 +82,7 @@ def numbers(column: Column, what: str, *, whole: bool = False, optional: bool = 
     return Values(sql, checks)
 
 
-def ids(column: Column, texts: bool) -> Values:
+def ids(column: TableColumn, texts: bool) -> Values:
     """Return a column of ids: strings if `texts`, otherwise integers."""
     pa, sql, arrow_type = arrow(), column.sql, column.type
     if texts:
@@ -99,7 +107,7 @@ def ids(column: Column, texts: bool) -> Values:
     return Values(f"{found.sql}::BIGINT", found.checks)
 
 
-def feature(column: Column, missing: float | None, length: int | None, hint: str) -> Values:
+def feature(column: TableColumn, missing: float | None, length: int | None, hint: str) -> Values:
     """Return a column of numbers, or of vectors of the same length; `missing` replaces NULL and NaN."""
     name, arrow_type, types = column.name, column.type, arrow().types
     if types.is_temporal(arrow_type):
@@ -108,14 +116,14 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
     may = may_fill(inner, missing)
     if missing is not None and not may:
         hint = f"; {missing}, as given by `missing:`, is not a valid {inner}"
-    if not is_list(arrow_type):
+    if not is_arrow_list(arrow_type):
         found = numbers(column, "a number", optional=may, hint=hint)
         nan = Check(f"isnan({found.sql}::DOUBLE)", name, NAN_REASON, column.sql)
         checks = [*found.checks, *([nan] if missing is None and not types.is_integer(arrow_type) else [])]
         dtype = np.dtype(np.uint8) if types.is_boolean(arrow_type) else dtype_of(arrow_type)
         checks += beyond_float32(column, found) if dtype.kind == "f" else []
-        return Values(fill(found.sql, arrow_type, missing), checks, dtype=dtype)
-    if not is_number(inner) and not types.is_null(inner):
+        return Values(fill_missing(found.sql, arrow_type, missing), checks, dtype=dtype)
+    if not is_arrow_number(inner) and not types.is_null(inner):
         raise TypeError(f"{column.table}: {name} must have vectors of numbers, but has {inner}")
     sql, size = column.sql, length or 0
     checks = []
@@ -133,10 +141,12 @@ def feature(column: Column, missing: float | None, length: int | None, hint: str
             checks.append(Check(f"list_contains({sql}, 'nan')", name, NAN_REASON, sql))
         return Values(sql, checks, size, dtype_of(inner))
     given = f"coalesce({sql}, list_resize([]::{sql_type(inner)}[], {size}))"
-    return Values(f"list_transform({given}, lambda e: {fill('e', inner, missing)})", checks, size, dtype_of(inner))
+    return Values(
+        f"list_transform({given}, lambda e: {fill_missing('e', inner, missing)})", checks, size, dtype_of(inner)
+    )
 
 
-def beyond_float32(column: Column, values: Values, joined: bool = False) -> list[Check]:
+def beyond_float32(column: TableColumn, values: Values, joined: bool = False) -> list[Check]:
     """Return rules for numbers that float32 can represent; integers exactly if the feature also has floats."""
     value = "e" if values.length is not None else f"({values.sql})"
     number = f"{value}::DOUBLE"
@@ -164,7 +174,7 @@ def may_fill(arrow_type: Any, missing: float | None) -> bool:
     return missing % 1 == 0 and bounds.min <= missing <= bounds.max
 
 
-def fill(sql: str, arrow_type: Any, missing: float | None) -> str:
+def fill_missing(sql: str, arrow_type: Any, missing: float | None) -> str:
     """Return SQL for numbers, with `missing` instead of NULL and NaN."""
     types = arrow().types
     kind = "DOUBLE" if types.is_null(arrow_type) else sql_type(arrow_type)
@@ -187,7 +197,7 @@ def dtype_of(arrow_type: Any) -> np.dtype[Any]:
     return found
 
 
-def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
+def masks(columns: dict[str, TableColumn]) -> tuple[dict[str, str], list[Check]]:
     """Return SQL for whether a row belongs to each part of a split, from bool columns."""
     parts: dict[str, str] = {}
     checks = []
@@ -204,7 +214,7 @@ def masks(columns: dict[str, Column]) -> tuple[dict[str, str], list[Check]]:
     return parts, checks
 
 
-def parts_of_time(column: Column, split: Split) -> tuple[dict[str, str], list[Check]]:
+def parts_of_time(column: TableColumn, split: Split) -> tuple[dict[str, str], list[Check]]:
     """Return SQL for whether a row belongs to each part of a split by time."""
     found = numbers(column, "a time", whole=True)
     bounds = []
@@ -233,15 +243,15 @@ def as_time(text: str, unit: str) -> int:
     return -(-nanoseconds // {"day": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit])
 
 
-def is_value(column: Column, wanted: str) -> str:
+def is_value(column: TableColumn, wanted: str) -> str:
     """Return SQL for whether a value is the split's; 1, 1.0 and true are equal for numbers and bools."""
     same = f"{column.sql}::VARCHAR = {literal(wanted)}"
-    if is_number(column.type):
+    if is_arrow_number(column.type):
         number: Any = {"true": 1.0, "false": 0.0}.get(wanted.lower())
         try:
             number = float(wanted) if number is None else number
         except ValueError:
             return f"coalesce({same}, false)"
-        value = parse(column.sql, column.type) if column.raw else column.sql
+        value = parse_texts(column.sql, column.type) if column.raw else column.sql
         same = f"({same} OR {value}::DOUBLE = {literal(number)})"
     return f"coalesce({same}, false)"

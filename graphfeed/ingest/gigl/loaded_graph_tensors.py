@@ -61,22 +61,22 @@ class LoadedGraphTensors:
             raise ValueError(f"edge_dir must be 'in' or 'out', but is {brief(edge_dir)}")
         if self.positive_label is None:
             raise ValueError("positive_label is None, so there are no labels to treat as edges")
-        edges = dict(by_type(self.edge_index, EDGE_TYPE))
+        edges = dict(tensors_by_type(self.edge_index, EDGE_TYPE))
         for labels, ending in ((self.positive_label, POSITIVE), (self.negative_label, NEGATIVE)):
-            for (source, relation, destination), pairs in by_type(labels, EDGE_TYPE).items():
+            for (source, relation, destination), pairs in tensors_by_type(labels, EDGE_TYPE).items():
                 if edge_dir == "out":
                     edges[source, f"{relation}_{ending}", destination] = pairs
                 else:
                     edges[destination, f"{relation}_{ending}", source] = pairs.flip(0)
-        self.node_ids, self.edge_index = by_type(self.node_ids, NODE_TYPE), edges
+        self.node_ids, self.edge_index = tensors_by_type(self.node_ids, NODE_TYPE), edges
         self.positive_label = self.negative_label = None
         for name in ("node_features", "node_labels", "node_quantized_features"):
-            setattr(self, name, by_type(getattr(self, name), NODE_TYPE) or None)
+            setattr(self, name, tensors_by_type(getattr(self, name), NODE_TYPE) or None)
         for name in ("edge_features", "edge_weights", "edge_quantized_features"):
-            setattr(self, name, by_type(getattr(self, name), EDGE_TYPE) or None)
+            setattr(self, name, tensors_by_type(getattr(self, name), EDGE_TYPE) or None)
 
 
-def by_type(values: torch.Tensor | Mapping[T, torch.Tensor] | None, only: T) -> dict[T, torch.Tensor]:
+def tensors_by_type(values: torch.Tensor | Mapping[T, torch.Tensor] | None, only: T) -> dict[T, torch.Tensor]:
     if values is None:
         return {}
     return {only: values} if isinstance(values, torch.Tensor) else dict(values)

@@ -121,7 +121,9 @@ class TFRecordDataLoader:
                 raise CancelledError
             ids.append([batch[key].reshape(-1) for key in keys])
             for name, rows in found.items():
-                rows.append([join(batch, names[name], rows.dtype, is_checked=name == "labels" or dtype is None)])
+                rows.append(
+                    [concat_shards(batch, names[name], rows.dtype, is_checked=name == "labels" or dtype is None)]
+                )
             if packed is not None and bytes_key is not None:
                 if batch[bytes_key].shape[1:] != packed.shape:
                     raise ValueError(
@@ -189,7 +191,7 @@ def row_bytes(info: SerializedTFRecordInfo) -> int:
     )
 
 
-def join(batch: Batch, names: Sequence[str], dtype: torch.dtype, is_checked: bool) -> torch.Tensor:
+def concat_shards(batch: Batch, names: Sequence[str], dtype: torch.dtype, is_checked: bool) -> torch.Tensor:
     """Concatenate features as columns of one dtype."""
     parts = []
     for name in names:

@@ -134,7 +134,10 @@ def as_graph(loaded: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGra
         "edge_quantized_features": ("edge", "packed"),
     }
     return LoadedGraphTensors(
-        **{name: pick(loaded.get(entity, {}), field, is_typed[entity]) for name, (entity, field) in fields.items()}
+        **{
+            name: pick_attribute(loaded.get(entity, {}), field, is_typed[entity])
+            for name, (entity, field) in fields.items()
+        }
     )
 
 
@@ -144,7 +147,7 @@ def infos_by_type(info: SerializedTFRecordInfo | Mapping[Any, SerializedTFRecord
     return {type_name: one for type_name, one in infos.items() if one is not None}
 
 
-def pick(loaded: Tensors, field: str, is_typed: bool) -> Any:
+def pick_attribute(loaded: Tensors, field: str, is_typed: bool) -> Any:
     """Return the tensors of a field: a dict by type, the only tensor, or None."""
     tensors = {type_name: fields[field] for type_name, fields in loaded.items() if field in fields}
     return (tensors if is_typed else next(iter(tensors.values()))) if tensors else None

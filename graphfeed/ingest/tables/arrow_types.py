@@ -24,7 +24,7 @@ def plain_type(arrow_type: Any) -> Any:
         return pa.binary(16)
     if pa.types.is_float16(arrow_type):  # which the engine can't read from frames
         return pa.float32()
-    if is_list(arrow_type):
+    if is_arrow_list(arrow_type):
         inner = plain_type(arrow_type.value_type)
         if inner != arrow_type.value_type:
             fixed = pa.types.is_fixed_size_list(arrow_type)
@@ -81,7 +81,7 @@ def unit_of(arrow_type: Any) -> str | None:
 
 def item_type(arrow_type: Any) -> Any:
     """Return the type of the values of lists; other types are returned unchanged."""
-    return arrow_type.value_type if is_list(arrow_type) else arrow_type
+    return arrow_type.value_type if is_arrow_list(arrow_type) else arrow_type
 
 
 def is_uuid(arrow_type: Any) -> bool:
@@ -101,11 +101,11 @@ def is_id(arrow_type: Any) -> bool:
     return is_text(arrow_type) or bool(arrow().types.is_integer(arrow_type))
 
 
-def is_number(arrow_type: Any) -> bool:
+def is_arrow_number(arrow_type: Any) -> bool:
     types = arrow().types
     return any(test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean))
 
 
-def is_list(arrow_type: Any) -> bool:
+def is_arrow_list(arrow_type: Any) -> bool:
     types = arrow().types
     return any(test(arrow_type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

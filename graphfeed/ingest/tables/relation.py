@@ -23,7 +23,7 @@ from graphfeed.ingest.tables.scans import (
     types_of,
 )
 from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource, naming
-from graphfeed.ingest.tables.text_rows import check_rows, recount_rows
+from graphfeed.ingest.tables.text_rows import check_row_count, recount_rows
 from graphfeed.ops.arguments import brief
 
 WIDTH_REASON = "a line with too few or too many values"
@@ -36,7 +36,7 @@ OnWidth = Callable[[TableSource, int, str], None]
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column over all tables of an entry."""
 
     name: str
@@ -57,7 +57,7 @@ class Relation:
 
     sql: str
     sources: Sequence[TableSource]
-    columns: Mapping[Key, Column]
+    columns: Mapping[Key, TableColumn]
     firsts: Sequence[tuple[int, int]]
     """The number of the first row of each table, even if it has no rows, and the table's index, in ascending order."""
     count: Callable[[], int]
@@ -79,7 +79,7 @@ class Relation:
         return engine.rows(f"SELECT code, min(n), count(*) FROM ({places}) GROUP BY first, code ORDER BY 2")
 
 
-def load(
+def load_relation(
     engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], on_width: OnWidth
 ) -> Relation:
     """Return the relation of some tables. They are copied to the engine's file, except Parquet with equal columns."""
@@ -92,7 +92,7 @@ def load(
         for source in reversed(sources)
     }
     for source in reversed(shared.values()):
-        check_columns(source, roles)
+        check_table_columns(source, roles)
     numbers = {column: f"c{number}" for number, column in enumerate(roles)}
     raw = any(source.suffix in TEXTS for source in sources)
     if len(shared) == 1 and sources[0].suffix in PARQUET:
@@ -131,7 +131,7 @@ def load(
         firsts, query = [(first, file) for first, file in rows], f"SELECT count(*) FROM {name}"
     mixed, null = mixed_columns(types, shared.values()), arrow().null()
     columns_read = {
-        column: Column(column[0], number, types.get(column, null), raw, sources[0].name, column in mixed)
+        column: TableColumn(column[0], number, types.get(column, null), raw, sources[0].name, column in mixed)
         for column, number in numbers.items()
     }
     return Relation(sql, sources, columns_read, firsts, lambda: int(engine.rows(query)[0][0]))
@@ -176,7 +176,7 @@ def mixed_columns(types: Mapping[Key, Any], sources: Iterable[TableSource]) -> s
     }
 
 
-def check_columns(source: TableSource, columns: Iterable[Key]) -> None:
+def check_table_columns(source: TableSource, columns: Iterable[Key]) -> None:
     """Raise unless a table has the given columns, with types that can be read."""
     for name, _ in columns:
         if name not in source.names:
@@ -273,7 +273,7 @@ def insert_csv(
     for number, own in enumerate(group, first):
         with naming([own]):
             before = head if len(names) == 1 else int(head > 0)  # empty lines are rows only if there is one column
-            check_rows(own.source, counts.get(number, 0) + before, delimiter, len(names) == 1)
+            check_row_count(own.source, counts.get(number, 0) + before, delimiter, len(names) == 1)
 
 
 def insert_edge_list(
@@ -294,7 +294,7 @@ def insert_edge_list(
         wrong = f"FILTER (is_row AND len(parts) <> {width})"
         found = f"count(*) FILTER (has_text), count(*) {wrong}, first(line) {wrong}, first(len(parts)) {wrong}"
         ((lines_read, count, line, values_of_line),) = engine.rows(f"SELECT {found} FROM ({every})")
-        check_rows(source.source, lines_read, None, False)
+        check_row_count(source.source, lines_read, None, False)
     if count:
         on_width(source, count, f"a line has {values_of_line} values instead of {width}: {brief(line)}")
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.tables.arrow_types import arrow, is_list, is_text, is_uuid
+from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_text, is_uuid
 from graphfeed.ops.process import import_optional, install_hint
 
 MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -120,7 +120,7 @@ def json_type(kind: str) -> Any:
 def sql_type(arrow_type: Any) -> str:
     """Return the SQL type of a column of plain values; dates and times are integers."""
     types = arrow().types
-    if is_list(arrow_type):
+    if is_arrow_list(arrow_type):
         return f"{sql_type(arrow_type.value_type)}[]"
     if types.is_temporal(arrow_type):
         return "BIGINT"
@@ -202,7 +202,7 @@ def type_of_texts(bits: int | None) -> Any:
     return next((kind for place, (kind, *_) in enumerate(text_types()) if (bits or 0) >> place & 1), arrow().string())
 
 
-def parse(column: str, arrow_type: Any) -> str:
+def parse_texts(column: str, arrow_type: Any) -> str:
     """Return SQL that parses the strings of a column; strings of another type become NULL."""
     for known, looks, value, _ in text_types():
         if known == arrow_type:

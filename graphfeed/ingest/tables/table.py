@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, plain_type
 from graphfeed.ingest.tables.scans import DATE, json_schema, open_text
 from graphfeed.ingest.tables.text_rows import csv_reader
-from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
+from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_example_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import local_path, natural_order, regular_file
 from graphfeed.storage.memory import map_npy
@@ -91,7 +91,9 @@ class TableSource:
             _, line = self.first_line
             if line in ([], [""]):
                 raise ValueError("it has no lines")
-        return [str(number) for number in range(len(line))] if self.is_unnamed else refuse_doubles(self.name, line)
+        return (
+            [str(number) for number in range(len(line))] if self.is_unnamed else check_distinct_names(self.name, line)
+        )
 
     @property
     def is_unnamed(self) -> bool:
@@ -112,7 +114,7 @@ class TableSource:
         with naming([self], Exception):
             schema = self._read_schema()
             schema = arrow().schema([column.with_type(plain_type(column.type)) for column in schema])
-        refuse_doubles(self.name, schema.names)
+        check_distinct_names(self.name, schema.names)
         return schema
 
     def _read_schema(self) -> Any:
@@ -162,7 +164,7 @@ class TableSource:
         if self.suffix in TFRECORD:
             texts = [name for name in columns if arrow().types.is_large_string(self.schema.field(name).type)]
             numbers = [name for name in columns if name not in texts]
-            for rows in read_columns(self.source, numbers, texts):
+            for rows in read_example_columns(self.source, numbers, texts):
                 arrays = {name: (as_texts(*rows[name]) if name in texts else as_arrow(rows[name])) for name in columns}
                 yield arrow().record_batch(arrays)
             return
@@ -212,7 +214,7 @@ def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) 
         raise ValueError(f"{source.name} can't be read as {source.suffix or 'a table'}: {text}") from error
 
 
-def refuse_doubles(table: str, names: list[str]) -> list[str]:
+def check_distinct_names(table: str, names: list[str]) -> list[str]:
     if len(set(names)) < len(names):
         double = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{table} has two columns {double!r}; rename one")

@@ -13,7 +13,7 @@ BLOCK_BYTES = 1 << 22
 LINE_FEED, RETURN, QUOTE = b'\n\r"'
 
 
-def check_rows(file: Path, found: int, delimiter: str | None, empty_lines: bool) -> None:
+def check_row_count(file: Path, found: int, delimiter: str | None, empty_lines: bool) -> None:
     """Raise unless a file has `found` rows. Without a delimiter, each line is a row."""
     if found == count_rows(file, delimiter is not None, empty_lines):
         return

@@ -38,7 +38,7 @@ class FixedLenFeature:
 
 
 @dataclass(frozen=True)
-class Column:
+class ExampleColumn:
     """A feature to read."""
 
     kind: str
@@ -69,8 +69,8 @@ class ExampleSchema:
         if not all(isinstance(name, str) for name in self.names or []):
             raise TypeError(f"features must have names that are strings, but has {brief(self.names)}")
         specs = features if isinstance(features, Mapping) else {}
-        self.given = {name: read_spec(name, spec) for name, spec in specs.items()}
-        self.columns: dict[str, Column] | None = None
+        self.given = {name: read_example_spec(name, spec) for name, spec in specs.items()}
+        self.columns: dict[str, ExampleColumn] | None = None
 
     @cached_property
     def layout(self) -> ExampleLayout:
@@ -87,7 +87,7 @@ class ExampleSchema:
     def defaults(self) -> dict[str, torch.Tensor]:
         return {name: column.default for name, column in (self.columns or {}).items() if column.default is not None}
 
-    def settle(self, record: bytes) -> None:
+    def infer_from(self, record: bytes) -> None:
         """Infer everything that is left open from a record."""
         found = describe_example(record, self.names)
         names = list(found) if self.names is None else self.names
@@ -96,9 +96,9 @@ class ExampleSchema:
     def add_texts(self, names: Iterable[str]) -> None:
         """Add features of one string each, of which only the places are read."""
         assert self.columns is not None
-        self.columns |= dict.fromkeys(names, Column(PLACES, (), 16))
+        self.columns |= dict.fromkeys(names, ExampleColumn(PLACES, (), 16))
 
-    def settle_without_records(self) -> None:
+    def infer_without_records(self) -> None:
         unknown = [name for name in self.names or [] if name not in self.given]
         if unknown:
             raise ValueError(
@@ -108,7 +108,7 @@ class ExampleSchema:
         self.columns = dict(self.given)
 
 
-def read_spec(name: str, spec: Any) -> Column:
+def read_example_spec(name: str, spec: Any) -> ExampleColumn:
     """Return the column for a spec."""
     shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
     if shape is None or dtype is None:
@@ -130,9 +130,9 @@ def read_spec(name: str, spec: Any) -> Column:
     kind = KINDS[text]
     default = getattr(spec, "default_value", None)
     if default is None:
-        return Column(kind, sizes, WIDTHS.get(kind))
+        return ExampleColumn(kind, sizes, WIDTHS.get(kind))
     values = default_tensor(name, kind, sizes, default)
-    return Column(kind, sizes, WIDTHS.get(kind, values.shape[-1] if values.dim() else 0), values)
+    return ExampleColumn(kind, sizes, WIDTHS.get(kind, values.shape[-1] if values.dim() else 0), values)
 
 
 def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> torch.Tensor:
@@ -156,7 +156,7 @@ def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> 
     return values
 
 
-def settle_column(name: str, given: Column | None, found: "tuple[str, int, int] | None") -> Column:
+def settle_column(name: str, given: ExampleColumn | None, found: "tuple[str, int, int] | None") -> ExampleColumn:
     """Return a column, with anything that its spec leaves open from the first record."""
     if found is None:
         if given is None or (given.width is None and given.default is None):
@@ -164,9 +164,9 @@ def settle_column(name: str, given: Column | None, found: "tuple[str, int, int] 
         return given
     kind, count, width = found
     if given is None:
-        return Column(kind, () if count == 1 else (count,), width)
+        return ExampleColumn(kind, () if count == 1 else (count,), width)
     if given.width is None and given.kind == kind:
-        return Column(kind, given.shape, width)
+        return ExampleColumn(kind, given.shape, width)
     return given  # the kernel compares each record with it, including this one
 
 
@@ -177,7 +177,7 @@ class MalformedError(ValueError):
 def describe_example(record: bytes, names: Container[str] | None = None) -> dict[str, tuple[str, int, int]]:
     """Return the features of a `tf.train.Example`: the kind of list, the number of values, and the bytes per value."""
     found: dict[str, tuple[str, int, int]] = {}
-    for name, kinds, values in features_of(record, names):
+    for name, kinds, values in example_features(record, names):
         if name in found:
             raise ValueError(f"feature {name!r} occurs twice")
         if len(kinds) != 1:
@@ -190,7 +190,7 @@ def describe_example(record: bytes, names: Container[str] | None = None) -> dict
     return found
 
 
-def features_of(record: bytes, names: Container[str] | None = None) -> Iterator[tuple[str, set[str], list[bytes]]]:
+def example_features(record: bytes, names: Container[str] | None = None) -> Iterator[tuple[str, set[str], list[bytes]]]:
     """Yield the features of a `tf.train.Example`: the name, the kinds of the lists, and the contents of the values."""
     for entry in parts(record, 1):
         for pair in parts(entry, 1):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, count_features, features_of
+from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, count_features, example_features
 from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ops.arguments import brief, checked
@@ -72,7 +72,7 @@ def read_tfrecords(
     return {name: rows[name].finish() for name in schema.columns or {}}
 
 
-def list_files(files: Files) -> list[str]:
+def shard_files(files: Files) -> list[str]:
     if isinstance(files, (str, os.PathLike)):
         return [local_path("files", files)]
     try:
@@ -86,16 +86,16 @@ def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], No
     # Reading the next files in other threads did not pay off, because their rows then go to fresh memory before they
     # are copied. 48 files of 20,000 records each took 1.25 times as long with two threads on two busy cores, and the
     # same time if they were compressed.
-    for path in list_files(files):
+    for path in shard_files(files):
         with RecordStream(path) as stream:
             for starts, sizes in scan_stream(stream, schema, verify):
                 if schema.columns is None:
-                    settle(schema, stream, int(starts[0]), int(sizes[0]))
+                    infer_schema(schema, stream, int(starts[0]), int(sizes[0]))
                 if schema.names is None:
                     refuse_others(schema, stream, starts.numpy(), sizes.numpy())
-                keep(parse(schema, stream, starts, sizes))  # the batch is valid until this returns
+                keep(parse_shard(schema, stream, starts, sizes))  # the batch is valid until this returns
     if schema.columns is None:
-        schema.settle_without_records()
+        schema.infer_without_records()
     # Without records, the tensors have no rows.
     empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8, device="cpu")
     keep(shaped(empty, 0, schema))
@@ -124,9 +124,9 @@ def scan_stream(
         raise stream.error(f"the file ends within this record, after {stream.end - stream.begin} bytes")
 
 
-def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -> None:
+def infer_schema(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -> None:
     try:
-        schema.settle(stream.buffer[start : start + size].tobytes())
+        schema.infer_from(stream.buffer[start : start + size].tobytes())
     except ValueError as error:
         raise stream.error(str(error)) from error
 
@@ -139,7 +139,7 @@ def refuse_others(
     for row in np.flatnonzero(counts != len(schema.columns or {})).tolist():
         start, size = int(starts[row]), int(sizes[row])
         try:
-            names = [name for name, *_ in features_of(stream.buffer[start : start + size].tobytes())]
+            names = [name for name, *_ in example_features(stream.buffer[start : start + size].tobytes())]
         except ValueError:
             return  # the kernel reports it
         other = next((name for name in names if name not in (schema.columns or {})), None)
@@ -152,7 +152,7 @@ def refuse_others(
             )
 
 
-def parse(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor) -> Batch:
+def parse_shard(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor) -> Batch:
     layout = schema.layout
     out = torch.empty(layout.buffer_bytes(len(starts)), dtype=torch.uint8, device="cpu")
     problem = parse_examples(stream.data, starts, sizes, layout, out, schema.defaults)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, describe_list, features_of
+from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, describe_list, example_features
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
-from graphfeed.ingest.tfrecord.tfrecord_reader import parse, scan_stream, settle
+from graphfeed.ingest.tfrecord.tfrecord_reader import infer_schema, parse_shard, scan_stream
 from graphfeed.ops.arguments import brief
 
 LONG = 100
@@ -22,7 +22,7 @@ def find_columns(path: Path) -> dict[str, tuple[str, int]]:
         for starts, sizes in scan_stream(stream, ExampleSchema([])):
             found = {}
             try:
-                for name, kinds, values in features_of(record_at(stream, int(starts[0]), int(sizes[0]))):
+                for name, kinds, values in example_features(record_at(stream, int(starts[0]), int(sizes[0]))):
                     # A column is a list of numbers, or one string. Other features are left out.
                     if kinds == {"bytes"} and len(values) == 1:
                         found[name] = ("bytes", 1)
@@ -41,16 +41,16 @@ def has_records(path: Path) -> bool:
         return stream.fill()
 
 
-def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+def read_example_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the columns of some thousand records at a time, in their order; the first time, of one record."""
     schema = ExampleSchema(numbers)
     with RecordStream(path) as stream:
         for starts, sizes in scan_stream(stream, schema):
             if schema.columns is None:
-                settle(schema, stream, int(starts[0]), int(sizes[0]))
+                infer_schema(schema, stream, int(starts[0]), int(sizes[0]))
                 schema.add_texts(texts)
             found: dict[str, Any] = {
-                name: values.numpy() for name, values in parse(schema, stream, starts, sizes).items()
+                name: values.numpy() for name, values in parse_shard(schema, stream, starts, sizes).items()
             }
             # Numbers are arrays of shape (records,) or (records, values). Strings are offsets, one more than records,
             # and the bytes of all strings.

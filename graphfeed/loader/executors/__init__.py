@@ -6,11 +6,11 @@ worker, and `worker_main` is the worker's main loop. A `WorkerTask` is the funct
 
 from graphfeed.loader.executors.cores import available_cores, cpu_quotas
 from graphfeed.loader.executors.thread_executor import ThreadExecutor, renew_torch_threads
-from graphfeed.loader.executors.worker_main import RemoteError, RemoteTraceback, notes_of, summarise
+from graphfeed.loader.executors.worker_main import RemoteError, RemoteTraceback, notes_of, summarise_error
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import WorkerTask
 
 __all__ = [
     "RemoteError", "RemoteTraceback", "ThreadExecutor", "WorkerTask", "available_cores", "cpu_quotas",
-    "interrupts_blocked", "notes_of", "renew_torch_threads", "summarise",
+    "interrupts_blocked", "notes_of", "renew_torch_threads", "summarise_error",
 ]  # fmt: skip

@@ -40,7 +40,7 @@ class WorkerLostError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Task:
+class WorkerCall:
     """A call and the future of its result."""
 
     number: int
@@ -62,13 +62,13 @@ class Dispatcher:
         # thread. The lock is reentrant: the garbage collector may run a finalizer that calls finish() in a thread that
         # holds it.
         self.lock = threading.RLock()
-        self.pending: deque[Task] = deque()
+        self.pending: deque[WorkerCall] = deque()
         self.finishing = False
         """Whether new tasks are rejected."""
         self.stopped = False
         """Whether all tasks are cancelled."""
         self.workers: list[WorkerProcess] = []
-        self.running: dict[WorkerProcess, Task] = {}
+        self.running: dict[WorkerProcess, WorkerCall] = {}
         self.lost_at_start = 0
         self.num_replaced = 0
         """Number of workers that have died or were killed."""
@@ -79,7 +79,7 @@ class Dispatcher:
         self.selector.register(self.alarm, selectors.EVENT_READ)
         self.thread = threading.Thread(target=self.run, name="graphfeed-dispatcher", daemon=True)
 
-    def put(self, task: Task) -> None:
+    def put(self, task: WorkerCall) -> None:
         with self.lock:
             if self.finishing:
                 raise RuntimeError("the executor was shut down; create another one")
@@ -134,8 +134,8 @@ class Dispatcher:
     def assign(self) -> None:
         """Send tasks to idle workers, and start more workers if there are too few."""
         for worker in self.workers:
-            while worker.ready and worker not in self.running and (task := self.take()) is not None:
-                self.give(worker, task)
+            while worker.ready and worker not in self.running and (task := self.next_task()) is not None:
+                self.send_task(worker, task)
         starting = sum(not worker.ready for worker in self.workers)
         while len(self.workers) < self.max_workers and starting < len(self.pending):
             try:
@@ -150,7 +150,7 @@ class Dispatcher:
             self.selector.register(worker.inbox, selectors.EVENT_READ, worker)
             self.selector.register(worker.sentinel, selectors.EVENT_READ, worker)
 
-    def give(self, worker: WorkerProcess, task: Task) -> None:
+    def send_task(self, worker: WorkerProcess, task: WorkerCall) -> None:
         self.running[worker] = task
         try:
             worker.send(task.number, task.call)
@@ -159,7 +159,7 @@ class Dispatcher:
             del self.running[worker]
             task.future.set_exception(error)
 
-    def take(self) -> Task | None:
+    def next_task(self) -> WorkerCall | None:
         """Return the next task that was not cancelled."""
         with self.lock:
             while self.pending:
@@ -270,7 +270,7 @@ class Dispatcher:
             self.on_worker_exit(worker)
 
     def fail_pending(self, error: BaseException) -> None:
-        while (task := self.take()) is not None:
+        while (task := self.next_task()) is not None:
             task.future.set_exception(error)
 
     def remove(self, worker: WorkerProcess) -> None:

@@ -21,7 +21,7 @@ from graphfeed.storage.graph import fused_csc_sampling_graph
 SERVER = os.getpid()
 
 
-def warm_up() -> int:
+def import_ahead() -> int:
     """Run the common stages once to load their kernels; return the number of mini-batches."""
     ids = torch.arange(4, device="cpu")
     graph = fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3, 4], device="cpu"), ids)
@@ -47,7 +47,7 @@ def let_interrupts_through(_: object) -> None:
 for name in os.environ.pop(TO_PRELOAD, "").split():
     with suppress(Exception, SystemExit):
         import_module(name)
-warm_up()
+import_ahead()
 # Ignoring interrupts drops one that was blocked while the server started; later ones are delivered.
 handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGINT, handler)

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.cores import available_cores
-from graphfeed.loader.executors.dispatcher import START_SECONDS, Dispatcher, Task
+from graphfeed.loader.executors.dispatcher import START_SECONDS, Dispatcher, WorkerCall
 from graphfeed.loader.executors.main_module import TO_PRELOAD, check_main_module, installed_imports, is_importable
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
@@ -109,9 +109,9 @@ class ProcessExecutor(Executor):
         """Submit a call that completes the given future; otherwise like `submit`."""
         if os.getpid() != self._dispatcher.process:
             raise RuntimeError("this executor belongs to the process that this one was forked from; create one here")
-        self._dispatcher.put(Task(next(self._numbers), dump(partial(fn, *args, **kwargs)), future))
+        self._dispatcher.put(WorkerCall(next(self._numbers), dump(partial(fn, *args, **kwargs)), future))
 
-    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":  # noqa: ARG002
+    def make_submit(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":  # noqa: ARG002
         """Return a function that submits a task of a cut with its stages, which each process unpickles only once."""
         work = pack_work(cut.work())
         return lambda task, future: self.complete(future, work_here, work, task)
@@ -163,7 +163,7 @@ def is_of_parent() -> bool:
     return False
 
 
-def end_all() -> None:
+def end_processes() -> None:
     dispatchers = list(RUNNING)
     for dispatcher in dispatchers:
         dispatcher.finish(cancel=True)
@@ -171,4 +171,4 @@ def end_all() -> None:
         dispatcher.thread.join(1.0)
 
 
-atexit.register(end_all)
+atexit.register(end_processes)

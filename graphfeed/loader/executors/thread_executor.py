@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from graphfeed.datapipes import call, describe_place
+from graphfeed.datapipes import apply_stages, describe_place
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.worker_task import make
 from graphfeed.ops.process import uninterrupted
@@ -74,7 +74,7 @@ class WorkerThread(threading.Thread):
         self.calls = calls
         self.at_work_on: Future[Any] | None = None
         self.abandoned = False
-        ENDINGS[self] = partial(end_calls, calls)
+        ENDINGS[self] = partial(end_thread_calls, calls)
 
     def run(self) -> None:
         while not self.abandoned:
@@ -120,7 +120,7 @@ class ThreadExecutor(Executor):
         self.complete(future, fn, *args, **kwargs)
         return future
 
-    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
+    def make_submit(self, cut: Any, observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
         """Return a function that submits a task of a cut, whose stages all threads share."""
         work = cut.work()
         return lambda task, future: self.complete(future, work, task, observer)
@@ -199,7 +199,7 @@ def drop(calls: Calls) -> None:
             task.future.set_running_or_notify_cancel()  # so that `concurrent.futures.wait` ends
 
 
-def end_calls(calls: Calls) -> None:
+def end_thread_calls(calls: Calls) -> None:
     drop(calls)
     calls.put(None)
 
@@ -244,14 +244,14 @@ def describe_work(thread: threading.Thread) -> str:
         return f"{thread.name} has ended"
     line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
     for outer, _ in traceback.walk_stack(frame):
-        known = outer.f_locals if outer.f_code in (call.__code__, make.__code__) else {}
+        known = outer.f_locals if outer.f_code in (apply_stages.__code__, make.__code__) else {}
         stage: Any = known.get("stage", known.get("source"))
         if stage is not None:
             return f"{thread.name} is {describe_place(stage, known.get('key'))}, at {line}"
     return f"{thread.name} is at {line}"
 
 
-def end_all() -> None:
+def end_threads() -> None:
     """End the remaining threads of all executors at the end of the program."""
     alive = {thread: end for thread, end in list(ENDINGS.items()) if thread.is_alive()}
     for end in alive.values():
@@ -271,4 +271,4 @@ def end_all() -> None:
     abandon([thread for thread in join_all(left, cause) if alive[thread] is not None])
 
 
-atexit.register(end_all)
+atexit.register(end_threads)

@@ -52,7 +52,7 @@ class RemoteError:
             pickled = pickle.dumps(error)
         except Exception:
             pickled = b""
-        return cls(pickled, summarise(error), tuple(notes_of(error)), text)
+        return cls(pickled, summarise_error(error), tuple(notes_of(error)), text)
 
     def unpack(self) -> BaseException:
         """Return the exception, with the traceback of its process as its cause. Never raises.
@@ -76,7 +76,7 @@ def notes_of(error: BaseException) -> list[str]:
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
-def summarise(error: BaseException) -> str:
+def summarise_error(error: BaseException) -> str:
     """Return an exception's type and message, even if its `__str__` raises."""
     try:
         return f"{type(error).__name__}: {error}"

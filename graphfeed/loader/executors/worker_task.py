@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Shardable, Transform, call, describe_place, worker_name
+from graphfeed.datapipes import Shardable, Transform, apply_stages, describe_place, worker_name
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.profile.recorder import Measured, Recorder
@@ -36,7 +36,7 @@ class WorkerTask:
             recorder = Recorder()
             return Measured(self(task, recorder), recorder.spans)
         minibatch = task if self.source is None else make(self.source, Key(*task), observer)
-        return call(self.stages, minibatch, observer)
+        return apply_stages(self.stages, minibatch, observer)
 
 
 def make(source: Any, key: Key, observer: Observer | None) -> Any:

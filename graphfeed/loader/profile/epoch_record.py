@@ -32,7 +32,7 @@ class StageRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setting:
+class LoaderConfig:
     """Configuration of a loader: the stages and where they run, workers and cores."""
 
     stages: tuple[StageRow, ...]
@@ -47,7 +47,7 @@ class Setting:
     """Limit of a control group in cores, if it is lower than the number of cores."""
 
 
-class Trip(NamedTuple):
+class TaskTiming(NamedTuple):
     """Times when the task of a mini-batch was submitted, and when its result arrived."""
 
     epoch: int
@@ -64,7 +64,7 @@ class Pending(NamedTuple):
     ready: int
 
 
-class Handover(NamedTuple):
+class LoopWait(NamedTuple):
     """Times when the loop requested a mini-batch, and when it received it."""
 
     asked: int
@@ -109,16 +109,16 @@ class Counters:
 class EpochRecord:
     """The measurements of one epoch, as plain data: a profile keeps no graph, feature or worker alive."""
 
-    setting: Setting
+    setting: LoaderConfig
     recorder: Recorder
     before: Counters
     """Counts before the epoch."""
     loop_thread: int = field(default_factory=threading.get_ident)
     unix_time: int = field(default_factory=lambda: time_ns() - perf_counter_ns())
     """Offset from the recorded times to nanoseconds since 1970."""
-    trips: list[Trip] = field(default_factory=list)
+    trips: list[TaskTiming] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
-    handovers: list[Handover] = field(default_factory=list)
+    handovers: list[LoopWait] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     """Bytes of some mini-batches."""
     rows: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class EpochRecord:
             submitted = perf_counter_ns()
 
             def note(_: "Future[Any]") -> None:
-                self.trips.append(Trip(epoch, index, submitted, perf_counter_ns()))
+                self.trips.append(TaskTiming(epoch, index, submitted, perf_counter_ns()))
 
             return submit(task, note, *callbacks)
 
@@ -187,7 +187,7 @@ class EpochRecord:
                     self.rows.setdefault(text, []).append((len(tensor), tensor.nbytes))
 
 
-def timed(minibatches: Iterator[Any]) -> Iterator[tuple[Handover, Any]]:
+def timed(minibatches: Iterator[Any]) -> Iterator[tuple[LoopWait, Any]]:
     """Yield each mini-batch with the times when it was requested and received."""
     while True:
         asked = perf_counter_ns()
@@ -196,7 +196,7 @@ def timed(minibatches: Iterator[Any]) -> Iterator[tuple[Handover, Any]]:
         except StopIteration:
             return
         given, key = perf_counter_ns(), getattr(minibatch, "key", None)
-        yield Handover(asked, given, *((key.epoch, key.index) if isinstance(key, Key) else ())), minibatch
+        yield LoopWait(asked, given, *((key.epoch, key.index) if isinstance(key, Key) else ())), minibatch
 
 
 def bytes_read(pid: int) -> int:

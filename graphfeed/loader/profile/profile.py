@@ -9,7 +9,7 @@ from typing import Any
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import Observer
-from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, Setting
+from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, LoaderConfig
 from graphfeed.loader.profile.recorder import Recorder
 from graphfeed.loader.profile.summary import Summary, summarise
 from graphfeed.loader.profile.trace import write_trace
@@ -38,7 +38,9 @@ class Profile:
         self.records: list[EpochRecord] = []
         self.record_functions = record_functions
 
-    def begin(self, setting: Setting, pipe: Datapipe, executor: Any, observer: Observer | None) -> EpochRecord:
+    def open_epoch(
+        self, setting: LoaderConfig, pipe: Datapipe, executor: Any, observer: Observer | None
+    ) -> EpochRecord:
         """Add and return the record of another epoch. `DataLoader` calls this."""
         recorder = Recorder(observer, record_functions=self.record_functions)
         self.records.append(EpochRecord(setting, recorder, Counters.now(pipe, executor)))

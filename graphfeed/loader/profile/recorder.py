@@ -95,7 +95,7 @@ class Recorder:
         """Record the start time of a call."""
         if self.observer is not None:
             self.observer.stage_begin(stage, key)
-        self._begin(type(stage).__name__)
+        self._open_span(type(stage).__name__)
 
     def stage_end(self, stage: Datapipe, key: Key | None) -> None:
         """Append the span of a call."""
@@ -107,7 +107,7 @@ class Recorder:
         """Record the start time of a wait."""
         if self.observer is not None:
             self.observer.wait_begin(cut, side)
-        self._begin(f"wait at {type(cut).__name__}")
+        self._open_span(f"wait at {type(cut).__name__}")
 
     def wait_end(self, cut: Datapipe, side: Side) -> None:
         """Append the span of a wait."""
@@ -115,7 +115,7 @@ class Recorder:
         if self.observer is not None:
             self.observer.wait_end(cut, side)
 
-    def _begin(self, name: str) -> None:
+    def _open_span(self, name: str) -> None:
         torch_range = None
         if self.record_functions:
             torch_range = record_function(name)

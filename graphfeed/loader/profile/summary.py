@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, Handover, Setting, StageRow
+from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, LoaderConfig, LoopWait, StageRow
 from graphfeed.loader.profile.recorder import UNKNOWN, Span
 
 MS = 1e6
@@ -30,7 +30,7 @@ class StageTime:
 class Summary:
     """Results of a profile. Times are medians in milliseconds per mini-batch, unless their names have another unit."""
 
-    setting: Setting
+    setting: LoaderConfig
     num_minibatches: int
     seconds: float
     """Total time of the measured epochs, each without its first mini-batches."""
@@ -86,7 +86,7 @@ class Summary:
         return min(1.0, self.rate * self.worker_ms / 1000 / workers) if workers else 0.0
 
 
-class Stretch:
+class SteadyPhase:
     """Measurements of an epoch without its first mini-batches, when too few mini-batches were in flight."""
 
     def __init__(self, record: EpochRecord) -> None:
@@ -116,7 +116,7 @@ class Stretch:
 
 def summarise(records: Sequence[EpochRecord]) -> Summary:
     """Return the medians of the given epochs, which share one setting."""
-    setting, stretches = records[0].setting, [Stretch(record) for record in records]
+    setting, stretches = records[0].setting, [SteadyPhase(record) for record in records]
     handovers = [handover for stretch in stretches for handover in stretch.handovers]
     seconds = sum(stretch.nanoseconds for stretch in stretches) / 1e9
     spans = [span for stretch in stretches for span in stretch.spans]
@@ -128,23 +128,23 @@ def summarise(records: Sequence[EpochRecord]) -> Summary:
     counted = [record.after.since(record.before) for record in records]
     ran, waited = (sum(times[part] for one in counted for times in one.threads.values()) for part in (0, 1))
     whole = sum(record.ended - record.handovers[0].asked for record in records if record.handovers)
-    first = next((record.handovers[0] for record in records if record.handovers), Handover(0, 0))
+    first = next((record.handovers[0] for record in records if record.handovers), LoopWait(0, 0))
     return Summary(
         setting=setting,
         num_minibatches=len(handovers),
         seconds=seconds,
         first_seconds=(first.given - first.asked) / 1e9,
         waits=sum(handover.given - handover.asked for handover in handovers) / 1e9 / seconds if seconds else 0.0,
-        step_ms=middle(step for stretch in stretches for step in stretch.steps),
+        step_ms=quantile(step for stretch in stretches for step in stretch.steps),
         stages=stages,
-        worker_ms=middle(sum(span.own for span in spans) / MS for spans in worked),
-        worker_cpu_ms=middle(sum(span.cpu for span in spans) / MS for spans in worked),
+        worker_ms=quantile(sum(span.own for span in spans) / MS for spans in worked),
+        worker_cpu_ms=quantile(sum(span.cpu for span in spans) / MS for spans in worked),
         main_ms=sum(stage.ms for stage in stages if stage.row.where == "main"),
         beside_ms=sum(stage.ms for stage in stages if stage.row.where in ("thread", "prefetch")),
-        queue_ms=middle((min(span.begin for span in spans) - trip.submitted) / MS for trip, spans in trips),
-        request_ms=middle(span.own / MS for span in asked if span.side == "reader"),
-        server_queue_ms=middle(span.own / MS for span in asked if span.side == "maker"),
-        transfer_ms=middle((trip.arrived - max(span.end for span in spans)) / MS for trip, spans in trips),
+        queue_ms=quantile((min(span.begin for span in spans) - trip.submitted) / MS for trip, spans in trips),
+        request_ms=quantile(span.own / MS for span in asked if span.side == "reader"),
+        server_queue_ms=quantile(span.own / MS for span in asked if span.side == "maker"),
+        transfer_ms=quantile((trip.arrived - max(span.end for span in spans)) / MS for trip, spans in trips),
         in_flight=mean(one.in_flight for one in pending),
         ready=mean(one.ready for one in pending),
         num_bytes=mean(size for record in records for size in record.sizes),
@@ -165,7 +165,7 @@ def stage_times(rows: Sequence[StageRow], spans: Sequence[Span], num_minibatches
             calls[span.position, span.name].append(span)
     found = [(row, calls[row[:2]]) for row in rows if calls[row[:2]]]
     medians = [
-        middle(span.own / MS for span in of_row) * max(1, round(len(of_row) / max(num_minibatches, 1)))
+        quantile(span.own / MS for span in of_row) * max(1, round(len(of_row) / max(num_minibatches, 1)))
         for _, of_row in found
     ]
     total = sum(medians) or 1.0
@@ -173,7 +173,7 @@ def stage_times(rows: Sequence[StageRow], spans: Sequence[Span], num_minibatches
         StageTime(
             row,
             ms,
-            middle((span.own / MS for span in of_row), 0.95),
+            quantile((span.own / MS for span in of_row), 0.95),
             ms / total,
             min(1.0, sum(span.cpu for span in of_row) / max(sum(span.own for span in of_row), 1)),
         )
@@ -199,7 +199,7 @@ def add_caches(counted: Sequence[Counters]) -> dict[str, tuple[int, int]]:
     return total
 
 
-def middle(values: Iterable[float], share: float = 0.5) -> float:
+def quantile(values: Iterable[float], share: float = 0.5) -> float:
     """Return a quantile of the values, by default the median; 0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0

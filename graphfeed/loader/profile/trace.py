@@ -99,7 +99,7 @@ def trace_events(
             counts = {"in flight": pending.in_flight - pending.ready, "ready": pending.ready}
             yield event("C", "in flight", pending.time, loop, args=counts)
     for place, track in enumerate(dict.fromkeys([loop, *(shown.track for shown in ranges)])):
-        process, thread = names_of(track, loop, place)
+        process, thread = track_names(track, loop, place)
         yield event("M", "process_name", start, track, args={"name": process})
         yield event("M", "thread_name", start, track, args={"name": thread})
 
@@ -133,7 +133,7 @@ def first_calls(spans: Iterable[Span]) -> dict[tuple[int, int], list[Span]]:
     return {key: list(calls.values()) for key, calls in found.items()}
 
 
-def names_of(track: Track, loop: Track, place: int) -> tuple[str, str]:
+def track_names(track: Track, loop: Track, place: int) -> tuple[str, str]:
     """Return the names of a track's process and thread; `place` is the index of the track."""
     process, _ = track
     if process >= FIRST_SERVER:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes import Datapipe, Transform, call, length
+from graphfeed.datapipes import Datapipe, Transform, apply_stages, length
 from graphfeed.datapipes.pipeline import OBSERVER
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import Arrivals, RunContext, current_run
@@ -40,17 +40,17 @@ PARTS = 3
 
 
 @runtime_checkable
-class BeginsTogether(Protocol):
+class WindowSampler(Protocol):
     """A sampler that samples several mini-batches together, and completes each of them separately."""
 
     datapipe: Datapipe
     graph: SamplingGraph
     request: SamplingRequest
 
-    def begin(self, minibatches: Sequence[Any], each: Each = map) -> Sequence[Any]:
-        """Sample mini-batches; return a result for each, from which `finish` completes it or raises its error."""
+    def sample_window(self, minibatches: Sequence[Any], each: Each = map) -> Sequence[Any]:
+        """Sample mini-batches; return a result for each, from which `attach_hops` completes it or raises its error."""
 
-    def finish(self, minibatch: Any, pending: Any) -> Any:
+    def attach_hops(self, minibatch: Any, pending: Any) -> Any:
         """Return a mini-batch with its samples."""
 
 
@@ -148,11 +148,11 @@ class InWindows(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         run = current_run(self)
-        begin_epoch = begin_sampling if isinstance(self.memory, Together) else begin_reading
+        begin_epoch = open_hops if isinstance(self.memory, Together) else open_rows
         with begin_epoch(self, run) as work, closing(self._take_all(run, work)) as taken:
             yield from work.finish(taken)
 
-    def _take_all(self, run: RunContext, work: "Rows | Hops") -> Generator[Any, None, None]:
+    def _take_all(self, run: RunContext, work: "WindowRows | WindowHops") -> Generator[Any, None, None]:
         """Yield the mini-batches in the form that `work.finish` expects, as soon as their window is ready."""
         with closing(with_failure(work.source)) as source:
 
@@ -162,27 +162,27 @@ class InWindows(Datapipe):
                     if (minibatch := next(source, None)) is None:
                         return
                     is_failure = isinstance(minibatch, Failure)
-                    window.minibatches.append(minibatch if is_failure else work.note(window, minibatch))
+                    window.minibatches.append(minibatch if is_failure else work.add(window, minibatch))
 
             ready, begun, following = Window(), deque[Window](), Window()
             extend(ready, 1)
-            work.begin(ready)
+            work.submit(ready)
             while run.wait(self, "reader", work.wait, ready) and ready.minibatches:
                 last = ready
                 while len(begun) < work.depth:
                     extend(following, self._most_after(last))
-                    work.begin(following)
+                    work.submit(following)
                     begun.append(following)
                     last, following = following, Window()
                 most = self._most_after(last, work.wanted)
                 while ready.minibatches:
-                    yield work.take(ready)
+                    yield work.pop(ready)
                     work.mark_used()
                     # Collected evenly while this window is used, after the yield, so that no mini-batch waits for it.
                     lacking, left = max(0, most - len(following.minibatches)), len(ready.minibatches) + 1
                     extend(following, len(following.minibatches) + -(-lacking // left))
                 if not begun:
-                    work.begin(following)
+                    work.submit(following)
                     begun.append(following)
                     following = Window()
                 ready = begun.popleft()
@@ -195,7 +195,7 @@ class InWindows(Datapipe):
         return length(self.datapipe)
 
 
-def take(window: Window) -> Any:
+def next_minibatch(window: Window) -> Any:
     minibatch = window.minibatches.popleft()
     if isinstance(minibatch, Failure):
         raise minibatch.error
@@ -203,9 +203,9 @@ def take(window: Window) -> Any:
 
 
 @contextmanager
-def begin_reading(stage: InWindows, run: RunContext) -> "Iterator[Rows]":
+def open_rows(stage: InWindows, run: RunContext) -> "Iterator[WindowRows]":
     assert isinstance(stage.memory, RowMemory)
-    with stage.memory.take() as rows:
+    with stage.memory.acquire() as rows:
         going = True
 
         def cancel() -> None:
@@ -215,7 +215,7 @@ def begin_reading(stage: InWindows, run: RunContext) -> "Iterator[Rows]":
 
         run.when_cancelled(cancel)
         try:
-            yield Rows(stage, rows)
+            yield WindowRows(stage, rows)
         finally:
             going = False
 
@@ -227,7 +227,7 @@ def fetch_and_copies(fetch: Datapipe) -> tuple[Transform, ...]:
     return (*reversed(list(before)), fetch)
 
 
-class Rows:
+class WindowRows:
     """Reads the rows of one window for a fetch while another window is used."""
 
     depth = 1
@@ -246,7 +246,7 @@ class Rows:
     def has_room(self, window: Window) -> bool:
         return window.num_bytes < self._most and all(rows.has_room() for rows in self._rows.values())
 
-    def note(self, window: Window, minibatch: Any) -> tuple[Any, dict[StoreKey, list[torch.Tensor]]]:
+    def add(self, window: Window, minibatch: Any) -> tuple[Any, dict[StoreKey, list[torch.Tensor]]]:
         window.num_bytes += count_bytes(minibatch)
         wanted: dict[StoreKey, list[torch.Tensor]] = {key: [] for key in self._rows}
         # The fetch raises an error for invalid ids.
@@ -255,12 +255,12 @@ class Rows:
                 wanted.setdefault(key, []).append(ids)
         for key, rows in self._rows.items():
             with suppress(Exception):
-                rows.note(wanted[key])
+                rows.add_minibatch(wanted[key])
         return minibatch, wanted
 
-    def begin(self, _: Window) -> None:
+    def submit(self, _: Window) -> None:
         for rows in self._rows.values():
-            rows.begin()
+            rows.start_window_read()
 
     def wait(self, window: Window) -> bool:
         if not all(rows.is_read() for rows in self._rows.values()):
@@ -270,8 +270,8 @@ class Rows:
             rows.wait()
         return True
 
-    def take(self, window: Window) -> Any:
-        minibatch, wanted = take(window)
+    def pop(self, window: Window) -> Any:
+        minibatch, wanted = next_minibatch(window)
         for key, rows in self._rows.items():
             # The rows of these ids stay in memory until the next mini-batch is taken.
             rows.expect(wanted[key])
@@ -311,16 +311,16 @@ class ReadAheadStore(FeatureStore):
 
 
 @contextmanager
-def begin_sampling(stage: InWindows, run: RunContext) -> "Iterator[Hops]":
+def open_hops(stage: InWindows, run: RunContext) -> "Iterator[WindowHops]":
     threads = ThreadExecutor(stage.num_threads, "graphfeed-sample") if stage.num_threads else None
     try:
-        yield Hops(stage, run, threads)
+        yield WindowHops(stage, run, threads)
     finally:
         if threads is not None:
             threads.shutdown(cancel_futures=True)
 
 
-class Hops:
+class WindowHops:
     """Samples windows for a sampler: one window per thread, or one window at a time in all threads."""
 
     wanted = 0
@@ -337,24 +337,26 @@ class Hops:
     def has_room(self, window: Window) -> bool:
         return (len(window.minibatches) + 1) * self._largest <= self._most
 
-    def note(self, window: Window, minibatch: Any) -> Any:  # noqa: ARG002
+    def add(self, window: Window, minibatch: Any) -> Any:  # noqa: ARG002
         """Return the mini-batch; its size is known only after sampling."""
         return minibatch
 
-    def begin(self, window: Window) -> None:
+    def submit(self, window: Window) -> None:
         minibatches = [own for own in window.minibatches if not isinstance(own, Failure)]
-        window.pending.add_done_callback(self._arrivals.note)
+        window.pending.add_done_callback(self._arrivals.record)
         if self.depth and self._threads is not None:
-            self._threads.complete(window.pending, self._sampler.begin, minibatches)
+            self._threads.complete(window.pending, self._sampler.sample_window, minibatches)
         else:
-            window.pending.set_result(self._sampler.begin(minibatches, map if self._threads is None else self._each))
+            window.pending.set_result(
+                self._sampler.sample_window(minibatches, map if self._threads is None else self._each)
+            )
 
     def _each(self, function: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
         assert self._threads is not None
         futures: list[Future[Any]] = []
         for own in zip(*arguments, strict=True):
             futures.append(Future())
-            futures[-1].add_done_callback(self._arrivals.note)
+            futures[-1].add_done_callback(self._arrivals.record)
             self._threads.complete(futures[-1], function, *own)
         return [self._run.wait(self._stage, "reader", self._result, future) for future in futures]
 
@@ -377,8 +379,8 @@ class Hops:
         window.minibatches = deque([*zip(window.minibatches, found, strict=False), *failure])
         return True
 
-    def take(self, window: Window) -> Any:
-        return take(window)
+    def pop(self, window: Window) -> Any:
+        return next_minibatch(window)
 
     def mark_used(self) -> None:
         """Do nothing, because mini-batches that were taken use no memory of the window."""
@@ -386,4 +388,6 @@ class Hops:
     def finish(self, taken: Iterator[Any]) -> Iterable[Any]:
         observer = OBSERVER.get()
         for minibatch, pending in taken:
-            yield call([self._sampler], minibatch, observer, partial(self._sampler.finish, pending=pending))
+            yield apply_stages(
+                [self._sampler], minibatch, observer, partial(self._sampler.attach_hops, pending=pending)
+            )

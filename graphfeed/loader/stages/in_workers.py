@@ -30,10 +30,10 @@ def unchanged(result: Any) -> Any:
 
 
 @runtime_checkable
-class BeginsWork(Protocol):
+class SubmitsTasks(Protocol):
     """An executor with its own way of passing the stages to its workers."""
 
-    def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
+    def make_submit(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
         """Return a function that passes a task to a worker, which sets the future's result to the mini-batch."""
 
 
@@ -100,14 +100,14 @@ class InWorkers(Datapipe):
         mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
         return ((self.seed, self.epoch, index) for index in mine)
 
-    def begin(self, run: RunContext) -> "tuple[Submit, Callable[[Any], Any]]":
+    def make_submit(self, run: RunContext) -> "tuple[Submit, Callable[[Any], Any]]":
         """Return a function that submits a task to the run's executor, and one from its result to the mini-batch."""
         executor, observer, cut, unwrap = run.executor, run.observer, self, unchanged
         assert executor is not None
         if run.record is not None:
             cut, unwrap = self.changed(is_measured=True), run.record.unwrap
-        if isinstance(executor, BeginsWork):
-            return submit_own(executor.begin(cut, observer)), unwrap
+        if isinstance(executor, SubmitsTasks):
+            return submit_own(executor.make_submit(cut, observer)), unwrap
         work = cut.work()
         if isinstance(executor, ThreadPoolExecutor):
             return submit_to(lambda task: in_one_step(executor.submit, work, task, observer)), unwrap
@@ -138,7 +138,7 @@ class InWorkers(Datapipe):
         `more` is a number of threads that apply `finish` to the results of workers, each to one mini-batch at a time.
         """
         record, most, arrivals = run.record, self.in_flight + more, Arrivals(run)
-        submit, receive = self.begin(run)
+        submit, receive = self.make_submit(run)
         if record is not None:
             submit = record.watch_trips(submit)
         threads = ThreadExecutor(more, "graphfeed-fetch") if more else None
@@ -147,11 +147,11 @@ class InWorkers(Datapipe):
         def begin(task: Any) -> "tuple[Future[Any], ...]":
             # The last future has the result.
             if threads is None:
-                return (submit(task, arrivals.note),)
+                return (submit(task, arrivals.record),)
             second: Future[Any] = Future()
-            second.add_done_callback(arrivals.note)
+            second.add_done_callback(arrivals.record)
             finished = then(second, threads, lambda result: finish(receive(result), run.observer))
-            return submit(task, arrivals.note, finished), second
+            return submit(task, arrivals.record, finished), second
 
         def wait_for(first: "Future[Any]", *rest: "Future[Any]") -> bool:
             # Only workers may have to start first. If their future is not done in time, the others are not waited for.
@@ -199,7 +199,7 @@ class InWorkers(Datapipe):
             return last.result(0)
         except (WorkerLostError, TimeoutError) as error:
             if is_done:
-                error.add_note(f"while computing {describe_task(task)}")
+                error.add_note(f"while computing {minibatch_name(task)}")
                 raise
             at_work: list[str] = []
             if isinstance(executor, ThreadExecutor) and all(future in arrivals for future in before):
@@ -209,7 +209,7 @@ class InWorkers(Datapipe):
             workers = "the worker" if self.num_workers == 1 else f"the {self.num_workers} workers"
             raise TimeoutError(
                 f"{workers} finished no mini-batch for {self.timeout_seconds:g} s, waiting for "
-                f"{describe_task(task)}{''.join(f'; {work}' for work in at_work)}; a stage hangs, or is slower than "
+                f"{minibatch_name(task)}{''.join(f'; {work}' for work in at_work)}; a stage hangs, or is slower than "
                 "that: give the DataLoader a larger timeout"
             ) from error
 
@@ -344,7 +344,7 @@ def with_failure(source: Datapipe) -> Generator[Any, None, None]:
         yield Failure(error)
 
 
-def describe_task(task: Any) -> str:
+def minibatch_name(task: Any) -> str:
     """Return the name of a task's mini-batch for messages."""
     if isinstance(task, tuple):
         _, epoch, index = task

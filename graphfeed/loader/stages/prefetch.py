@@ -17,7 +17,7 @@ from graphfeed.loader.run import END, RUN_OF, RunContext, current_run
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
 from graphfeed.ops.process import uninterrupted
-from graphfeed.storage.memory import move
+from graphfeed.storage.memory import to_device
 
 
 def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
@@ -165,4 +165,4 @@ class Pin(Transform):
     def __call__(self, minibatch: Any) -> Any:
         if isinstance(minibatch, MiniBatch):
             return copy.copy(minibatch).to("pinned")
-        return move(minibatch, "pinned")
+        return to_device(minibatch, "pinned")

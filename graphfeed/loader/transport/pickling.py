@@ -75,7 +75,7 @@ def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, 
 def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     data = values.reshape(-1).view(np.uint8)
     dtype = values.dtype.str if values.dtype.isbuiltin == 1 else values.dtype
-    return make_array, (pickle.PickleBuffer(data.data), dtype, values.shape)
+    return view_bytes, (pickle.PickleBuffer(data.data), dtype, values.shape)
 
 
 def make_leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -86,6 +86,6 @@ def view_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor
     return from_bytes(np.frombuffer(buffer, np.uint8), DTYPES[dtype], shape)
 
 
-def make_array(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def view_bytes(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     array: NDArray[Any] = np.frombuffer(buffer, dtype=np.uint8).view(dtype).reshape(shape)
     return array

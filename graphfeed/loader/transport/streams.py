@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.storage.memory import parts_of
+from graphfeed.storage.memory import child_values
 
 SPARSE_PARTS = {
     torch.sparse_coo: ("_indices", "_values"),
@@ -62,7 +62,7 @@ def parts_on_streams(value: Any) -> list[Any]:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
             # One of several tensors that share memory is enough.
-            address = 0 if part.is_cpu else address_of(part)
+            address = 0 if part.is_cpu else peer_address(part)
             if address not in memory:
                 memory.add(address)
                 parts.append(part)
@@ -70,11 +70,11 @@ def parts_on_streams(value: Any) -> list[Any]:
         elif callable(getattr(part, "record_stream", None)):
             parts.append(part)
         else:
-            waiting.extend(parts_of(part))
+            waiting.extend(child_values(part))
     return parts
 
 
-def address_of(tensor: torch.Tensor) -> int:
+def peer_address(tensor: torch.Tensor) -> int:
     with suppress(RuntimeError):
         return tensor.untyped_storage().data_ptr()
     # Some tensors, such as nested ones, have no storage; any unique number will do.

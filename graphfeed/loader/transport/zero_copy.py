@@ -25,7 +25,7 @@ REFERENCE = struct.Struct("<6Q")
 """A buffer's number; its block's slot, start and size; the buffer's offset in the block, and its size."""
 
 
-class Holding(BlockLease):
+class WriterLease(BlockLease):
     """A block that is owned by the process that writes it."""
 
     claimed = False
@@ -56,7 +56,7 @@ class ZeroCopySender:
         self.arena: Arena | None = None
         self.process: int | None = None
         """Id of the process that writes."""
-        self.holdings: dict[int, weakref.ref[Holding]] = {}
+        self.holdings: dict[int, weakref.ref[WriterLease]] = {}
         """Latest holding of each slot."""
 
     def take(self, size: int) -> Bytes | None:
@@ -83,10 +83,10 @@ class ZeroCopySender:
                 self.taking = False
         return np.asarray(holding)[:size]
 
-    def _hold(self, block: ArenaBlock) -> Holding:
+    def _hold(self, block: ArenaBlock) -> WriterLease:
         assert self.arena is not None
         address = self.arena.memory.ctypes.data + block.start
-        return Holding(self.arena.marks, block.slot, address, block.stop - block.start)
+        return WriterLease(self.arena.marks, block.slot, address, block.stop - block.start)
 
     def pack(self, header: bytes, buffers: list[Any]) -> tuple[bytes, list[Any], list[Any]]:
         """Return the header with references, the buffers to copy, and objects to keep alive until those are sent."""

@@ -24,9 +24,9 @@ from graphfeed.ops.arguments.checks import (
     parse_bytes,
 )
 from graphfeed.ops.arguments.declared import (
+    check_arguments,
     check_fields,
     check_flags,
-    check_names,
     checked,
     ignores,
     is_list,
@@ -39,7 +39,7 @@ from graphfeed.ops.arguments.verified import (
     are_below,
     check_once,
     forget_valid,
-    has_passed,
+    is_verified,
     mark_below,
     mark_copies_valid,
     mark_valid,
@@ -48,9 +48,9 @@ from graphfeed.ops.arguments.verified import (
 
 __all__ = [
     "ID_DTYPES", "LARGEST", "MOST_VALUES", "NOTHING", "Tensors", "UnknownName", "are_below", "as_ids", "as_tensor",
-    "bounds", "brief", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags", "check_ids",
-    "check_ids_of_each", "check_known", "check_length", "check_names", "check_once", "check_position", "check_seconds",
-    "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "has_passed", "holds_whole", "ignores",
-    "is_list", "is_read_only", "mark_below", "mark_copied_below", "mark_copies_valid", "mark_valid", "nearest",
+    "bounds", "brief", "check_arguments", "check_bounds", "check_can_pin", "check_count", "check_fields", "check_flags",
+    "check_ids", "check_ids_of_each", "check_known", "check_length", "check_once", "check_position", "check_seconds",
+    "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "holds_whole", "ignores", "is_list",
+    "is_read_only", "is_verified", "mark_below", "mark_copied_below", "mark_copies_valid", "mark_valid", "nearest",
     "parse_bytes", "passed_among", "without_ignored",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ def is_truth(value: Any) -> bool:
     return isinstance(value, bool) or str(getattr(value, "dtype", "")).removeprefix("torch.") == "bool"
 
 
-def is_whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     """Return whether a value is an integer. A bool isn't: it is more likely a mistake."""
     if is_truth(value):
         return False
@@ -68,7 +68,7 @@ RULES: dict[Any, Rule] = {
         "True or False",
         frozenset([bool]),
     ),
-    int: Rule(is_whole, "an integer"),
+    int: Rule(is_integer, "an integer"),
     float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
     bytes: Rule(
@@ -165,7 +165,7 @@ IGNORED = {
 """GraphBolt's arguments that have no effect here, with the reason. Some functions accept them with a warning."""
 
 
-def check_names(owner: str, known: Collection[str], given: Iterable[str]) -> None:
+def check_arguments(owner: str, known: Collection[str], given: Iterable[str]) -> None:
     """Raise a TypeError that suggests the nearest name if an argument's name is unknown."""
     for name in given:
         if name not in known:
@@ -221,7 +221,7 @@ def checked(made: Made) -> Made:
         for name, value in kwargs.items():
             check_declared(name, rules.get(name), value)
             if not takes_more and name not in rules:
-                check_names(owner, rules, kwargs)
+                check_arguments(owner, rules, kwargs)
         return made(*args, **kwargs)
 
     return cast("Made", check)

@@ -66,13 +66,13 @@ def brief(value: object) -> str:
         >>> print(brief(torch.zeros(1000, 2)), brief({"a": list(range(100))}))
         a Tensor of shape (1000, 2) and torch.float32 {'a': [0, 1, 2, 3, ... 100 in all]}
     """
-    return shorten(describe(value, levels=2), LONGEST)
+    return shorten(value_text(value, levels=2), LONGEST)
 
 
-def describe(value: Any, levels: int) -> str:
+def value_text(value: Any, levels: int) -> str:
     """Return a string that describes a value, with nested collections up to `levels`."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
-        return describe_array(value)
+        return array_text(value)
     if isinstance(value, (str, bytes)):
         return repr(value[:MOST_LETTERS]) + ("..." if len(value) > MOST_LETTERS else "")
     if isinstance(value, int) and value.bit_length() > 128:
@@ -83,16 +83,16 @@ def describe(value: Any, levels: int) -> str:
         return shorten(value.__qualname__, MOST_LETTERS)
     if isinstance(value, (dict, MappingProxyType)):
         pairs = islice(value.items(), MOST_PARTS if levels else 0)
-        parts = [f"{describe(key, levels - 1)}: {describe(part, levels - 1)}" for key, part in pairs]
-        return f"{{{join(parts, len(value))}}}"
+        parts = [f"{value_text(key, levels - 1)}: {value_text(part, levels - 1)}" for key, part in pairs]
+        return f"{{{join_words(parts, len(value))}}}"
     for kind, (opened, closed) in BRACKETS.items():
         if isinstance(value, kind) and isinstance(value, Collection):
-            parts = [describe(part, levels - 1) for part in islice(value, MOST_PARTS if levels else 0)]
-            return f"{opened}{join(parts, len(value))}{',' * (kind is tuple and len(value) == 1)}{closed}"
+            parts = [value_text(part, levels - 1) for part in islice(value, MOST_PARTS if levels else 0)]
+            return f"{opened}{join_words(parts, len(value))}{',' * (kind is tuple and len(value) == 1)}{closed}"
     return f"a {type(value).__qualname__}"
 
 
-def describe_array(array: Any) -> str:
+def array_text(array: Any) -> str:
     """Return the values of a small array on the CPU, or else its shape and dtype."""
     if isinstance(array, np.ndarray):
         is_small = array.size <= MOST_PARTS and not array.dtype.hasobject
@@ -104,7 +104,7 @@ def describe_array(array: Any) -> str:
     return f"a {type(array).__name__} of shape {tuple(array.shape)} and {array.dtype}"
 
 
-def join(parts: Sequence[str], count: int) -> str:
+def join_words(parts: Sequence[str], count: int) -> str:
     more = [f"... {count} in all"] if count > len(parts) else []
     return ", ".join([*parts, *more])
 

@@ -18,7 +18,7 @@ BELOW: dict[int, tuple[int, "weakref.ref[torch.Tensor]"]] = {}
 """By the ids of tensors on a GPU: the bound of their values, and a reference that removes the entry."""
 
 
-def has_passed(what: Hashable, tensors: Tensors) -> bool:
+def is_verified(what: Hashable, tensors: Tensors) -> bool:
     """Return whether these tensor objects have passed a check."""
     found = PASSED.get((what, *map(id, tensors)))
     # An interrupt may have kept a reference from removing the entry.
@@ -39,7 +39,7 @@ def forget_valid(what: Hashable, tensors: Tensors) -> None:
 
 def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> None:
     """Run a check, unless the tensors have passed it or one is on a GPU, where checking would synchronize."""
-    if not has_passed(what, tensors) and all(getattr(tensor, "is_cpu", True) for tensor in tensors):
+    if not is_verified(what, tensors) and all(getattr(tensor, "is_cpu", True) for tensor in tensors):
         check()
         mark_valid(what, tensors)
 

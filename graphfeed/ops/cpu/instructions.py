@@ -22,7 +22,7 @@ def count_bits(value: Any) -> int:
     return int(value).bit_count()
 
 
-def mark_below(values: Any, index: Any, limit: Any) -> np.uint64:
+def lanes_below(values: Any, index: Any, limit: Any) -> np.uint64:
     """Return a mask of the values below a limit among 32 values of a uint32 array, starting at an index. Uses SIMD."""
     return np.uint64(sum(1 << number for number, value in enumerate(values[index : index + 32]) if value < limit))
 
@@ -52,7 +52,7 @@ def add_to_crc32c(checksum: Any, word: Any) -> Any:
     raise NotImplementedError("the CRC32C instruction needs SSE 4.2; use the tables instead")
 
 
-def address_of(array: Any) -> int:
+def interface_address(array: Any) -> int:
     """Return the memory address of an array."""
     address: int = array.ctypes.data
     return address

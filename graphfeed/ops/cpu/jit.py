@@ -14,15 +14,15 @@ import numpy as np
 
 from graphfeed.ops.cpu.compiler.kernel import Kernel, device_function
 from graphfeed.ops.cpu.compiler.program import Program
-from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, Block, DTypes, fields_of, name_of
+from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, Block, DTypes, dtype_name, fields_of
 from graphfeed.ops.cpu.instructions import (
-    address_of,
     copy_bytes,
     count_bits,
+    interface_address,
+    lanes_below,
     less_product,
     load_word,
     lowest_bit,
-    mark_below,
     multiply_high,
     prefetch,
     read_at,
@@ -32,8 +32,8 @@ from graphfeed.ops.cpu.instructions import (
 __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix", "Int64s",
     "Kernel", "Program", "SentIds", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
-    "address_of", "copy_bytes", "count_bits", "device_function", "fields_of", "kernel", "less_product", "load_word",
-    "lowest_bit", "mark_below", "multiply_high", "name_of", "prefetch", "read_at", "will_need",
+    "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of", "interface_address", "kernel",
+    "lanes_below", "less_product", "load_word", "lowest_bit", "multiply_high", "prefetch", "read_at", "will_need",
 ]  # fmt: skip
 
 AHEAD = 32

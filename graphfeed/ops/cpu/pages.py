@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Int64s, UInt64s, address_of, device_function, will_need
+from graphfeed.ops.cpu.jit import Int64s, UInt64s, device_function, interface_address, will_need
 
 NUMBER_BITS = 20
 CHUNK = 1 << NUMBER_BITS
@@ -36,9 +36,9 @@ class Order(NamedTuple):
 
 
 @device_function
-def key_of(array, position, number, page_bits):
+def page_key(array, position, number, page_bits):
     """Return the key of a value: its page, counted from the array's first page, and its index in the chunk."""
-    start = address_of(array)
+    start = interface_address(array)
     page = ((start + position * array.itemsize) >> page_bits) - (start >> page_bits)
     return np.uint64(page) << PAGE | np.uint64(number)
 
@@ -80,7 +80,7 @@ def sort_digit(source, target, counts, count, shift):
 def sort_positions(order, array, positions, chunk, count, page_bits):
     for number in range(count):
         position = positions[np.uintp(chunk + number)]
-        order.keys[np.uintp(number)] = key_of(array, position, number, page_bits)
+        order.keys[np.uintp(number)] = page_key(array, position, number, page_bits)
     sort_keys(order, count)
 
 
@@ -88,7 +88,7 @@ def sort_positions(order, array, positions, chunk, count, page_bits):
 def ask_ahead(array, keys, block, count, page_bits):
     """Request the pages of the block after `block`; for the first block, also its own pages."""
     at, end = (block if block == 0 else block + BLOCK), min(block + 2 * BLOCK, count)
-    first_page = address_of(array) >> page_bits
+    first_page = interface_address(array) >> page_bits
     while at < end:
         low = np.int64(keys[np.uintp(at)] >> PAGE)
         high = low
@@ -103,7 +103,7 @@ def ask_ahead(array, keys, block, count, page_bits):
 def touch_pages(order, array, count, page_bits):
     """Read a value on the page of each key, so that these pages are in memory."""
     sort_keys(order, count)
-    offset, total = address_of(array) & ((1 << page_bits) - 1), np.int64(0)
+    offset, total = interface_address(array) & ((1 << page_bits) - 1), np.int64(0)
     for block in range(0, count, BLOCK):
         ask_ahead(array, order.keys, block, count, page_bits)
         for at in range(block, min(block + BLOCK, count)):

@@ -49,9 +49,9 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     # The lock keeps memory page-locked until the kernel has started; unlocking it then waits for the device.
     # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
     with pinned.LOCKED.lock if over_the_bus else nullcontext(), torch.cuda.device(device):
-        packed = pack(kernel, arguments)
+        packed = pack_arguments(kernel, arguments)
         stream = torch.cuda.current_stream(device).cuda_stream
-        start(function_of(device.index, kernel), min(-(-size // THREADS), most), packed, stream, device)
+        start_driver(function_of(device.index, kernel), min(-(-size // THREADS), most), packed, stream, device)
     if over_the_bus:
         pinned.unlock_unused()  # pages that were released in the meantime
     for part in over_the_bus:
@@ -68,7 +68,7 @@ def form_of(kernel: str) -> tuple[list[bool], struct.Struct, Any]:
     return [part.kind in INTS for part in own], struct.Struct(f"{packed}6Q"), ctypes.c_uint64 * (len(packed) + 6)
 
 
-def pack(kernel: str, arguments: tuple[Any, ...]) -> Any:
+def pack_arguments(kernel: str, arguments: tuple[Any, ...]) -> Any:
     """Pack the arguments of a kernel, 8 bytes each, followed by their size and the driver's description of both."""
     with_width, form, make = form_of(kernel)
     values: list[int] = []
@@ -82,7 +82,7 @@ def pack(kernel: str, arguments: tuple[Any, ...]) -> Any:
     return packed
 
 
-def start(function: Any, blocks: int, packed: Any, stream: int, device: torch.device) -> None:
+def start_driver(function: Any, blocks: int, packed: Any, stream: int, device: torch.device) -> None:
     """Launch a CuPy kernel through the driver, with packed arguments.
 
     CuPy would create an object per argument and a context per stream, which takes as long as most kernels run.

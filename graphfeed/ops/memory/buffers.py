@@ -34,7 +34,7 @@ class Lease:
         self.__array_interface__ = block.__array_interface__
 
     def __del__(self) -> None:
-        self.pool.give_back(self.block)
+        self.pool.release(self.block)
 
 
 class BufferPool:
@@ -60,11 +60,11 @@ class BufferPool:
         step = 1 << max((size - 1).bit_length() - 3, 12)
         rounded = align(size, step)
         given = None if self.source is None else self.source(rounded)
-        memory = self.take(rounded) if given is None else given
+        memory = self.acquire(rounded) if given is None else given
         array: NDArray[Any] = memory[:size].view(kind).reshape(shape)
         return array
 
-    def take(self, size: int) -> NDArray[np.uint8]:
+    def acquire(self, size: int) -> NDArray[np.uint8]:
         # `size` is the size of a size class.
         with self.lending.lock:
             free = self.blocks[size]
@@ -72,7 +72,7 @@ class BufferPool:
             self.idle -= 0 if block is None else size
         return np.asarray(Lease(self, np.empty(size, dtype=np.uint8) if block is None else block))
 
-    def give_back(self, block: NDArray[np.uint8]) -> None:
+    def release(self, block: NDArray[np.uint8]) -> None:
         with self.lending.lock:
             if self.idle + block.size <= self.idle_bytes:
                 self.idle += block.size
@@ -88,7 +88,7 @@ class NodeMaps:
         self.lending = ForkLock()
         self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
 
-    def take(self, num_nodes: int) -> NDArray[np.int32] | None:
+    def acquire(self, num_nodes: int) -> NDArray[np.int32] | None:
         """Return a map, or None if another map would exceed the limit."""
         with self.lending.lock:
             # A single lookup, because a finalizer that runs between two may drop idle maps.
@@ -116,9 +116,9 @@ class NodeMaps:
                 self.used_bytes -= freed
 
     @contextmanager
-    def borrow(self, num_nodes: int) -> Iterator[NDArray[np.int32] | None]:
-        """Yield a map, or None (see `take`). The kernel must reset it to -1; after an exception, it is not reused."""
-        node_map = self.take(num_nodes)
+    def leased_map(self, num_nodes: int) -> Iterator[NDArray[np.int32] | None]:
+        """Yield a map, or None (see `acquire`). The kernel must reset it to -1. After an error, it is not reused."""
+        node_map = self.acquire(num_nodes)
         try:
             yield node_map
         except BaseException:

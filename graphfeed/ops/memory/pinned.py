@@ -156,7 +156,7 @@ def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[
     finally:
         if used:
             # The finalizer references the tensors, so that their memory is not freed while it is locked.
-            weakref.finalize(owner, release, runtime, used)
+            weakref.finalize(owner, unlock_pages, runtime, used)
         unlock_unused()
     return done
 
@@ -176,10 +176,10 @@ class PageLocks:
     """The memory that this process has page-locked."""
 
     def __init__(self) -> None:
-        self.begin()
-        renew_in_child(self, PageLocks.begin)
+        self.reset()
+        renew_in_child(self, PageLocks.reset)
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         self.lock = threading.Lock()
         self.pages: list[LockedPages] = []
         self.released: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
@@ -236,7 +236,7 @@ def forget_error() -> None:
         torch.ones(1, device=torch.device("cuda", next(devices_in_use(), torch.cuda.current_device())))
 
 
-def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
+def unlock_pages(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]]) -> None:
     # The garbage collector may call this anywhere, even while this thread holds the lock.
     LOCKED.released.append((runtime, used))
     unlock_unused()

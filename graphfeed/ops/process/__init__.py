@@ -24,6 +24,7 @@ from graphfeed.ops.process.surroundings import (
     natural_order,
     progress_bar,
     regular_file,
+    rename_overrides,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "natural_order",
     "progress_bar",
     "regular_file",
+    "rename_overrides",
     "renew_in_child",
     "result_of",
     "uninterrupted",

@@ -56,7 +56,7 @@ def parse_examples(
         >>> layout.columns(out, 1)["id"].flatten().tolist()
         [5]
     """
-    check_places(data, starts, sizes)
+    check_example_places(data, starts, sizes)
     rows = len(starts)
     check_out(out, layout.buffer_bytes(rows))
     features, problem = len(layout.names), torch.zeros(5, dtype=torch.int64, device="cpu")
@@ -68,10 +68,10 @@ def parse_examples(
         module.Defaults(*lay_out_defaults(layout, defaults or {})), out, out.numpy().view(np.int64),
         module.State(torch.full((features,), -1, device="cpu"), follower, problem),
     )  # fmt: skip
-    return None if problem[0] == FINE else describe(problem.tolist(), layout)
+    return None if problem[0] == FINE else word_problem(problem.tolist(), layout)
 
 
-def check_places(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> None:
+def check_example_places(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> None:
     """Raise unless all records are within the data."""
     check_vector("data", data, (torch.uint8,))
     check_vector("starts", starts, (torch.int64,))
@@ -112,7 +112,7 @@ def lay_out_defaults(
     return np.concatenate(parts), starts
 
 
-def describe(problem: list[int], layout: ExampleLayout) -> ExampleProblem:
+def word_problem(problem: list[int], layout: ExampleLayout) -> ExampleProblem:
     """Convert the problem that a kernel reports to a message."""
     code, record, place, feature, found = problem
     if feature < 0:

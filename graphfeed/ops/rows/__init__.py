@@ -6,8 +6,8 @@ They move rows regardless of their values. Features and caches are in `graphfeed
 from graphfeed.ops.rows.cache_policy import (
     MOST_SLOTS,
     POLICIES,
-    Found,
     PolicyState,
+    SlotLookup,
     clear_policy,
     find_keys,
     new_policy,
@@ -27,19 +27,19 @@ from graphfeed.ops.rows.gather import (
     copy_rows,
     gather_long_lived,
     gather_rows,
+    gather_unchecked,
     index_select,
-    take_rows,
     take_small,
 )
 from graphfeed.ops.rows.gather_by_page import Each, gather_by_page, gather_each_by_page
 from graphfeed.ops.rows.read_rows import BLOCK_BYTES, SPAN_BYTES, read_blocks, read_bytes, read_rows
 from graphfeed.ops.rows.row_plan import (
     MOST_PLANNED,
-    Noted,
+    MinibatchNeed,
     RowPlan,
-    begin_window,
     find_slots,
     new_row_plan,
+    next_window,
     note_rows,
     place_rows,
     row_plan_bytes,
@@ -47,12 +47,11 @@ from graphfeed.ops.rows.row_plan import (
 
 # fmt: off
 __all__ = [
-    "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
-    "Each", "Found", "Noted", "PolicyState", "RowPlan", "begin_window", "clear_policy", "clear_sets",
-    "copy_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots",
-    "gather_by_page", "gather_each_by_page", "gather_long_lived", "gather_rows",
-    "index_select", "new_policy", "new_row_plan", "new_sets", "note_rows", "place_rows",
-    "policy_bytes", "read_blocks", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
-    "row_plan_bytes", "take_rows", "take_small",
+    "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets", "Each",
+    "MinibatchNeed", "PolicyState", "RowPlan", "SlotLookup", "clear_policy", "clear_sets", "copy_rows",
+    "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page",
+    "gather_each_by_page", "gather_long_lived", "gather_rows", "gather_unchecked", "index_select", "new_policy",
+    "new_row_plan", "new_sets", "next_window", "note_rows", "place_rows", "policy_bytes", "read_blocks", "read_bytes",
+    "read_rows", "replace_in_sets", "replace_keys", "row_plan_bytes", "take_small",
 ]
 # fmt: on

@@ -23,7 +23,7 @@ class PolicyState:
     lists: Lists
 
 
-class Found(NamedTuple):
+class SlotLookup(NamedTuple):
     """The result of a lookup of keys."""
 
     hit_index: torch.Tensor
@@ -83,7 +83,7 @@ def clear_policy(state: PolicyState) -> None:
     kernels("rows.cache_policy", torch.empty(0, device="cpu")).clear(state.lists)
 
 
-def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
+def find_keys(state: PolicyState, keys: torch.Tensor) -> SlotLookup:
     """Look up keys (int64, 0 or more; duplicates are allowed), and mark them as queried."""
     check_vector("keys", keys, (torch.int64,))
     module = kernels("rows.cache_policy", keys)
@@ -91,7 +91,7 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
     slots = buffers.empty(keys.numel(), torch.int64)
     missing = buffers.empty(keys.numel(), torch.int64)
     hits = module.find_keys(state.lists, keys.contiguous(), places, slots, missing)
-    return Found(places[:hits], slots[:hits], missing[: keys.numel() - hits])
+    return SlotLookup(places[:hits], slots[:hits], missing[: keys.numel() - hits])
 
 
 def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:

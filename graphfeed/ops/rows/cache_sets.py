@@ -73,7 +73,7 @@ def clear_sets(sets: CacheSets) -> None:
 
 def find_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
     """Return the slot of each key, int64, or -1 if it is missing, and record the request. Keys may repeat."""
-    return find_slots("find_in_sets", sets, keys, request)
+    return cache_slots("find_in_sets", sets, keys, request)
 
 
 def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
@@ -82,10 +82,10 @@ def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.
     Returns the slot of each key, int64, or -1 if all places of its set have keys used or stored by this or a later
     request. A key that has a slot keeps it. Keys must be distinct; they are processed by set.
     """
-    return find_slots("replace_in_sets", sets, keys, request)
+    return cache_slots("replace_in_sets", sets, keys, request)
 
 
-def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
+def cache_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
     """Return the slots that a kernel finds for keys, or -1 for each if the cache has no places."""
     check_vector("keys", keys, (torch.int64,))
     check_sets(sets)

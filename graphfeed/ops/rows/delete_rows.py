@@ -4,12 +4,12 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_tensors, check_vector
-from graphfeed.ops.arguments.verified import has_passed
+from graphfeed.ops.arguments.verified import is_verified
 from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.memory import buffers
 
 
-def check_places(places: torch.Tensor, bound: int) -> None:
+def check_row_places(places: torch.Tensor, bound: int) -> None:
     """Raise unless places are int64, strictly ascending, and in `0 .. bound - 1`."""
     check_vector("places", places, (torch.int64,))
     if places.numel() == 0:
@@ -17,7 +17,7 @@ def check_places(places: torch.Tensor, bound: int) -> None:
     if places.is_cpu:
         array = places.numpy()
         first, last, ascends = int(array[0]), int(array[-1]), bool((array[1:] > array[:-1]).all())
-    elif has_passed(("places", bound), (places,)):
+    elif is_verified(("places", bound), (places,)):
         return
     else:
         # One transfer for all numbers, because each transfer synchronizes.
@@ -52,7 +52,7 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         raise ValueError("values must have 1 dimension or more, but is a scalar; there are no rows")
     count = values.shape[0] - places.numel()
     if count <= 0 or values.numel() == 0 or on_gpu(values):
-        check_places(places, values.shape[0])
+        check_row_places(places, values.shape[0])
     if on_gpu(values):
         package_for("rows.delete_rows", values, places=places)
         rows = torch.arange(count, device=values.device)
@@ -65,7 +65,7 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         row_bytes = given.numel() // values.shape[0]
         module = kernels("rows.delete_rows", values, places=places)
         if not module.delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out)):
-            check_places(places, values.shape[0])  # raises the error
+            check_row_places(places, values.shape[0])  # raises the error
     return out
 
 
@@ -84,7 +84,7 @@ def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor, num_edges: i
     check_vector("indptr", indptr)
     if indptr.numel() == 0:
         raise ValueError("indptr must start with 0, but is empty; is it CSC?")
-    check_places(places, int(indptr[-1]) if num_edges is None else num_edges)
+    check_row_places(places, int(indptr[-1]) if num_edges is None else num_edges)
     if places.numel() == 0:
         return indptr
     if package_for("rows.delete_rows", indptr, places=places) == "cuda":

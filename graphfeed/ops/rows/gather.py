@@ -41,9 +41,9 @@ def take_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> torch.
     check_rows(name, values, index)
     if is_small(values, index):
         with suppress(IndexError):  # raised again with a clearer message below
-            return take_rows(values, index)
+            return gather_unchecked(values, index)
     check_ids("index", index, values.shape[0], IndexError)
-    return take_rows(values, index)
+    return gather_unchecked(values, index)
 
 
 def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor
     check_rows("values", values, index)
     check_ids("index", index, values.shape[0], IndexError)
     out = buffers.empty_long_lived((index.numel(), *values.shape[1:]), values.dtype, index.device)
-    return take_rows(values, index, out)
+    return gather_unchecked(values, index, out)
 
 
 def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
@@ -66,7 +66,7 @@ def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
     check_vector("index", index)
 
 
-def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Gather rows without checking the index, into `out` if given, which must be contiguous."""
     if out is None and is_small(values, index):
         # Three times as fast: calling a kernel costs more than copying a few rows.
@@ -101,7 +101,7 @@ def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> take_small(values, torch.tensor([0])), take_small(values, torch.tensor([0, 1]))
         (tensor([7], dtype=torch.int32), tensor([            7, 1099511627776]))
     """
-    taken = take_rows(values, index)
+    taken = gather_unchecked(values, index)
     low, high = bounds(taken) if taken.dtype == torch.int64 and taken.numel() else (0, 0)
     is_small = taken.dtype == torch.int64 and 0 <= low <= high < 1 << 31
     return taken.to(torch.int32) if is_small else taken

@@ -24,7 +24,7 @@ Each: TypeAlias = Callable[..., Iterable[Any]]
 def gather_by_page(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return `values[positions]` of a memory-mapped array, reading its pages in order.
 
-    If all pages are in memory, `take_rows` is faster, since it doesn't sort.
+    If all pages are in memory, `gather_unchecked` is faster, since it doesn't sort.
 
     Example:
         >>> gather_by_page(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
@@ -57,13 +57,13 @@ def gather_each_by_page(
     out = [buffers.empty(part.numel(), values.dtype) for part in positions]
     pages = np.zeros((values.nbytes >> PAGE_BITS) + 2, np.uint8)
 
-    def begin(number: int, start: int) -> "Reading":
+    def begin(number: int, start: int) -> "PagedRead":
         part, own = positions[number][start : start + CHUNK], out[number][start : start + CHUNK]
         order = new_order(part.numel())
         module.order_by_page(values, part, PAGE_BITS, order, pages)
-        return Reading(part, own, order.keys)
+        return PagedRead(part, own, order.keys)
 
-    def go_on(reading: "Reading") -> None:
+    def go_on(reading: "PagedRead") -> None:
         reading.done = module.gather_until(values, reading.positions, reading.keys, reading.done, end, reading.out)
 
     starts = [(number, start) for number, part in enumerate(positions) for start in range(0, part.numel(), CHUNK)]
@@ -79,7 +79,7 @@ def gather_each_by_page(
 
 
 @dataclass
-class Reading:
+class PagedRead:
     """The progress of gathering a chunk of positions while pages are read."""
 
     positions: torch.Tensor

@@ -8,10 +8,10 @@ import torch
 from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.row_plan import MOST_MET, NO_SLOT, RowPlan
-from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.rows.gather import gather_unchecked
 
 __all__ = [
-    "MOST_PLANNED", "Noted", "RowPlan", "begin_window", "find_slots", "new_row_plan", "note_rows", "place_rows",
+    "MOST_PLANNED", "MinibatchNeed", "RowPlan", "find_slots", "new_row_plan", "next_window", "note_rows", "place_rows",
     "row_plan_bytes",
 ]  # fmt: skip
 
@@ -19,7 +19,7 @@ MOST_PLANNED = (1 << 31) - 1
 """Maximum number of slots."""
 
 
-class Noted(NamedTuple):
+class MinibatchNeed(NamedTuple):
     """Row counts of a mini-batch, relative to its window."""
 
     rows: int
@@ -73,7 +73,7 @@ def row_plan_bytes(num_rows: int, num_slots: int) -> int:
     return 5 * num_rows + 16 * -(-num_rows // 64) + 16 + 12 * num_slots
 
 
-def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_before: int) -> Noted:
+def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_before: int) -> MinibatchNeed:
     """Add the rows of a mini-batch to the current window. This costs about 10 ns per id.
 
     Args:
@@ -89,10 +89,10 @@ def note_rows(plan: RowPlan, ids: torch.Tensor, number: int, first: int, first_b
     check_ids("ids", ids, plan.slots.size, IndexError)
     counts = np.zeros(2, np.int64)
     kernels("rows.row_plan", ids).note_rows(plan, ids.contiguous(), number, first, first_before, counts)
-    return Noted(*counts.tolist())
+    return MinibatchNeed(*counts.tolist())
 
 
-def begin_window(plan: RowPlan, first: int) -> RowPlan:
+def next_window(plan: RowPlan, first: int) -> RowPlan:
     """Complete the window that begins at `first`: its missing rows wait for slots. Returns a plan to use from now on.
 
     Rows of the previous window that still wait get no slot, unless this window needs them, too.
@@ -127,4 +127,4 @@ def find_slots(plan: RowPlan, ids: torch.Tensor) -> torch.Tensor:
     """
     check_vector("ids", ids)
     check_ids("ids", ids, plan.slots.size, IndexError)
-    return take_rows(torch.from_numpy(plan.slots), ids).clamp(min=NO_SLOT)
+    return gather_unchecked(torch.from_numpy(plan.slots), ids).clamp(min=NO_SLOT)

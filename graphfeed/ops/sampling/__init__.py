@@ -15,7 +15,7 @@ from graphfeed.ops.sampling.hops.sample_hops import PreparedHops, sample_hops
 from graphfeed.ops.sampling.negatives import (
     NO_EDGES,
     NO_TYPES,
-    KnownEdges,
+    EdgeSet,
     Population,
     sample_negative_pairs,
     sample_negatives,
@@ -38,8 +38,8 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "ALWAYS", "NO_EDGES", "NO_TYPES", "Drawing", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph", "JoinedHops",
-    "KnownEdges", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
+    "ALWAYS", "NO_EDGES", "NO_TYPES", "Drawing", "EdgeSet", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph",
+    "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
     "StaticGraph", "TemporalGraph", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
     "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time",
     "permute", "places_in_order", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives",

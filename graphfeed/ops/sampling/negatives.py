@@ -73,7 +73,7 @@ class Population(NamedTuple):
     """int64: the time from which each node exists. Empty: all nodes always exist."""
 
 
-class KnownEdges(NamedTuple):
+class EdgeSet(NamedTuple):
     """The edges of a graph, which negative pairs must avoid."""
 
     indptr: torch.Tensor
@@ -88,7 +88,7 @@ class KnownEdges(NamedTuple):
     first_destination: int = 0
 
 
-NO_EDGES = KnownEdges(NOTHING, NOTHING)
+NO_EDGES = EdgeSet(NOTHING, NOTHING)
 
 
 def sample_negative_pairs(
@@ -98,7 +98,7 @@ def sample_negative_pairs(
     destinations: Population,
     *,
     limits: torch.Tensor = NOTHING,
-    edges: KnownEdges = NO_EDGES,
+    edges: EdgeSet = NO_EDGES,
 ) -> torch.Tensor:
     """Draw `count` negative pairs of a source and a destination, int64, shape (count, 2), by rejection.
 
@@ -125,7 +125,7 @@ def sample_negative_pairs(
     fixed = sources if isinstance(sources, torch.Tensor) else NOTHING
     drawn = Population(0) if isinstance(sources, torch.Tensor) else sources
     check_wanted(count, sources, destinations, limits)
-    check_edges(edges, max(drawn.size, int(fixed.max()) + 1 if fixed.numel() else 0), destinations.size)
+    check_negative_edges(edges, max(drawn.size, int(fixed.max()) + 1 if fixed.numel() else 0), destinations.size)
     out = buffers.empty((count, 2), torch.int64, destinations.cumulative.device)
     module = kernels("sampling.negatives", destinations.cumulative, limits=limits)
     ends = []
@@ -171,7 +171,7 @@ def check_population(name: str, nodes: Population) -> None:
         check_sums(f"weights of {name}", nodes.cumulative)
 
 
-def check_edges(edges: KnownEdges, num_sources: int, num_destinations: int) -> None:
+def check_negative_edges(edges: EdgeSet, num_sources: int, num_destinations: int) -> None:
     """Raise unless the edges are a valid graph that contains the sources and destinations."""
     check_tensors(indptr=edges.indptr, indices=edges.indices, types=edges.types)
     for name, number in (("kind", edges.kind), ("first_source", edges.first_source)):

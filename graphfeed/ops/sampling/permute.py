@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import check_seed
-from graphfeed.ops.backend import load
+from graphfeed.ops.backend import load_kernels
 from graphfeed.ops.random import fold
 
 SORTED_UP_TO = 4096
@@ -23,7 +23,7 @@ def round_keys(key: int, count: int) -> NDArray[np.uint64]:
 @lru_cache(maxsize=64)
 def sorted_places(key: int, size: int) -> NDArray[np.int64]:
     hashes = np.empty(size, dtype=np.uint64)
-    load("cpu", "sampling.permute").hash_places(key, hashes)
+    load_kernels("cpu", "sampling.permute").hash_places(key, hashes)
     return np.argsort(hashes, kind="stable")
 
 
@@ -47,7 +47,7 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
         )
     if size <= SORTED_UP_TO:
         return torch.from_numpy(sorted_places(key, size)[start:stop].copy())
-    module, out = load("cpu", "sampling.permute"), np.empty(stop - start, dtype=np.int64)
+    module, out = load_kernels("cpu", "sampling.permute"), np.empty(stop - start, dtype=np.int64)
     # A balanced Feistel network needs an even number of bits.
     half_bits = ((size - 1).bit_length() + 1) // 2
     module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, np.empty_like(out), out)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import check_length, check_vector
-from graphfeed.ops.arguments.verified import has_passed
+from graphfeed.ops.arguments.verified import is_verified
 from graphfeed.ops.sampling.time_order import ensure_links, ensure_order, linked_order
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
@@ -62,7 +62,7 @@ def ensure_temporal(graph: TemporalGraph) -> None:
 
 def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
     links = graph.links
-    if links is None or not links.is_contiguous() or not has_passed("links", (graph.indptr, links)):
+    if links is None or not links.is_contiguous() or not is_verified("links", (graph.indptr, links)):
         return False
     # Each call returns a new tensor, so compare the memory.
     own = linked_order(links)

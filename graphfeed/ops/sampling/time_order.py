@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import bounds, check_ids, check_length, check_vector
-from graphfeed.ops.arguments.verified import check_once, has_passed, mark_valid
+from graphfeed.ops.arguments.verified import check_once, is_verified, mark_valid
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited, ensure_columns, ensure_length
@@ -100,7 +100,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     ensure_length("indices", indices, indptr)
     ensure_order(indptr, order)
     lowest, highest = bounds(indices) if indices.numel() else (0, 0)
-    if has_passed("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
+    if is_verified("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
         raise edited()
     # Both have 32 bits; the offset is in the upper half, which has the sign bit.
     if highest >= 1 << 32 or (indices.numel() and int(indptr.diff().max()) > 1 << 31):
@@ -108,14 +108,14 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)
     module = kernels("sampling.time_order", order)
     module.link_sources(as_int64(indptr, order), indices.contiguous(), as_int64(order, order), links)
-    if has_passed("csc", (indptr, indices)):
+    if is_verified("csc", (indptr, indices)):
         mark_valid("links", (indptr, links))
     return links
 
 
 def ensure_order(indptr: torch.Tensor, order: torch.Tensor) -> None:
     """Check the order, unless `order_by_time` returned it."""
-    check_once("order", (indptr, order), lambda: check_places("order", indptr, order))
+    check_once("order", (indptr, order), lambda: check_edge_places("order", indptr, order))
 
 
 def ensure_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
@@ -123,7 +123,7 @@ def ensure_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
     check_once("links", (indptr, links), lambda: check_links(indptr, links))
 
 
-def check_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
+def check_edge_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
     check_vector(name, places)
     check_columns("indptr", indptr, places.numel())
     degrees = indptr.diff()
@@ -134,7 +134,7 @@ def check_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
 def check_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
     check_vector("links", links, (torch.int64,))
     # The upper half is the offset in the column, the lower half the source.
-    check_places("links", indptr, links >> 32)
+    check_edge_places("links", indptr, links >> 32)
     check_ids("the sources in links", links & ((1 << 32) - 1), indptr.numel() - 1)
 
 

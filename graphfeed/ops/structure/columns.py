@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, check_ends, check_starts
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, check_start_ends, check_starts
 
 WORDS = {4: np.uint32, 8: np.uint64}
 
@@ -88,7 +88,7 @@ def merge_columns(
         >>> merge_columns(places, counts, [[torch.tensor([5, 6, 7])], [torch.tensor([8])]], [torch.int64])
         (tensor([0, 1, 4, 4]), [tensor([8, 5, 6, 7])])
     """
-    check_parts(places, counts, values, dtypes)
+    check_column_parts(places, counts, values, dtypes)
     offsets = np.zeros(sum(map(len, places)) + 1, dtype=np.int64)
     sizes = [len(arrays[0]) for arrays in values]
     for own, numbers, size in zip(places, counts, sizes, strict=True):
@@ -128,7 +128,7 @@ def place_all(
     return True
 
 
-def check_parts(
+def check_column_parts(
     places: Sequence[torch.Tensor],
     counts: Sequence[torch.Tensor],
     values: Sequence[Sequence[torch.Tensor]],
@@ -188,7 +188,7 @@ def read_columns(
     check_vector("indices", indices)
     check_vector("nodes", nodes, (indices.dtype,))
     check_length("first_edges", first_edges, starts.numel(), "column start")
-    check_ends("starts", starts, indices.numel())
+    check_start_ends("starts", starts, indices.numel())
     check_columns("offsets", offsets, positions.numel())
     check_length("nodes", nodes, offsets.numel() - 1, "column")
     check_ids("nodes", nodes, starts.numel() - 1)

@@ -133,7 +133,7 @@ def compact_parts(
     map_size = num_nodes
     if num_nodes is None and size >= FEW and largest < SMALL_MAP:
         map_size = 1 << (largest + 1).bit_length()
-    with nullcontext() if map_size is None else buffers.NODE_MAPS.borrow(map_size) as node_map:
+    with nullcontext() if map_size is None else buffers.NODE_MAPS.leased_map(map_size) as node_map:
         # A power of two; at most half of the slots are used.
         slots = 1 << (2 * rows.numel() + 1).bit_length() if node_map is None else 0
         keys = torch.full((slots,), -1, dtype=torch.int64, device="cpu")

@@ -84,7 +84,7 @@ def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Te
             progress.update(int(columns[-1] - columns[0]))
 
 
-def check_ends(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
+def check_start_ends(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
     """Raise unless column starts begin with 0 and end with `num_edges`, if given. Only these two values are read."""
     check_vector(name, indptr)
     if indptr.numel() == 0 or int(indptr[0]) != 0:
@@ -98,7 +98,7 @@ def check_ends(name: str, indptr: torch.Tensor, num_edges: int | None = None) ->
 
 def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
     """Raise unless column starts begin with 0, never decrease, and end with `num_edges`, if given."""
-    check_ends(name, indptr, num_edges)
+    check_start_ends(name, indptr, num_edges)
     column = int(kernels("structure.csc", indptr).find_falling(indptr))
     if column >= 0:
         raise ValueError(

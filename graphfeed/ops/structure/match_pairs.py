@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_tensors, check_vector
-from graphfeed.ops.arguments.verified import has_passed, mark_valid
+from graphfeed.ops.arguments.verified import is_verified, mark_valid
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
@@ -52,13 +52,13 @@ def match_pairs(
 
 def match_pairs_of_each(parts: Sequence[PairedEdges]) -> list[torch.Tensor]:
     """Call `match_pairs` for several graphs, and synchronize once with a GPU."""
-    found = [begin_match(*part) for part in parts]
+    found = [match_pairs_deferred(*part) for part in parts]
     there = [count for _, count in found if isinstance(count, torch.Tensor)]
     counts = iter(torch.cat(there).tolist() if there else ())
     return [end_match(out, count if isinstance(count, int) else next(counts)) for out, count in found]
 
 
-def begin_match(
+def match_pairs_deferred(
     indptr: torch.Tensor,
     indices: torch.Tensor,
     destinations: torch.Tensor,
@@ -76,7 +76,7 @@ def begin_match(
         raise ValueError(f"pairs must have shape (N, 2), sources and destinations, but has {tuple(pairs.shape)}")
     if pairs.dtype not in ID_DTYPES:
         raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
-    is_known = not indptr.is_cpu and has_passed(("starts", indices.numel()), (indptr,))  # to end with the edges
+    is_known = not indptr.is_cpu and is_verified(("starts", indices.numel()), (indptr,))  # to end with the edges
     if indptr.numel() != destinations.numel() + 1 or not (is_known or int(indptr[-1]) == indices.numel()):
         raise ValueError(
             f"indptr must have a column for each of {destinations.numel()} destinations and end with the number of "

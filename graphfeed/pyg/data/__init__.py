@@ -4,7 +4,7 @@ Only `tables` depends on how PyG's data store their values. Graphs and features 
 """
 
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, dim_of, domain_of, read_features
-from graphfeed.pyg.data.data_graph import as_time_column, fill_missing, make_graph, read_graph
+from graphfeed.pyg.data.data_graph import as_time_column, fill_missing, graph_of_data, make_graph
 from graphfeed.pyg.data.inputs import (
     InputEdges,
     InputNodes,
@@ -13,11 +13,11 @@ from graphfeed.pyg.data.inputs import (
     read_input_nodes,
     split_edge_type,
 )
-from graphfeed.pyg.data.store_data import EdgeList, check_index
+from graphfeed.pyg.data.store_data import StoreEdges, check_index_tensor
 from graphfeed.pyg.data.tables import Tables, import_pyg, is_data, tables_of
 
 __all__ = [
-    "FLAT", "DataFeatures", "EdgeList", "InputEdges", "InputNodes", "NegativeSampling", "Tables",
-    "as_time_column", "check_index", "dim_of", "domain_of", "fill_missing", "import_pyg", "is_data", "make_graph",
-    "read_features", "read_graph", "read_input_edges", "read_input_nodes", "split_edge_type", "tables_of",
+    "FLAT", "DataFeatures", "InputEdges", "InputNodes", "NegativeSampling", "StoreEdges", "Tables", "as_time_column",
+    "check_index_tensor", "dim_of", "domain_of", "fill_missing", "graph_of_data", "import_pyg", "is_data", "make_graph",
+    "read_features", "read_input_edges", "read_input_nodes", "split_edge_type", "tables_of",
 ]  # fmt: skip

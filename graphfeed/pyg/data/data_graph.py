@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling import ALWAYS, as_times
-from graphfeed.pyg.data.store_data import EdgeList, EdgeType, StoreTable
+from graphfeed.pyg.data.store_data import EdgeType, StoreEdges, StoreTable
 from graphfeed.pyg.data.tables import check_edge_index, tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph import type_name
@@ -26,7 +26,7 @@ class DataGraph(NamedTuple):
     """Types without times; their nodes or edges exist at all times."""
 
 
-def read_graph(
+def graph_of_data(
     data: Any, time_attr: str | None = None, weight_attr: str | None = None, *, reverse: bool = False
 ) -> DataGraph:
     """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores. An edge's id is its position there.
@@ -44,7 +44,7 @@ def read_graph(
     tables = tables_of(data)
     nodes, edges = tables.nodes, tables.edges
     # Before counting, because PyG counts nodes and edges by an `edge_index` of any shape.
-    lists = {edge_type: edges_of(table, edge_type, reverse=reverse) for edge_type, table in edges.items()}
+    lists = {edge_type: data_edges(table, edge_type, reverse=reverse) for edge_type, table in edges.items()}
     sizes = {node_type: tables.count_nodes(node_type) for node_type in nodes}
     lengths = {edge_type: len(edge_list) for edge_type, edge_list in lists.items()}
     node_time = edge_time = None
@@ -56,11 +56,11 @@ def read_graph(
                 f"{sizes[None]}; for times of edges put 'edge' in its name, for those of nodes 'node'",
                 stacklevel=2,
             )
-    node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}
-    edge_values = {} if edge_time is None else {edge_time: times_of(edge_time, edges, lengths)}
+    node_values = {} if node_time is None else {node_time: data_times(node_time, nodes, sizes)}
+    edge_values = {} if edge_time is None else {edge_time: data_times(edge_time, edges, lengths)}
     if weight_attr is not None:
         called = f"weight_attr {weight_attr!r}"
-        weights = {of_type: column(called, values) for of_type, values in values_of(weight_attr, edges).items()}
+        weights = {of_type: column(called, values) for of_type, values in data_values(weight_attr, edges).items()}
         is_mask = all(values.dtype == torch.bool for values in weights.values())
         floats = {
             edge_type: values if is_mask or values.is_floating_point() else values.double()
@@ -81,7 +81,7 @@ def read_graph(
 
 
 def make_graph(
-    edges: Mapping[Any, EdgeList],
+    edges: Mapping[Any, StoreEdges],
     num_nodes: Mapping[Any, int],
     node_attributes: Mapping[str, Mapping[Any, torch.Tensor]],
     edge_attributes: Mapping[str, Mapping[Any, torch.Tensor]],
@@ -131,14 +131,14 @@ def reverse_type(edge_type: Any) -> Any:
     return ":".join(edge_type.split(":")[::-1]) if isinstance(edge_type, str) else edge_type and edge_type[::-1]
 
 
-def edges_of(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -> EdgeList:
+def data_edges(table: Any, edge_type: EdgeType | None, *, reverse: bool = False) -> StoreEdges:
     if isinstance(table, StoreTable):
         return table.edge_list(reverse=reverse)
     check_edge_index(table, type_name(edge_type) or "data")
     index = table.get("edge_index")
     if index is None or not index.numel():  # an empty index may have any dtype
         index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
-    return EdgeList.from_index(index, reverse=reverse)
+    return StoreEdges.from_index(index, reverse=reverse)
 
 
 def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) -> tuple[str | None, str | None]:
@@ -162,7 +162,7 @@ def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) ->
     return (name, None) if of_nodes else (None, name)
 
 
-def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
+def data_values(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
     # With types, some may lack it; without types, it must exist.
     if None in tables and name not in tables[None]:
         raise ValueError(
@@ -183,8 +183,8 @@ def as_time_column(name: str, values: Any) -> torch.Tensor:
     return as_times(f"time_attr {name!r}", column(f"time_attr {name!r}", values))
 
 
-def times_of(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
-    known = {of_type: as_time_column(name, values) for of_type, values in values_of(name, tables).items()}
+def data_times(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
+    known = {of_type: as_time_column(name, values) for of_type, values in data_values(name, tables).items()}
     return fill_missing(name, known, lengths, ALWAYS)
 
 

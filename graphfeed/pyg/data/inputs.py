@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes import check_amount
 from graphfeed.ops.arguments import as_tensor, brief, checked, holds_whole
 from graphfeed.ops.sampling import as_times
-from graphfeed.pyg.data.data_graph import edges_of
+from graphfeed.pyg.data.data_graph import data_edges
 from graphfeed.pyg.data.store_data import EdgeType, end_types, plain_index
 from graphfeed.pyg.data.tables import Tables, tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -241,7 +241,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
         index = index[1]  # PyG's form of (edge type, edges) without types
     is_given = index is not None
     if not is_given:
-        index = torch.stack(edges_of(data.edges[edge_type], edge_type).ends())
+        index = torch.stack(data_edges(data.edges[edge_type], edge_type).ends())
     pairs = plain_index(as_tensor("edge_label_index", index))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"edge_label_index must have shape (2, N), but has {tuple(pairs.shape)}")
@@ -249,7 +249,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     if count == 0:
         raise ValueError("edge_label_index is empty; give at least one edge")
     if is_given:
-        check_ends(data, pairs, edge_type)
+        check_link_ends(data, pairs, edge_type)
     if labels is not None and negatives is not None and negatives.is_triplet():
         raise ValueError(
             "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
@@ -308,7 +308,7 @@ def check_by_type(argument: str, values: Any, index: Mapping[Any, Any]) -> None:
         )
 
 
-def check_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:
+def check_link_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | None) -> None:
     if not holds_whole(pairs):
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import MiniBatch, spread
+from graphfeed.datapipes import MiniBatch, spread_to_seeds
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.structure import join_columns, mark_first
 from graphfeed.pyg.data.data_features import as_given, join_frames
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.storage.graph import columns_of
+from graphfeed.storage.graph import layer_columns
 
 
 def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:
@@ -59,7 +59,7 @@ def type_names(minibatch: MiniBatch) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def pick(values: Any, name: Any) -> Any:
+def pick_columns(values: Any, name: Any) -> Any:
     return values.get(name) if isinstance(values, dict) else values
 
 
@@ -75,15 +75,15 @@ def as_in_data(
     return shaped
 
 
-def features_of(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict[str, torch.Tensor]:
+def batch_features(features: Mapping[Any, torch.Tensor], owner: str | None) -> dict[str, torch.Tensor]:
     keys = {key if isinstance(key, tuple) else (owner, key): rows for key, rows in features.items()}
     return {name: rows for (of_type, name), rows in keys.items() if of_type == owner}
 
 
 def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the features of the nodes of a type, and PyG's other attributes of these nodes."""
-    seeds = pick(minibatch.seeds, name)
-    values = {"n_id": pick(minibatch.input_nodes, name)}
+    seeds = pick_columns(minibatch.seeds, name)
+    values = {"n_id": pick_columns(minibatch.input_nodes, name)}
     if not minibatch.sampled_subgraphs and minibatch.input_nodes is None and seeds is not None and seeds.dim() == 1:
         # Without sampling, the mini-batch has only the seeds.
         values["n_id"] = seeds
@@ -94,23 +94,23 @@ def node_values(minibatch: MiniBatch, name: str | None) -> tuple[dict[str, Any],
     columns = hops[-1].original_column_node_ids if hops else None
     if columns is not None and all(own is not None for own in rows):
         # The rows of a hop begin with those of the previous one, so the hop adds the difference.
-        sizes = [0, *(len(ids) if (ids := pick(own, name)) is not None else 0 for own in (columns, *rows))]
+        sizes = [0, *(len(ids) if (ids := pick_columns(own, name)) is not None else 0 for own in (columns, *rows))]
         values["num_sampled_nodes"] = [outer - inner for inner, outer in pairwise(sizes)]
-    return as_in_data(minibatch, "node", name, features_of(minibatch.node_features or {}, name)), values
+    return as_in_data(minibatch, "node", name, batch_features(minibatch.node_features or {}, name)), values
 
 
 def seed_values(minibatch: MiniBatch, name: str | None) -> dict[str, Any]:
     """Return PyG's attributes of the seeds of a type: nodes, or edges if there are `compacted_seeds`."""
-    values = {"input_id": pick(getattr(minibatch, "input_id", None), name)}
-    labels, seeds = pick(minibatch.labels, name), pick(minibatch.seeds, name)
+    values = {"input_id": pick_columns(getattr(minibatch, "input_id", None), name)}
+    labels, seeds = pick_columns(minibatch.labels, name), pick_columns(minibatch.seeds, name)
     if minibatch.compacted_seeds is None:
         batch_size = None if seeds is None else len(seeds)
-        return values | {"y": labels, "batch_size": batch_size, "seed_time": pick(minibatch.timestamp, name)}
-    pairs, times = pick(minibatch.compacted_seeds, name), pick(minibatch.timestamp, name)
+        return values | {"y": labels, "batch_size": batch_size, "seed_time": pick_columns(minibatch.timestamp, name)}
+    pairs, times = pick_columns(minibatch.compacted_seeds, name), pick_columns(minibatch.timestamp, name)
     # PyG's layout of edges: a row of sources and one of destinations.
     index = None if pairs is None else pairs.to(torch.int64).T.contiguous()
     if pairs is not None and times is not None:
-        times = spread("compacted_seeds", pairs, times, pick(minibatch.indexes, name))
+        times = spread_to_seeds("compacted_seeds", pairs, times, pick_columns(minibatch.indexes, name))
     return values | {"edge_label_index": index, "edge_label": labels, "edge_label_time": times}
 
 
@@ -118,13 +118,17 @@ def edge_values(
     minibatch: MiniBatch, edge_type: str | None, by_hop: bool
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the features of the edges of a type, and PyG's other attributes of these edges."""
-    hops = [hop for hop in reversed(minibatch.sampled_subgraphs or []) if pick(hop.sampled_csc, edge_type) is not None]
+    hops = [
+        hop
+        for hop in reversed(minibatch.sampled_subgraphs or [])
+        if pick_columns(hop.sampled_csc, edge_type) is not None
+    ]
     if not hops:
         return {}, {}
-    cscs = [pick(hop.sampled_csc, edge_type) for hop in hops]
+    cscs = [pick_columns(hop.sampled_csc, edge_type) for hop in hops]
     indptrs, rows = [csc.indptr for csc in cscs], [csc.indices for csc in cscs]
     counts = list(map(len, rows))
-    ids = [pick(hop.original_edge_ids, edge_type) for hop in hops]
+    ids = [pick_columns(hop.original_edge_ids, edge_type) for hop in hops]
     known = not any(part is None for part in ids)
     # Without ids, edges of a column are considered equal if they have the same source.
     numbers = ids if known else rows
@@ -133,8 +137,10 @@ def edge_values(
         joined = join_columns(indptrs, rows, numbers, marks)
         index, edges = joined[:2], joined[2]
     else:
-        index = torch.stack([join(rows, marks).to(torch.int64), join(list(map(columns_of, cscs)), marks)])
-        edges = join(numbers, marks).to(torch.int64)
+        index = torch.stack(
+            [concat_values(rows, marks).to(torch.int64), concat_values(list(map(layer_columns, cscs)), marks)]
+        )
+        edges = concat_values(numbers, marks).to(torch.int64)
     features = edge_features(minibatch, edge_type, counts, marks)
     values = {"edge_index": index, "e_id": edges if known else None}
     if by_hop:
@@ -149,7 +155,7 @@ def edge_values(
     return as_in_data(minibatch, "edge", edge_type, sorted_rows), values
 
 
-def join(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
+def concat_values(parts: Sequence[Any], marks: Sequence[torch.Tensor]) -> Any:
     """Join the values of all hops' edges. Of the first values of each hop, only the marked ones are kept."""
     own = zip(parts, marks, strict=True)
     # Only edges of columns that an earlier hop had can be duplicates, and these come first.
@@ -162,7 +168,9 @@ def edge_features(
 ) -> dict[str, Any]:
     """Return the features of the edges of a type without duplicates; `counts` includes the duplicates of each hop."""
     both = zip(minibatch.edge_features or [], minibatch.sampled_subgraphs or [], strict=False)
-    layers = [features_of(layer, edge_type) for layer, hop in both if pick(hop.sampled_csc, edge_type) is not None]
+    layers = [
+        batch_features(layer, edge_type) for layer, hop in both if pick_columns(hop.sampled_csc, edge_type) is not None
+    ]
     features = {}
     for name in dict.fromkeys(name for layer in layers for name in layer):
         # A hop without edges of the type has no rows.
@@ -173,5 +181,5 @@ def edge_features(
                 f"edge feature {name!r} has {sum(map(len, parts))} rows, but sampled_subgraphs have {sum(counts)} "
                 "edges; put fetch_feature after the stages that change the edges"
             )
-        features[name] = join(parts, marks)
+        features[name] = concat_values(parts, marks)
     return features

@@ -12,7 +12,7 @@ from graphfeed.storage.features import StoreKey
 from graphfeed.storage.graph import type_name
 
 
-class EdgeList(NamedTuple):
+class StoreEdges(NamedTuple):
     """Edges in their stored order; the id of an edge is its position.
 
     Example:
@@ -63,7 +63,7 @@ def is_edge_index(index: Any) -> bool:
     return hasattr(index, "get_indptr") and hasattr(index, "as_tensor")
 
 
-def check_index(index: Any, owner: str) -> None:
+def check_index_tensor(index: Any, owner: str) -> None:
     """Raise unless an `edge_index` is a tensor of ids, shape (2, E); `owner` is the edge type, or "data"."""
     wanted = f"edge_index of {owner} must be a tensor of ids, shape (2, E)"
     if not isinstance(index, torch.Tensor) or index.layout != torch.strided:
@@ -207,19 +207,19 @@ class StorePair:
             raise ValueError(f"{owner} has neither a feature nor a size; put its edges with size=(..., ...)")
         return self.features["node", type_name(of_type), names[0]].count()
 
-    def edge_list(self, of_type: AnyType, *, reverse: bool) -> EdgeList:
+    def edge_list(self, of_type: AnyType, *, reverse: bool) -> StoreEdges:
         """Return the edges of a type; an edge's id is its position in the preferred layout (`LAYOUTS`)."""
         attr = self._edge_attrs[of_type]
         index, layout = self._graph.get_edge_index(attr), attr.layout.value
         # PyG's stores return a pair of tensors; one of them is an indptr unless the layout is COO.
         if not isinstance(index, (tuple, list)) or [isinstance(part, torch.Tensor) for part in index] != [True, True]:
-            check_index(index, type_name(of_type) or "the graph store")
+            check_index_tensor(index, type_name(of_type) or "the graph store")
         row, column = (part.detach().cpu() for part in index)
         if layout == "coo":
-            return EdgeList(column, row) if reverse else EdgeList(row, column)
+            return StoreEdges(column, row) if reverse else StoreEdges(row, column)
         # CSR has the columns of the reversed edges.
-        grouped = EdgeList(row, indptr=column) if layout == "csc" else EdgeList(column, indptr=row)
-        return grouped if (layout == "csr") == reverse else EdgeList(*grouped.ends()[::-1])
+        grouped = StoreEdges(row, indptr=column) if layout == "csc" else StoreEdges(column, indptr=row)
+        return grouped if (layout == "csr") == reverse else StoreEdges(*grouped.ends()[::-1])
 
 
 class StoreTable:
@@ -251,5 +251,5 @@ class StoreTable:
     def num_nodes(self) -> int:
         return self._owner.count_nodes(self._kind)
 
-    def edge_list(self, *, reverse: bool) -> EdgeList:
+    def edge_list(self, *, reverse: bool) -> StoreEdges:
         return self._owner.edge_list(self._kind, reverse=reverse)

@@ -5,7 +5,7 @@ from typing import Any
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import import_optional, install_hint
-from graphfeed.pyg.data.store_data import EdgeType, StorePair, check_index
+from graphfeed.pyg.data.store_data import EdgeType, StorePair, check_index_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def check_edge_index(table: Any, owner: str) -> None:
         if name in table:
             raise ValueError(f"{owner} has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
     if table.get("edge_index") is not None:
-        check_index(table["edge_index"], owner)
+        check_index_tensor(table["edge_index"], owner)
 
 
 def check_data(data: Any) -> None:

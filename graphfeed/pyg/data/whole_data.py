@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_features
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.tables import check_data, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
 from graphfeed.storage.features import PYG_DIM
@@ -51,7 +51,7 @@ def from_pyg(
     for key in found.store.keys():  # noqa: SIM118
         dim = found.dims.get(key[1:])
         features[key] = found.store[key] if dim is None else TorchBasedFeature(found.store.read(*key), {PYG_DIM: dim})
-    return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
+    return graph_of_data(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
 
 
 @checked
@@ -84,7 +84,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
     counts: dict[tuple[str, str | None], int] = {}
     keys = [] if features is None else list(features.keys())
     given = {(domain, name) for domain, _, name in keys}
-    check_names({*given, *(("node", name) for name in graph.node_attributes), *edge_names(graph)}, typed)
+    check_attribute_names({*given, *(("node", name) for name in graph.node_attributes), *edge_names(graph)}, typed)
     for owner, edges in lists.items():
         own = data[tuple(owner.split(":"))] if owner is not None else data
         own.edge_index = torch.stack([edges.sources, edges.destinations])
@@ -117,7 +117,7 @@ def edge_names(graph: FusedCSCSamplingGraph) -> list[tuple[str, str]]:
     return [("edge", name) for name in graph.edge_attributes if name != ORIGINAL_EDGE_ID]
 
 
-def check_names(found: set[tuple[str, str]], typed: bool) -> None:
+def check_attribute_names(found: set[tuple[str, str]], typed: bool) -> None:
     for domain, name in sorted(found):
         if name in NOT_FETCHED:
             raise ValueError(f"a {domain} feature is called {name!r}, which PyG needs for the graph itself; rename it")

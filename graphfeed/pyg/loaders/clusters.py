@@ -15,7 +15,7 @@ from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, domain_of, is_frame, read_features
-from graphfeed.pyg.data.data_graph import edges_of, read_graph
+from graphfeed.pyg.data.data_graph import data_edges, graph_of_data
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
@@ -91,7 +91,7 @@ class ClusterData(Dataset[Any]):
             self.partition = read_partition(path, data, num_parts)
             self.sparse_format = self.partition.sparse_format
         else:
-            graph = read_graph(data).graph
+            graph = graph_of_data(data).graph
             if find_spec("pymetis") is None:
                 clusters = assign_by_ldg(graph, num_parts)
             else:
@@ -171,7 +171,7 @@ def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_forma
     )
     positions = torch.empty(count, dtype=torch.int64, device="cpu")
     positions[node_perm] = torch.arange(count, device="cpu")
-    edges = edges_of(tables_of(data).edges[None], None, reverse=sparse_format == "csc")
+    edges = data_edges(tables_of(data).edges[None], None, reverse=sparse_format == "csc")
     source, destination = (positions[ids] for ids in edges.ends())
     # A counting sort by the other endpoint, then a stable one by this endpoint.
     first = coo_to_csc(source, destination, count).order
@@ -184,7 +184,7 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
     found = read_tensors(path, [import_pyg("torch_geometric.loader.cluster", "ClusterData").Partition])
     # PyG's files have an object of this class, this package's have a dict.
     fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
-    num_edges = len(edges_of(tables_of(data).edges[None], None))
+    num_edges = len(data_edges(tables_of(data).edges[None], None))
     count = tables_of(data).count_nodes()
     sizes = {
         "indptr": count + 1,
@@ -194,7 +194,7 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
         "edge_perm": num_edges,
     }
     right = set(fields) == set(Partition.__dataclass_fields__) and fields["sparse_format"] in ("csr", "csc")
-    if not right or any(not is_row(fields[name], size) for name, size in sizes.items()) or not is_right(fields):
+    if not right or any(not is_row_ids(fields[name], size) for name, size in sizes.items()) or not is_right(fields):
         raise ValueError(
             f"{path} must have {num_parts} clusters of {count} nodes and {num_edges} edges, but is of "
             "another graph; remove it or give another filename"
@@ -202,7 +202,7 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
     return Partition(**fields)
 
 
-def is_row(value: Any, size: int) -> bool:
+def is_row_ids(value: Any, size: int) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == (size,)
 
 

@@ -15,7 +15,7 @@ from graphfeed.ops.arguments import NOTHING, check_count, checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.ops.sampling import cumulate_weights, draw_places
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.tables import check_data, check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
@@ -47,10 +47,10 @@ class DrawEdgeEnds(Transform):
         ends = np.searchsorted(self.graph.csc_indptr.numpy(), edges, side="right") - 1
         if self.sums is not None:
             ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
-        return with_nodes(minibatch, torch.from_numpy(ends).to(self.graph.indices.dtype))
+        return with_seed_nodes(minibatch, torch.from_numpy(ends).to(self.graph.indices.dtype))
 
 
-def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
+def with_seed_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
     result = copy.copy(minibatch)
     result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(nodes.numpy()))
     return result
@@ -76,7 +76,7 @@ class DrawWalks(Transform):
         with drawing(minibatch.key, self.number):
             starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)
             walks = self.graph.random_walks(starts, self.num_steps, key=draw_key(1))
-        return with_nodes(minibatch, walks)
+        return with_seed_nodes(minibatch, walks)
 
 
 COUNTED = 0x434F554E54
@@ -140,7 +140,7 @@ class GraphSAINTSampler(PyGLoader):
         self.edge_norm: torch.Tensor | None = None
         self.save_dir, self.log = save_dir, log
         # The columns of this graph are the sources, so that a walk follows the edges.
-        self.graph = read_graph(data, reverse=True).graph
+        self.graph = graph_of_data(data, reverse=True).graph
         if not self.graph.total_num_nodes:
             raise ValueError("data has no nodes to draw from")
         options = TorchOptions.of(kwargs, name)
@@ -233,7 +233,7 @@ class GraphSAINTNodeSampler(GraphSAINTSampler):
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
         """Append a stage that draws nodes."""
-        check_edges(graph, self)
+        check_has_edges(graph, self)
         return DrawEdgeEnds(pipe, graph, count)
 
 
@@ -247,7 +247,7 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
         """Append a stage that draws edges."""
-        check_edges(graph, self)
+        check_has_edges(graph, self)
         # The pipeline that computes the norms may have added the sums already.
         if SUMS not in graph.edge_attributes:
             # The weight of an edge is 1 / out-degree of its source + 1 / in-degree of its destination.
@@ -295,6 +295,6 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
         return f"{type(self).__name__.lower()}_{self.walk_length}_{self.sample_coverage}.pt"
 
 
-def check_edges(graph: FusedCSCSamplingGraph, loader: GraphSAINTSampler) -> None:
+def check_has_edges(graph: FusedCSCSamplingGraph, loader: GraphSAINTSampler) -> None:
     if not graph.total_num_edges:
         raise ValueError(f"data has no edges, which {type(loader).__name__} draws from")

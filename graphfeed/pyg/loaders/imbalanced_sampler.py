@@ -45,7 +45,7 @@ class ImbalancedSampler(Sampler[int]):
     def __init__(self, dataset: Any, input_nodes: Any = None, num_samples: int | None = None) -> None:
         labels = read_labels(dataset)
         if input_nodes is not None and (isinstance(dataset, torch.Tensor) or hasattr(dataset, "node_stores")):
-            self.nodes = read_nodes(input_nodes, len(labels))
+            self.nodes = seed_nodes(input_nodes, len(labels))
             labels = labels[self.nodes]
         if labels.dtype.is_floating_point or labels.dtype.is_complex:
             raise TypeError(
@@ -74,7 +74,7 @@ class ImbalancedSampler(Sampler[int]):
         return iter(positions)
 
 
-def read_nodes(given: Any, count: int) -> torch.Tensor:
+def seed_nodes(given: Any, count: int) -> torch.Tensor:
     """Return seeds as ids, or raise a ValueError if they are not ids or a mask of `count` nodes."""
     nodes = as_tensor("input_nodes of ImbalancedSampler", given).cpu()
     if nodes.dtype == torch.bool and nodes.shape == (count,):

@@ -59,7 +59,7 @@ class LinkLoader(PyGLoader):
         **kwargs: Any,
     ) -> None:
         check_sampler(link_sampler, of_edges=True)
-        more = ExtraOptions.take(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
+        more = ExtraOptions.split_from(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         name, neg_sampling = (
             ("neg_sampling_ratio", ("binary", neg_sampling_ratio))

@@ -54,7 +54,7 @@ class NodeLoader(PyGLoader):
         **kwargs: Any,
     ) -> None:
         check_sampler(node_sampler)
-        more = ExtraOptions.take(kwargs, node_sampler, "time_window", "as_edge_index")
+        more = ExtraOptions.split_from(kwargs, node_sampler, "time_window", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         is_own = hasattr(node_sampler, "append_to")
         seeds = InputNodes(input_nodes, input_time, input_id, window=more.time_window)

@@ -133,7 +133,7 @@ class TorchOptions:
             pipe = ItemSampler(items, self.batch_size, drop_last=self.drop_last, shuffle=bool(self.shuffle))
         else:
             size = None if self.sampler is None else self.batch_size
-            check_sampler(self.sampler, items)
+            check_sampler_inputs(self.sampler, items)
             order = self.batch_sampler if self.sampler is None else self.sampler
             pipe = OrderedItemSampler(items, self.batch_size, drop_last=self.drop_last, order=order, size=size)
         return pipe if self.worker_init_fn is None else InitWorker(pipe, self.worker_init_fn)
@@ -162,7 +162,7 @@ class TorchOptions:
         }
 
 
-def check_sampler(sampler: Any, items: ItemSet | HeteroItemSet) -> None:
+def check_sampler_inputs(sampler: Any, items: ItemSet | HeteroItemSet) -> None:
     """Raise if a sampler draws by labels or weights that do not match the seeds."""
     # Either package's `ImbalancedSampler`; PyG's is a `WeightedRandomSampler`.
     known, nodes = getattr(sampler, "num_labels", None), getattr(sampler, "nodes", None)
@@ -205,7 +205,7 @@ class ExtraOptions:
     so that PyG's layers need no conversion."""
 
     @classmethod
-    def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
+    def split_from(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "ExtraOptions":
         """Return the options with these names, and remove them from the arguments of a loader."""
         found = cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
         if found.time_window is None:

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.datapipes import MiniBatch, Transform, check_graph
+from graphfeed.datapipes import MiniBatch, Transform, check_is_graph
 from graphfeed.ops.arguments import check_count, checked
-from graphfeed.ops.rows import take_rows
+from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.structure import InducedEdges, induce_trees
 from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import check_untyped, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import SHARE, PyGLoader, TorchOptions
@@ -36,7 +36,7 @@ class InduceTrees(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_graph(self.graph)
+        check_is_graph(self.graph)
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         module = import_pyg("torch_geometric.sampler", "InduceTrees")
@@ -59,7 +59,7 @@ def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> t
     if isinstance(graph, FusedCSCSamplingGraph):
         found = induce_trees(kernel_columns(graph)[0], graph.indices, nodes, nodes, starts)
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-        return found, found.positions if ids is None else take_rows(ids, found.positions).long()
+        return found, found.positions if ids is None else gather_unchecked(ids, found.positions).long()
     # Other kinds of graphs return the in-edges, grouped by node in the given order.
     whole: Any = graph.in_subgraph(nodes)
     csc = whole.sampled_csc
@@ -106,7 +106,7 @@ class ShaDowKHopSampler(PyGLoader):
         check_untyped(data, type(self).__name__)
         check_count("depth", depth, 1)
         options = TorchOptions.of(kwargs, type(self).__name__)
-        graph, features = read_graph(data).graph, read_features(data)
+        graph, features = graph_of_data(data).graph, read_features(data)
         pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
         pipe = JoinedNeighborSampler(pipe, graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
         pipe = ToRootedBatch(self._fill(InduceTrees(pipe, graph), features), "y" in features.node_names[None])

@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.ops.arguments import checked
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
@@ -107,7 +107,7 @@ class NeighborSampler(StageSampler):
         del is_sorted, share_memory
         if sample_direction not in ("forward", "backward"):
             raise ValueError(f"sample_direction must be 'forward' or 'backward', but is {sample_direction!r}")
-        found = read_graph(data, time_attr, weight_attr, reverse=sample_direction == "backward")
+        found = graph_of_data(data, time_attr, weight_attr, reverse=sample_direction == "backward")
         self.neighborhoods = Neighborhoods(
             found.graph, num_neighbors, replace, subgraph_type if directed else "induced", disjoint,
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
@@ -168,7 +168,7 @@ class HGTSampler(StageSampler):
         share_memory: bool = False,
     ) -> None:
         del is_sorted, share_memory
-        self.graph = read_graph(data).graph
+        self.graph = graph_of_data(data).graph
         self.num_samples = num_samples
         self.append_to(IterableSource([]))  # so that invalid arguments raise now
 

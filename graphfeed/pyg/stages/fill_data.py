@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import Placement
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
-from graphfeed.pyg.data.minibatch_data import make_data, pick
+from graphfeed.pyg.data.minibatch_data import make_data, pick_columns
 from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
@@ -89,11 +89,11 @@ class FillData(Transform):
         for node_type, table in nodes.items():
             # In a `Batch`, `batch` is a node attribute like others.
             is_own = "batch" in self.features.node_names.get(node_type, ())
-            put(table, "batch", pick(output.batch, node_type), replaces and not is_own)
-            put(table, "num_sampled_nodes", pick(output.num_sampled_nodes, node_type), replaces)
+            put(table, "batch", pick_columns(output.batch, node_type), replaces and not is_own)
+            put(table, "num_sampled_nodes", pick_columns(output.num_sampled_nodes, node_type), replaces)
         for edge_type, table in edges.items():
-            put(table, "num_sampled_edges", pick(output.num_sampled_edges, edge_type), replaces)
-            row, col = pick(output.orig_row, edge_type), pick(output.orig_col, edge_type)
+            put(table, "num_sampled_edges", pick_columns(output.num_sampled_edges, edge_type), replaces)
+            row, col = pick_columns(output.orig_row, edge_type), pick_columns(output.orig_col, edge_type)
             if row is not None and col is not None:
                 table["_orig_edge_index"] = edge_index_of(row, col)
         for owner, values in (minibatch.of_seeds or {}).items():
@@ -104,7 +104,7 @@ class FillData(Transform):
 
     def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, node_type: str | None) -> None:
         """Fill in the features and the ids of the nodes of a type."""
-        ids = pick(minibatch.output.node, node_type)
+        ids = pick_columns(minibatch.output.node, node_type)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64, device="cpu")
         self.fill(table, "node", node_type, ids, minibatch.node_features or {})
@@ -116,12 +116,16 @@ class FillData(Transform):
     def fill_edges(self, table: Any, minibatch: SampledMiniBatch, edge_type: EdgeType | None) -> None:
         """Fill in the edges of a type, their features and their ids."""
         output = minibatch.output
-        row, col, edge = pick(output.row, edge_type), pick(output.col, edge_type), pick(output.edge, edge_type)
+        row, col, edge = (
+            pick_columns(output.row, edge_type),
+            pick_columns(output.col, edge_type),
+            pick_columns(output.edge, edge_type),
+        )
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64, device="cpu")
         index = edge_index_of(row, col)
         if self.as_edge_index:
-            ends = (pick(output.node, end) for end in end_types(edge_type))
+            ends = (pick_columns(output.node, end) for end in end_types(edge_type))
             sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
             index = to_edge_index(index, (sources, destinations))
         table[EDGES] = index

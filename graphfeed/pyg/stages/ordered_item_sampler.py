@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from graphfeed.datapipes import Datapipe, ItemSampler, minibatcher_default
-from graphfeed.datapipes.pipeline import BatchSizeEstimate, measure, seeded_globals, torch_shard
+from graphfeed.datapipes.pipeline import BatchSizeEstimate, measure_items, seeded_globals, torch_shard
 from graphfeed.ops import fold
 from graphfeed.ops.arguments import as_tensor, brief, check_count, check_ids, holds_whole
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -124,7 +124,7 @@ class OrderedItemSampler(Datapipe):
         """Return the size of a mini-batch of the first items; None if the sampler sets the sizes."""
         if self.size is None:
             return None
-        return measure(self.minibatch_of(torch.arange(min(self.size, len(self.item_set)), device="cpu"), 0))
+        return measure_items(self.minibatch_of(torch.arange(min(self.size, len(self.item_set)), device="cpu"), 0))
 
 
 def as_positions(name: str, given: Any) -> torch.Tensor:

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, MiniBatch, NeighborSampler, TemporalNeighborSampler, Transform, call
+from graphfeed.datapipes import Datapipe, MiniBatch, NeighborSampler, TemporalNeighborSampler, Transform, apply_stages
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.ops import Key
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.ops.structure import mirror_edges
 from graphfeed.pyg.data.data_graph import reverse_type
-from graphfeed.pyg.data.minibatch_data import pick
+from graphfeed.pyg.data.minibatch_data import pick_columns
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import (
     ByType,
@@ -75,7 +75,11 @@ def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMin
     seeds: dict[Any, torch.Tensor] = {} if minibatch.seeds is None else to_type_dict(minibatch.seeds)
     result.metadata = (only_type(ids), only_type(times))
     result.of_seeds = {
-        node_type: {"input_id": pick(ids, node_type), "seed_time": pick(times, node_type), "batch_size": len(part)}
+        node_type: {
+            "input_id": pick_columns(ids, node_type),
+            "seed_time": pick_columns(times, node_type),
+            "batch_size": len(part),
+        }
         for node_type, part in seeds.items()
     }
     return result
@@ -205,7 +209,7 @@ def call_stages(pipe: Datapipe, minibatch: Any) -> Any:
 
     Nothing is iterated, so the workers of a torch loader do not split the single mini-batch among them.
     """
-    return call([stage for stage in traverse(pipe)[1:] if isinstance(stage, Transform)], minibatch)
+    return apply_stages([stage for stage in traverse(pipe)[1:] if isinstance(stage, Transform)], minibatch)
 
 
 def random_minibatch(values: dict[str, Any], seed_type: str | None) -> MiniBatch:

@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes import Datapipe, MiniBatch, Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
-from graphfeed.pyg.data.minibatch_data import pick
+from graphfeed.pyg.data.minibatch_data import pick_columns
 from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.stages.sampler_output import (
@@ -217,7 +217,7 @@ class ExcludeSeedLinks(Transform):
     def removed(self, output: Any) -> Any:
         """Return a sampler output without those edges."""
         for excluded in self.excluded:
-            output = exclude(output, Pairs.of(output, excluded.of_seeds), excluded)
+            output = exclude_pairs(output, Pairs.of(output, excluded.of_seeds), excluded)
         return output
 
 
@@ -305,27 +305,29 @@ class Pairs(NamedTuple):
             destinations, sources = torch.cat(blocks), source.repeat(len(blocks))
             times = None if times is None else times.repeat(len(blocks))
         ends = end_types(edge_type)
-        nodes, batch = [pick(output.node, end) for end in ends], pick(output.batch, ends[0])
+        nodes, batch = [pick_columns(output.node, end) for end in ends], pick_columns(output.batch, ends[0])
         return cls(
             torch.stack([nodes[0][sources], nodes[1][destinations]]), None if batch is None else batch[sources], times
         )
 
 
-def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
+def exclude_pairs(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
     """Return a sampler output without the edges of one type that join the endpoints of a seed."""
     edge_type = excluded.edge_type
     of_edges = (output.row, output.col, output.edge, output.num_sampled_edges)
-    row, col, edge, counts = (pick(values, edge_type) for values in of_edges)
+    row, col, edge, counts = (pick_columns(values, edge_type) for values in of_edges)
     if row is None or len(row) == 0 or seeds.ids.shape[1] == 0:
         return output
     ends = end_types(edge_type)
-    nodes = [pick(output.node, end) for end in ends]
+    nodes = [pick_columns(output.node, end) for end in ends]
     joined = torch.stack([nodes[0][row], nodes[1][col]])
-    trees = None if seeds.trees is None else pick(output.batch, ends[0])[row]
+    trees = None if seeds.trees is None else pick_columns(output.batch, ends[0])[row]
     edge_times = None
     if excluded.times is not None and edge is not None:
         edge_times = excluded.times.read(edge).squeeze(1)
-    gone = find(joined, trees, edge_times, seeds._replace(ids=seeds.ids.flip(0) if excluded.flipped else seeds.ids))
+    gone = find_pairs(
+        joined, trees, edge_times, seeds._replace(ids=seeds.ids.flip(0) if excluded.flipped else seeds.ids)
+    )
     kept = torch.ones(len(row), dtype=torch.bool, device="cpu")
     kept[gone] = False
     index = edge_index_of(row, col)[:, kept]
@@ -338,7 +340,9 @@ def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
     return replace(output, **fields)
 
 
-def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | None, seeds: Pairs) -> torch.Tensor:
+def find_pairs(
+    edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | None, seeds: Pairs
+) -> torch.Tensor:
     """Return the positions of the edges that join the endpoints of a seed, in its tree and not before its time."""
     # Edges have shape (2, E), seeds (2, N), in the same direction. Each pair of nodes becomes one number, so that a
     # search in sorted numbers finds the edges that are pairs.

@@ -16,7 +16,7 @@ from graphfeed.storage.datasets.array_files import (
     write_text,
 )
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
-from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, memory_for_sorting, split_columns
+from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, memory_for_sorting, split_column_ranges
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, TASK_SECONDS, FileTask, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder
 from graphfeed.storage.datasets.identity import identify
@@ -24,7 +24,7 @@ from graphfeed.storage.datasets.inspect import inspect_dataset, inspect_graph_fi
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, OnDiskTask, open_in_files
-from graphfeed.storage.datasets.original_ids import write_ids
+from graphfeed.storage.datasets.original_ids import write_id_files
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, id_dtype, write_edges
@@ -35,6 +35,6 @@ __all__ = [
     "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
     "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
     "id_dtype", "identify", "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting",
-    "new_folder", "open_in_files", "preprocess_ondisk_dataset", "run_tasks", "split_columns",
-    "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_ids", "write_rows", "write_text",
+    "new_folder", "open_in_files", "preprocess_ondisk_dataset", "run_tasks", "split_column_ranges", "stay_inside",
+    "sync_folder", "wordnet", "write_array", "write_edges", "write_id_files", "write_rows", "write_text",
 ]  # fmt: skip

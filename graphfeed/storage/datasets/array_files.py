@@ -17,7 +17,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import ProgressBar, progress_bar, regular_file
-from graphfeed.storage.memory.outside_files import check_numbers, map_npy, read_array, read_npy
+from graphfeed.storage.memory.outside_files import check_saved_numbers, map_npy, read_array, read_npy
 
 PART_BYTES = 1 << 24
 """Number of bytes that are read, converted and written at a time."""
@@ -45,7 +45,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
         array = array.detach().numpy()
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{key}: {path} must hold one {format} array, but holds a {type(array).__name__}")
-    check_numbers(f"{key}: {path}", array.dtype)
+    check_saved_numbers(f"{key}: {path}", array.dtype)
     return array
 
 

@@ -62,7 +62,7 @@ class Edges(ABC):
 
 
 @dataclass(frozen=True)
-class EdgeList(Edges):
+class EdgeFiles(Edges):
     """The edges of one type in an array, which may be mapped."""
 
     key: str
@@ -133,7 +133,7 @@ def memory_for_sorting() -> int:
     return 1 << 31 if limit == math.inf else int(limit) // 4
 
 
-def count_columns(edges: Sequence[Edges], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
+def count_in_degrees(edges: Sequence[Edges], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
     for own in edges:
         for destinations in own.destinations(num_nodes):
@@ -144,7 +144,7 @@ def count_columns(edges: Sequence[Edges], num_nodes: int, progress: ProgressBar)
     return indptr
 
 
-def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[int, int]]:
+def split_column_ranges(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of columns with at most `most_edges` edges each, or with a single column."""
     first, end = 0, len(indptr) - 1
     while first < end:
@@ -171,7 +171,7 @@ def sort_tasks(
     least = 1 if sorting.executor is None else LEAST_TASKS
     most_edges = max(min(sorting.memory // row_bytes, -(-size // least)), 1)
     # Ranges without edges have nothing to write.
-    ranges = [(first, last) for first, last in split_columns(indptr, most_edges) if indptr[first] < indptr[last]]
+    ranges = [(first, last) for first, last in split_column_ranges(indptr, most_edges) if indptr[first] < indptr[last]]
     return {
         f"{first}_{last}": partial(write_range, edges, indptr_file, arrays, (first, last)) for first, last in ranges
     }

@@ -44,7 +44,7 @@ def run_tasks(
         progress: Called with the result of each task.
     """
     results = {}
-    run = begin_run(folder / SCRATCH)
+    run = new_run_folder(folder / SCRATCH)
     names: dict[Future[Any], str] = {}
     try:
         for name, task in tasks.items():
@@ -73,7 +73,7 @@ def run_tasks(
     return {name: results[name] for name in tasks}
 
 
-def begin_run(scratch: Path) -> Path:
+def new_run_folder(scratch: Path) -> Path:
     """Return a new folder for the files of unfinished tasks, and remove those of earlier runs."""
     scratch.mkdir(exist_ok=True)
     # Workers may still run tasks of an earlier run, perhaps with other inputs. Without their folder, they fail.

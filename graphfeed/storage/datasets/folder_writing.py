@@ -42,11 +42,11 @@ def new_folder(
     folder = folder.resolve() if replace else check_new_folder(folder)
     unfinished, outdated = (folder.with_name(f".{folder.name}.{word}") for word in ("unfinished", "outdated"))
     unfinished.mkdir(parents=True, exist_ok=True)
-    with only_process(unfinished / LOCK):
+    with process_lock(unfinished / LOCK):
         journal = None if resume is None else unfinished / resume
         try:
             if journal is None or not journal.is_file() or (key is not None and journal.read_text() != key):
-                clear(unfinished)
+                clear_folder(unfinished)
             if journal is not None and key is not None:
                 journal.parent.mkdir(exist_ok=True)
                 write_text(journal, key)
@@ -101,7 +101,7 @@ def check_new_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
+def process_lock(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
     """Hold a lock against other processes, waiting up to `wait_seconds` for it. Does nothing on Windows."""
     if sys.platform == "win32":
         yield
@@ -142,7 +142,7 @@ def close_locks() -> None:
         os.close(HELD.pop())
 
 
-def clear(folder: Path) -> None:
+def clear_folder(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -26,7 +26,7 @@ def identify(data: Any, *more: Any) -> str:
 
     A change of a few rows of an array of more than 4 MiB may go unnoticed. `more` must be JSON-serializable.
     """
-    parts = list(parts_of(data))
+    parts = list(identity_parts(data))
     digest = hashlib.sha256(json.dumps(more).encode())
     for name, count, rows in parts:
         digest.update(f"\n{name} {count} ".encode())
@@ -38,31 +38,31 @@ def identify(data: Any, *more: Any) -> str:
     return digest.hexdigest()[:16] if parts else ""
 
 
-def parts_of(data: Any) -> Iterator[tuple[str, int, Any]]:
+def identity_parts(data: Any) -> Iterator[tuple[str, int, Any]]:
     """Yield the name of each array in the data, its number of rows, and some of the rows."""
     if isinstance(data, CachedFeature):  # it has the rows of its fallback
-        yield from parts_of(data._fallback_feature)
+        yield from identity_parts(data._fallback_feature)
     elif isinstance(data, (TorchBasedFeature, DiskBasedFeature)):
-        yield "rows", data.count(), data.read(spread(data.count(), data.size().numel() * data.dtype.itemsize))
+        yield "rows", data.count(), data.read(sample_evenly(data.count(), data.size().numel() * data.dtype.itemsize))
     elif isinstance(data, HeteroItemSet):
         for seed_type, items in data.by_type.items():
-            yield from ((f"{seed_type} {name}", *rest) for name, *rest in parts_of(items))
+            yield from ((f"{seed_type} {name}", *rest) for name, *rest in identity_parts(items))
     elif isinstance(data, ItemSet):
         for number, member in enumerate(data.members):
             if isinstance(member, (torch.Tensor, int, list, range)):  # rows of other objects may be slow
                 rows = ItemSet(member, names="rows")  # an unnamed mask would stand for nodes
                 row_bytes = 8 if isinstance(member, list) or is_number(member) else rows[:1].nbytes
-                yield f"member {number}", len(data), rows[spread(len(data), row_bytes)]
+                yield f"member {number}", len(data), rows[sample_evenly(len(data), row_bytes)]
     elif isinstance(data, GraphArrays):
         for name, value in data.fields().items():
             for key, part in sorted(value.items()) if name.endswith("_attributes") else [("", value)]:
                 if isinstance(part, torch.Tensor):
-                    yield f"{name} {key}", len(part), part[spread(len(part), part[:1].nbytes).to(part.device)]
+                    yield f"{name} {key}", len(part), part[sample_evenly(len(part), part[:1].nbytes).to(part.device)]
                 else:
                     yield name, 0, part and sorted(part.items())
 
 
-def spread(count: int, row_bytes: int) -> torch.Tensor:
+def sample_evenly(count: int, row_bytes: int) -> torch.Tensor:
     """Return positions of `count` rows, from the first to the last: all, or evenly spaced ones if they are large."""
     some = count if count * row_bytes <= WHOLE_BYTES else min(count, SAMPLES)
     return torch.arange(some, device="cpu") * (count - 1) // max(some - 1, 1)

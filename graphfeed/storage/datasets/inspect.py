@@ -15,7 +15,7 @@ import torch
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets.array_files import checksum
-from graphfeed.storage.datasets.edge_sorting import split_columns
+from graphfeed.storage.datasets.edge_sorting import split_column_ranges
 from graphfeed.storage.datasets.metadata import SETS, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import open_in_files
 from graphfeed.storage.datasets.processed_graph import PROCESSED
@@ -96,7 +96,7 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
     numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
     counts, most = {edge_type: np.zeros(3, dtype=np.int64) for edge_type in numbers}, dict.fromkeys(numbers, 0)
     with progress_bar("looking at edges", graph.total_num_edges, "edge") as progress:
-        for start, stop in split_columns(indptr, PART):
+        for start, stop in split_column_ranges(indptr, PART):
             edges = slice(int(indptr[start]), int(indptr[stop]))
             columns = np.repeat(np.arange(start, stop), np.diff(indptr[start : stop + 1]))
             sources = graph.indices[edges].numpy()
@@ -130,12 +130,12 @@ def describe_feature(feature: Feature) -> tuple[str, str]:
     return " x ".join(map(str, (rows, *size))), f"{numbers.dtype}, from {low:g} to {high:g}, {nan:,} NaN"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_inspect_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, help="the folder of an OnDiskDataset, or a saved graph")
     parser.add_argument("--verify", action="store_true", help="compare a saved graph with its checksum, too")
 
 
-def run(options: Any) -> None:
+def run_inspect(options: Any) -> None:
     path = options.path
     report = inspect_graph_file(path, verify=options.verify) if path.is_file() else inspect_dataset(path)
     sys.stdout.write(f"{report}\n")

@@ -56,7 +56,7 @@ def is_number(items: Any) -> bool:
     return isinstance(items, int) and not isinstance(items, bool)
 
 
-def count_rows(member: Any) -> int:
+def num_rows_of(member: Any) -> int:
     return int(member) if is_number(member) else len(member)
 
 
@@ -142,7 +142,7 @@ class ItemSet(Shareable):
             member.nonzero().squeeze(1) if name in SEEDS and is_mask(member) else member
             for member, name in zip(members, own, strict=True)
         )
-        lengths = [count_rows(member) for member in self._items]
+        lengths = [num_rows_of(member) for member in self._items]
         if len(set(lengths)) > 1:
             hint = "; a mask counts the nodes that it selects" if any(map(is_mask, members)) else ""
             raise ValueError(

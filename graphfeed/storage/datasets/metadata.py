@@ -223,17 +223,17 @@ def parse_graph(section: Section) -> OnDiskGraph:
     for index, part in enumerate(nodes):
         if part.num < 0:
             raise ValueError(f"{FILE_NAME}: graph.nodes[{index}].num must be 0 or more, but is {part.num}")
-    check_types([part.type for part in nodes], edges)
+    check_metadata_types([part.type for part in nodes], edges)
     graph = OnDiskGraph(
         tuple(sorted(nodes, key=lambda part: part.type or "")),
         tuple(sorted(edges, key=lambda part: part.type or "")),
         tuple(attributes),
     )
-    check_attributes(graph)
+    check_file_attributes(graph)
     return graph
 
 
-def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
+def check_metadata_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
     types = [*node_types, *(part.type for part in edges)]
     # Only a graph with one entry each may be without types.
     if None in types:
@@ -251,7 +251,7 @@ def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
             )
 
 
-def check_attributes(graph: OnDiskGraph) -> None:
+def check_file_attributes(graph: OnDiskGraph) -> None:
     for domain, parts in (("node", graph.nodes), ("edge", graph.edges)):
         known = [part.type for part in parts]
         own = [part for part in graph.feature_data if part.domain == domain]

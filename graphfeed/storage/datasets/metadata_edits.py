@@ -37,24 +37,24 @@ def apply_edits(source: Mapping[str, Any], edited: Mapping[str, Any], processed:
     return result
 
 
-def list_files(value: Any) -> Iterator[Mapping[str, Any]]:
+def named_files(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the entries that name a file, in an order that doesn't depend on the order of the keys."""
     if isinstance(value, Mapping):
         if isinstance(value.get("path"), str):
             yield value
         value = [value[name] for name in sorted(value, key=str)]
     for part in value if isinstance(value, list) else ():
-        yield from list_files(part)
+        yield from named_files(part)
 
 
-def describe(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
+def file_key(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
     # These determine the preprocessed file of an entry: seeds get the dtype of the graph's ids.
     return str(entry.get("format")), str(entry.get("path")), entry.get("name") == SEEDS
 
 
 def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bool], dict[str, Any]]:
     """Return the format and path of the preprocessed files by the descriptions of their sources."""
-    before, after = list(list_files(source)), list(list_files(processed))
+    before, after = list(named_files(source)), list(named_files(processed))
     names = [[(entry.get("domain"), entry.get("name")) for entry in entries] for entries in (before, after)]
     # Both list the same files in the same order, unless the dataset was preprocessed from other sources.
     if names[0] != names[1]:
@@ -63,12 +63,12 @@ def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bo
             f"{brief(names[0])}; open the dataset again"
         )
     pairs = zip(before, after, strict=True)
-    return {describe(old): {name: new[name] for name in ("format", "path")} for old, new in pairs}
+    return {file_key(old): {name: new[name] for name in ("format", "path")} for old, new in pairs}
 
 
 def with_files(value: Any, files: Mapping[tuple[str, str, bool], Mapping[str, Any]]) -> Any:
     if isinstance(value, list):
         return [with_files(part, files) for part in value]
     if isinstance(value, Mapping):
-        return {name: with_files(part, files) for name, part in value.items()} | dict(files.get(describe(value), {}))
+        return {name: with_files(part, files) for name, part in value.items()} | dict(files.get(file_key(value), {}))
     return value

@@ -25,8 +25,8 @@ from graphfeed.storage.datasets.metadata import (
 from graphfeed.storage.datasets.metadata_edits import apply_edits
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
-from graphfeed.storage.datasets.processed_arrays import inside, read_items
-from graphfeed.storage.datasets.processed_graph import PROCESSED, read_graph
+from graphfeed.storage.datasets.processed_arrays import inside, open_items
+from graphfeed.storage.datasets.processed_graph import PROCESSED, open_graph
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
 from graphfeed.storage.graph.files.load_graph import load_graph
@@ -154,7 +154,7 @@ class OnDiskDataset:
         if topology is not None:
             try:
                 # Graphfeed's own has a layout; any other, such as GraphBolt's, names a saved graph.
-                read = read_graph if "layout" in processed else load_saved_graph
+                read = open_graph if "layout" in processed else load_saved_graph
                 self._graph = read(self._folder, topology)
             except ValueError as error:
                 if "layout" in processed:
@@ -170,7 +170,7 @@ class OnDiskDataset:
         self._tasks = Tasks()
         for index, task in enumerate(metadata.tasks):
             if chosen is None or task.extra_fields.get("name") in chosen:
-                sets = [read_items(self._folder, getattr(task, part), f"tasks[{index}].{part}") for part in SETS]
+                sets = [open_items(self._folder, getattr(task, part), f"tasks[{index}].{part}") for part in SETS]
                 self._tasks.append(OnDiskTask(task.extra_fields, *sets))
         missing = set(chosen or ()) - {task.extra_fields.get("name") for task in metadata.tasks}
         if missing:

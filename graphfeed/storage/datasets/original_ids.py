@@ -82,7 +82,7 @@ class OriginalIds:
         return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'strings'})"
 
 
-def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:
+def write_id_files(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:
     """Write the original ids of a type into a folder, and return the names of the files."""
     files = {"values": f"{name}.npy"}
     write_array(folder / files["values"], values)

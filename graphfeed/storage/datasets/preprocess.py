@@ -12,7 +12,7 @@ import yaml
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import regular_file
 from graphfeed.storage.datasets.array_files import write_text
-from graphfeed.storage.datasets.folder_writing import new_folder, only_process
+from graphfeed.storage.datasets.folder_writing import new_folder, process_lock
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
     SETS,
@@ -26,7 +26,7 @@ from graphfeed.storage.datasets.processed_arrays import Files, write_features, w
 from graphfeed.storage.datasets.processed_graph import PROCESSED, write_graph
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with open(path, "rb", opener=regular_file) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -36,7 +36,7 @@ def describe_file(folder: Path, path: str, digest: bool) -> dict[str, Any]:
     status = (folder / path).stat()
     # The path is relative to the folder, which may be moved.
     entry = {"path": path, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    return entry | ({"digest": digest_of(folder / path)} if digest else {})
+    return entry | ({"digest": file_digest(folder / path)} if digest else {})
 
 
 def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | None:
@@ -51,7 +51,7 @@ def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | Non
             if status.st_mtime_ns == entry["mtime_ns"]:
                 continue
             # Only the time differs, as after copying: the digest decides if there is one.
-            if "digest" in entry and digest_of(path) == entry["digest"]:
+            if "digest" in entry and file_digest(path) == entry["digest"]:
                 continue
         return str(entry["path"])
     return None
@@ -114,7 +114,7 @@ def preprocess_ondisk_dataset(
     made = folder / PROCESSED / FILE_NAME
     reason = "force_preprocess is True" if force_preprocess else why_preprocess(folder, options, force_preprocess)
     if reason is not None:
-        with only_process(folder / LOCK, WAIT_SECONDS):
+        with process_lock(folder / LOCK, WAIT_SECONDS):
             # Another process may have finished in the meantime.
             reason = reason if force_preprocess else why_preprocess(folder, options, force_preprocess)
             if reason is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphfeed.storage.datasets.array_files import load_array, open_array, write_array
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, OnDiskGraph, OnDiskTaskData, OnDiskTVTSet, stay_inside
-from graphfeed.storage.datasets.processed_graph import check_rows, id_dtype, open_spec
+from graphfeed.storage.datasets.processed_graph import check_saved_rows, id_dtype, open_spec
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.type_names import ends_of, has_ends
 
@@ -57,7 +57,7 @@ def write_features(
                     f"{FILE_NAME}: {key}.type must be one of the {spec.domain} types {list(known)}, "
                     f"but is {spec.type!r}"
                 )
-            check_rows(key, array, known[spec.type])
+            check_saved_rows(key, array, known[spec.type])
         if array.ndim == 0:
             raise ValueError(
                 f"{FILE_NAME}: {key} must have rows, but is one number; save it as an array of shape (1, 1)"
@@ -103,7 +103,7 @@ def write_items(
             raise ValueError(f"{FILE_NAME}: {own} must have rows, but is one number; save it as an array")
         lengths[own] = len(array)
         if spec.name == SEEDS:
-            check_seeds(own, array, items.type, graph)
+            check_item_seeds(own, array, items.type, graph)
         dtype = ids if spec.name == SEEDS else array.dtype.newbyteorder("=")
         file = spec.path if usable_in_place(array, spec.format, dtype) else files.write(array, "items", dtype)
         data.append({"name": spec.name, "format": "numpy", "path": file, "in_memory": spec.in_memory})
@@ -112,7 +112,7 @@ def write_items(
     return {"type": items.type, "data": data}
 
 
-def check_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnDiskGraph) -> None:
+def check_item_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnDiskGraph) -> None:
     """Raise unless seeds are nodes of the graph: of their node type, or of the endpoint types of their edge type."""
     if array.dtype.kind not in "iu":
         raise ValueError(f"{FILE_NAME}: {key} has seeds, which must be integers, but are {array.dtype}")
@@ -134,7 +134,7 @@ def check_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnD
             )
 
 
-def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSet | HeteroItemSet | None:
+def open_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSet | HeteroItemSet | None:
     """Read or map an item set: by type if it has types, None if there are no items."""
     if not sets:
         return None

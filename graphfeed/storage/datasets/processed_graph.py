@@ -15,10 +15,10 @@ from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, load_array, open_array, read_csv_edges, write_array
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
-    EdgeList,
+    EdgeFiles,
     Edges,
     Sorting,
-    count_columns,
+    count_in_degrees,
     memory_for_sorting,
     sort_tasks,
 )
@@ -52,7 +52,7 @@ def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
 
 def open_edges(
     folder: Path, scratch: Path, graph: OnDiskGraph, attributes: Mapping[str, Mapping[str | None, NDArray[Any]]]
-) -> list[EdgeList]:
+) -> list[EdgeFiles]:
     """Map the edge lists with their attributes. CSV lists are converted to files in `scratch` first."""
     first, lists = first_ids(graph.num_nodes), []
     for number, edges in enumerate(graph.edges):
@@ -64,9 +64,9 @@ def open_edges(
         types = ends_of(edges.type)
         firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
         # Numbered, because attribute names may not be valid file names.
-        lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts))
+        lists.append(EdgeFiles(edges.type, number, firsts, edges.key, ends, counts))
         for index, (name, by_type) in enumerate(attributes.items()):
-            values = values_of("edge", name, by_type, edges.type, len(lists[-1]))
+            values = attribute_values("edge", name, by_type, edges.type, len(lists[-1]))
             lists[-1].attributes[f"edge_{index}"] = values
     return lists
 
@@ -92,12 +92,14 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
     return open_array(stay_inside(folder, str(spec.path), f"{key}.path"), spec.format, f"{FILE_NAME}: {key}")
 
 
-def values_of(
+def attribute_values(
     domain: str, name: str, by_type: Mapping[str | None, NDArray[Any]], of_type: str | None, count: int
 ) -> NDArray[Any]:
     """Return an attribute of a type, one row for each node or edge, or its default if it is missing."""
     if of_type in by_type:
-        check_rows(f"graph.feature_data {name!r}" + (f" of {of_type!r}" if of_type else ""), by_type[of_type], count)
+        check_saved_rows(
+            f"graph.feature_data {name!r}" + (f" of {of_type!r}" if of_type else ""), by_type[of_type], count
+        )
         return by_type[of_type]
     known = next(iter(by_type.values()))
     value = value_where_missing(domain, torch.from_numpy(np.array(known[:1])))
@@ -110,7 +112,7 @@ def values_of(
     return np.broadcast_to(value.numpy(), count)
 
 
-def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
+def check_saved_rows(what: str, values: NDArray[Any], rows: int) -> None:
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(f"{FILE_NAME}: {what} must have {rows} rows, but has shape {values.shape}")
 
@@ -165,7 +167,7 @@ def write_edges(
     if typed:
         arrays.append(EdgeArray(types_file, "type", type_dtype(len({own.type for own in edges}), auto_cast)))
     with progress("counting edges", total) as bar:
-        write_array(indptr_file, count_columns(edges, sum(num_nodes.values()), bar), id_dtype(total, auto_cast))
+        write_array(indptr_file, count_in_degrees(edges, sum(num_nodes.values()), bar), id_dtype(total, auto_cast))
     with progress("sorting edges", total) as bar:
         tasks = sort_tasks(edges, indptr_file, [*arrays, *attributes.values()], sorting)
         run_tasks(graph_folder, tasks, sorting.executor, bar.update)
@@ -194,11 +196,11 @@ def write_node_attributes(folder: Path, graph_folder: Path, graph: OnDiskGraph) 
         dtype = next(iter(by_type.values())).dtype
         with ArrayWriter(graph_folder / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
             for node_type, count in graph.num_nodes.items():
-                writer.append(values_of("node", name, by_type, node_type, count))
+                writer.append(attribute_values("node", name, by_type, node_type, count))
     return files
 
 
-def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
+def open_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
     """Read a graph that `write_graph` wrote, or map it if its metadata has `in_memory: false`.
 
     Files are mapped copy-on-write: writes don't reach them. Unmodified files are not checked (see `load_graph`).
@@ -206,7 +208,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     section = Section(topology, "graph_topology")
     graph_folder = stay_inside(folder, section.get("path", str), "graph_topology.path")
     mapped = not section.get("in_memory", bool, True)
-    numbers = {name: read_numbers(section, name) for name in ("node_type_to_id", "edge_type_to_id")}
+    numbers = {name: open_numbers(section, name) for name in ("node_type_to_id", "edge_type_to_id")}
     offsets = section.get("node_type_offset", list, None)
     if offsets is not None and not all(type(offset) is int and 0 <= offset < 1 << 62 for offset in offsets):
         raise ValueError(f"{FILE_NAME}: graph_topology.node_type_offset must be integers, but is {brief(offsets)}")
@@ -239,7 +241,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     return graph
 
 
-def read_numbers(section: Section, key: str) -> dict[str, int] | None:
+def open_numbers(section: Section, key: str) -> dict[str, int] | None:
     numbers = section.get(key, dict, None)
     # Compare the type, since a bool is an int to Python.
     if numbers is not None and not all(

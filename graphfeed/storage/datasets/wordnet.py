@@ -34,16 +34,16 @@ def wordnet() -> Dataset:
     with np.load(Path(__file__).with_name("wordnet.npz"), allow_pickle=False) as file:
         arrays = dict(file)
     num_nodes = {node_type: int(arrays[f"num_nodes_{node_type}"]) for node_type in ("synset", "word")}
-    edges = read_edges(arrays)
-    feature = TorchBasedFeature(read_feature(arrays))
+    edges = wordnet_edges(arrays)
+    feature = TorchBasedFeature(wordnet_feature(arrays))
     class_names = tuple(arrays["label_name"].tolist())
     return Dataset(
         name="wordnet",
         graph=from_coo(edges, num_nodes),
         feature=BasicFeatureStore({("node", "synset", "feat"): feature}),
-        train_set=read_items(arrays, "train"),
-        validation_set=read_items(arrays, "val"),
-        test_set=read_items(arrays, "test"),
+        train_set=wordnet_items(arrays, "train"),
+        validation_set=wordnet_items(arrays, "val"),
+        test_set=wordnet_items(arrays, "test"),
         all_nodes_set=HeteroItemSet(
             {node_type: ItemSet(count, names="seeds") for node_type, count in num_nodes.items()}
         ),
@@ -56,7 +56,7 @@ def wordnet() -> Dataset:
     )
 
 
-def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def wordnet_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Return the sources and destinations by edge type. Each relation is followed by its reverse."""
     edges = {}
     for name, values in arrays.items():
@@ -71,7 +71,7 @@ def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     return edges
 
 
-def read_feature(arrays: Arrays) -> torch.Tensor:
+def wordnet_feature(arrays: Arrays) -> torch.Tensor:
     num_rows, num_columns = arrays["synset_feat_shape"]
     rows = np.repeat(np.arange(num_rows), np.diff(arrays["synset_feat_indptr"]))
     dense = np.zeros((num_rows, num_columns), dtype=np.uint8)
@@ -79,7 +79,7 @@ def read_feature(arrays: Arrays) -> torch.Tensor:
     return torch.from_numpy(dense)
 
 
-def read_items(arrays: Arrays, part: str) -> HeteroItemSet:
+def wordnet_items(arrays: Arrays, part: str) -> HeteroItemSet:
     ids = torch.from_numpy(arrays[f"{part}_idx"]).to(torch.int64)
     labels = torch.from_numpy(arrays["synset_label"]).to(torch.int64)
     return HeteroItemSet({"synset": ItemSet((ids, labels[ids]), names=("seeds", "labels"))})

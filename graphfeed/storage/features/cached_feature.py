@@ -9,14 +9,14 @@ import torch
 from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers, flat_bytes
-from graphfeed.ops.rows import take_rows
+from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
     ReadsAhead,
     RemoteFeature,
     TorchBasedFeature,
-    check_rows,
+    check_feature_rows,
     row_type,
 )
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
@@ -55,7 +55,7 @@ class CachedFeature(Feature):
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the fallback's stages of reading missing rows. Waiting for the last one completes and keeps rows."""
         # Look up first, so that the fallback reads only missing rows.
-        finish, missing = self._cache.begin(self._checked(ids), self._offset)
+        finish, missing = self._cache.start_query(self._checked(ids), self._offset)
         missing = self._for_fallback(missing)
         stages = self._fallback_feature.read_async_num_stages(missing.device)
         pending = self._fallback_feature.read_async(missing)
@@ -97,7 +97,7 @@ class CachedFeature(Feature):
             ValueError: Some rows of another shape or dtype than the others; all rows, of fewer than two dimensions.
         """
         if ids is None:
-            self._replace_all(check_rows(value))
+            self._replace_all(check_feature_rows(value))
             return
         value, ids = as_tensor("value", value), as_ids("ids", ids)
         if value.shape[1:] != self.size() or value.dtype != self._dtype:
@@ -204,7 +204,7 @@ class CPUCachedFeature(CachedFeature):
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
         if ids is not None and isinstance(self._fallback_feature, RemoteFeature):
-            return self._begin(self._fallback_feature, ids).wait()
+            return self._submit_read(self._fallback_feature, ids).wait()
         return super().read(ids)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
@@ -214,7 +214,7 @@ class CPUCachedFeature(CachedFeature):
         elif self._bypass(ids):
             yield from self._fallback_feature.read_async(ids)
         elif isinstance(self._fallback_feature, RemoteFeature):
-            yield self._begin(self._fallback_feature, ids)
+            yield self._submit_read(self._fallback_feature, ids)
         else:
             yield from super().read_async(ids)
 
@@ -238,13 +238,13 @@ class CPUCachedFeature(CachedFeature):
         self._cache.count_passed(len(ids))
         return True
 
-    def _begin(self, feature: RemoteFeature, ids: torch.Tensor) -> DeferredRead:
+    def _submit_read(self, feature: RemoteFeature, ids: torch.Tensor) -> DeferredRead:
         """Request the remote rows that the cache lacks. Waiting for the result reads the local ones."""
         here = self._checked(ids)
         remote, write_local = feature.split_local(here)
         # Local rows are as fast as the cache, so it keeps only remote ones.
         out = buffers.empty((here.numel(), *self.size()), self._dtype)
-        finish, missing = self._cache.begin(take_rows(here, remote), self._offset, out, remote)
+        finish, missing = self._cache.start_query(gather_unchecked(here, remote), self._offset, out, remote)
         # Sent before the caller does anything else, such as requesting other features.
         (pending,) = feature.read_async(missing)
 
@@ -266,7 +266,7 @@ class CPUCachedFeature(CachedFeature):
             if at_once is not None:
                 rows.copy_(at_once[begin:end])
                 return do_nothing
-            finish, missing = self._cache.begin(here[begin:end], self._offset, rows)
+            finish, missing = self._cache.start_query(here[begin:end], self._offset, rows)
             if not missing.numel():
                 return do_nothing
             stages = self._fallback_feature.read_async(missing)

@@ -16,9 +16,9 @@ from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import ReadChoice, buffers, map_file, read_at_random
 from graphfeed.ops.process import in_one_step, regular_file, result_of
-from graphfeed.ops.rows import SPAN_BYTES, read_blocks, read_bytes, read_rows, take_rows
+from graphfeed.ops.rows import SPAN_BYTES, gather_unchecked, read_blocks, read_bytes, read_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
-from graphfeed.storage.memory.outside_files import check_numbers
+from graphfeed.storage.memory.outside_files import check_saved_numbers
 from graphfeed.storage.memory.staging import staging
 
 READ_TIMEOUT_SECONDS = 600.0
@@ -76,13 +76,13 @@ class DiskBasedFeature(ReadsAhead):
         self._metadata = metadata or {}
         self._num_threads = num_threads
         with open(self._path, "rb", opener=regular_file) as file:
-            self._shape, self._dtype = read_header(file, self._path)
+            self._shape, self._dtype = npy_header(file, self._path)
             self._start = file.tell()
             # Duplicate the descriptor, since the file object closes its own.
             self._descriptor = os.dup(file.fileno())
         self._pools: dict[int, ThreadPoolExecutor] = {}
         # The finalizer must not refer to this object, which would then live forever.
-        weakref.finalize(self, release, self._descriptor, self._pools)
+        weakref.finalize(self, close_file, self._descriptor, self._pools)
         self._size = self._start + self.count() * self.row_bytes
         self._written = last_written(self._descriptor)
         there = self._written[0]
@@ -118,7 +118,7 @@ class DiskBasedFeature(ReadsAhead):
         """
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
-        return self._begin(ids).wait()
+        return self._submit_read(ids).wait()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once. By then the pool is reading the rows, unless they go to a GPU."""
@@ -126,9 +126,9 @@ class DiskBasedFeature(ReadsAhead):
             yield DeferredRead(lambda: self.read(ids))
         else:
             # A generator runs when its first stage is requested, so the read starts there.
-            yield self._begin(ids, ahead=True)
+            yield self._submit_read(ids, ahead=True)
 
-    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
+    def start_read(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Start to read many rows into memory in the pool, past the page cache if the system supports that.
 
         Rows near each other are read at once: 4 of 32 million rows of 128 bytes are read at 1.5 GB/s instead of 0.05.
@@ -170,7 +170,7 @@ class DiskBasedFeature(ReadsAhead):
     def read_into_memory(self) -> TorchBasedFeature:
         """Return a feature with all rows in memory. Many rows are shared with worker processes without a copy."""
         rows = buffers.empty_long_lived(tuple(self._shape), self._dtype, buffers.CPU)
-        return TorchBasedFeature(self._begin(None, out=rows).wait(), self._metadata)
+        return TorchBasedFeature(self._submit_read(None, out=rows).wait(), self._metadata)
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -226,7 +226,9 @@ class DiskBasedFeature(ReadsAhead):
     def __repr__(self) -> str:
         return f"DiskBasedFeature({self._path!r}, {dtype_and_shape(self._dtype, self._shape)})"
 
-    def _begin(self, ids: torch.Tensor | None, ahead: bool = False, out: torch.Tensor | None = None) -> DeferredRead:
+    def _submit_read(
+        self, ids: torch.Tensor | None, ahead: bool = False, out: torch.Tensor | None = None
+    ) -> DeferredRead:
         """Start a read in the pool. Unless `ahead`, the waiting thread reads one part itself, or all if it is one."""
         if ids is None:
             out = buffers.empty(tuple(self._shape), self._dtype) if out is None else out
@@ -237,7 +239,7 @@ class DiskBasedFeature(ReadsAhead):
             ]
             return self._start_tasks(out, tasks, ahead)
         ids = self._checked(ids)
-        return self._begin_rows(ids, buffers.empty((ids.numel(), *self.size()), self._dtype), ahead)
+        return self._submit_rows(ids, buffers.empty((ids.numel(), *self.size()), self._dtype), ahead)
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         ids = as_ids("index", ids).cpu()
@@ -250,7 +252,7 @@ class DiskBasedFeature(ReadsAhead):
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], torch.Tensor]:
             # The pool fills this block, while the caller copies the previous one to the GPU.
-            return self._begin_rows(here[begin:end], rows, ahead=True).wait
+            return self._submit_rows(here[begin:end], rows, ahead=True).wait
 
         def start_part(row: int, skipped: int, memory: torch.Tensor) -> Callable[[], torch.Tensor]:
             first = int(here[row]) * self.row_bytes + skipped
@@ -259,14 +261,14 @@ class DiskBasedFeature(ReadsAhead):
 
         return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
 
-    def _begin_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
+    def _submit_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
         """Start to read the rows at checked ids into memory."""
         pages: list[int] = []
         # Copy from the mapping while the system has the file in memory: 5 to 17 times as fast as reads, most for short
         # rows. With a truncated file, that would end the process with a bus error.
         if self.is_in_page_cache() and os.fstat(self._descriptor).st_size >= self._size and out.numel():
             parts = self._split(ids.numel(), MAPPED_ROWS_PER_TASK)
-            copy = partial(self._counted, pages, take_rows, self._mapped)
+            copy = partial(self._counted, pages, gather_unchecked, self._mapped)
             tasks = [partial(copy, ids[begin:end], out[begin:end]) for begin, end in parts]
         else:
             rows = ids.to(torch.int64).contiguous().numpy()
@@ -347,7 +349,7 @@ def last_written(descriptor: int) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
+def npy_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
     """Return the shape and dtype of a `.npy` file, and leave the file's position at the first row."""
     try:
         version = np.lib.format.read_magic(file)
@@ -357,7 +359,7 @@ def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
     shape, in_fortran_order, dtype = read(file)
     if dtype.hasobject:
         raise ValueError(f"{path} has objects ({dtype}), which would have to be unpickled; save numbers")
-    check_numbers(path, dtype)
+    check_saved_numbers(path, dtype)
     if len(shape) < 2:
         raise ValueError(f"{path} must have 2 dimensions or more, but has {len(shape)}")
     if min(shape) < 0:
@@ -371,7 +373,7 @@ def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
     return torch.Size(shape), torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def release(descriptor: int, pools: dict[int, ThreadPoolExecutor]) -> None:
+def close_file(descriptor: int, pools: dict[int, ThreadPoolExecutor]) -> None:
     # The threads are idle, because tasks keep their feature alive.
     os.close(descriptor)
     # The pools of other processes have no threads here.

@@ -11,10 +11,11 @@ import torch
 from graphfeed.ops import is_gpu, is_readable
 from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, checked, is_read_only
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
+from graphfeed.ops.process import rename_overrides
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
-from graphfeed.storage.memory.tensor_tree import move
+from graphfeed.storage.memory.tensor_tree import to_device
 
 PYG_DIM = "pyg_dim"
 """Key in a feature's metadata: the dimension of PyG's data that its rows were, -1 if it was the only dimension."""
@@ -148,6 +149,10 @@ class ReadsAhead(Feature):
     waits_for: str
     """Description of what a read waits for, such as "the disk"."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        rename_overrides(cls, {"begin_reading": "start_read"})
+
     @property
     def gap_bytes(self) -> int | None:
         """Largest gap between rows that are read at once; None if only requested rows are read."""
@@ -160,7 +165,7 @@ class ReadsAhead(Feature):
         return self.size().numel() * self.dtype.itemsize
 
     @abstractmethod
-    def begin_reading(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
+    def start_read(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> list[Future[Spans]]:
         """Start to read many rows in threads. Return the futures for `join`; cancelled ones are not read.
 
         Args:
@@ -211,7 +216,7 @@ def warn_of_staying(feature: Feature, call: str) -> None:
     )
 
 
-def check_rows(values: Any) -> torch.Tensor:
+def check_feature_rows(values: Any) -> torch.Tensor:
     rows = as_tensor("torch_feature", values)
     if rows.dim() < 2:
         raise ValueError(
@@ -258,7 +263,7 @@ class TorchBasedFeature(Shareable, Feature):
 
     @checked
     def __init__(self, torch_feature: Any, metadata: dict[str, Any] | None = None) -> None:
-        self._tensor = check_rows(torch_feature)
+        self._tensor = check_feature_rows(torch_feature)
         self._read_only = is_read_only(torch_feature)
         self._metadata = metadata or {}
 
@@ -295,7 +300,7 @@ class TorchBasedFeature(Shareable, Feature):
         """
         self._is_updated = True
         if ids is None:
-            self._replace(check_rows(value), is_read_only(value))
+            self._replace(check_feature_rows(value), is_read_only(value))
             return
         value, ids = as_tensor("value", value), as_ids("ids", ids)
         check_vector("ids", ids)
@@ -357,7 +362,7 @@ class TorchBasedFeature(Shareable, Feature):
         """Return a feature with the tensor on a device; "pinned" means page-locked CPU memory."""
         pins = str(device) == "pinned" and self._tensor.is_cpu
         # Locked memory belongs to this feature; another feature locks its own.
-        moved = type(self)(self._tensor if pins else move(self._tensor, device), self._metadata)
+        moved = type(self)(self._tensor if pins else to_device(self._tensor, device), self._metadata)
         moved._read_only = self._read_only and moved._tensor is self._tensor
         return moved.pin_memory_() if pins else moved
 

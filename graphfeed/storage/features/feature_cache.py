@@ -16,13 +16,13 @@ from graphfeed.ops.rows import (
     clear_policy,
     copy_rows,
     find_keys,
+    gather_unchecked,
     new_policy,
     policy_bytes,
     replace_keys,
-    take_rows,
 )
 from graphfeed.ops.structure import compact
-from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
+from graphfeed.storage.features.row_cache import CacheLookup, Reader, RowCache
 from graphfeed.storage.memory.stream_order import StreamOrderedLock
 
 READ_BYTES = 1 << 22
@@ -38,7 +38,7 @@ class CPUFeatureCache(RowCache):
 
     It takes `max_size_in_bytes` of memory: the rows, whose pages are touched as they fill, and 25 to 33 bytes per row
     for the policy. In addition, each query has the rows that it returns and some tens of bytes per key,
-    `query_and_replace` has 4 MiB of rows being read, and `begin` has all missing rows.
+    `query_and_replace` has 4 MiB of rows being read, and `start_query` has all missing rows.
 
     Args:
         cache_shape: The number of rows and the shape of each: (rows, ...). For a number of bytes, use `within`.
@@ -167,7 +167,7 @@ class CPUFeatureCache(RowCache):
             self._fill_in(looked_up, missing[part], positions[part], reader_fn(missing[part]), offset)
         return repeat_rows(looked_up, first)
 
-    def begin(
+    def start_query(
         self,
         keys: torch.Tensor,
         offset: int = 0,
@@ -219,7 +219,7 @@ class CPUFeatureCache(RowCache):
         offset: int,
         into: torch.Tensor | None = None,
         positions: torch.Tensor | None = None,
-    ) -> LookedUp:
+    ) -> CacheLookup:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
         # Allocate before the lock is acquired, because this doesn't need it.
@@ -233,22 +233,22 @@ class CPUFeatureCache(RowCache):
             # Copy the rows under the lock, because another thread may put others into their slots.
             version = self._version
             there = find_keys(self._policy, wanted)
-            hits = there.hit_index if positions is None else take_rows(positions, there.hit_index)
+            hits = there.hit_index if positions is None else gather_unchecked(positions, there.hit_index)
             copy_rows(self._rows, there.hit_slots, values, hits)
         missing_keys = keys[there.missing_index]
-        missing = there.missing_index if positions is None else take_rows(positions, there.missing_index)
+        missing = there.missing_index if positions is None else gather_unchecked(positions, there.missing_index)
         # A key that occurs several times is read once.
         distinct, _, local = compact(missing_keys[:0], missing_keys)
         self._count(keys.numel(), distinct.numel())
-        return LookedUp(version, 0, values, missing, missing_keys, distinct, local)
+        return CacheLookup(version, 0, values, missing, missing_keys, distinct, local)
 
-    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+    def _finish(self, looked_up: CacheLookup, offset: int, rows: torch.Tensor) -> torch.Tensor:
         first = first_positions(looked_up)
         self._fill_in(looked_up, looked_up.distinct, first, rows, offset)
         return repeat_rows(looked_up, first)
 
     def _fill_in(
-        self, looked_up: LookedUp, keys: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, offset: int
+        self, looked_up: CacheLookup, keys: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, offset: int
     ) -> None:
         """Put the rows of some missing keys at the first position of each key, and keep them."""
         self._check_rows(rows, keys)
@@ -270,7 +270,7 @@ def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: Any) -> 
     return -(-cache_capacity_in_bytes // max(1, int(single_item.nbytes)))
 
 
-def first_positions(looked_up: LookedUp) -> torch.Tensor:
+def first_positions(looked_up: CacheLookup) -> torch.Tensor:
     """Return the first position of each distinct missing key."""
     if looked_up.distinct.numel() == looked_up.missing_index.numel():
         return looked_up.missing_index
@@ -280,7 +280,7 @@ def first_positions(looked_up: LookedUp) -> torch.Tensor:
     return positions
 
 
-def repeat_rows(looked_up: LookedUp, first: torch.Tensor) -> torch.Tensor:
+def repeat_rows(looked_up: CacheLookup, first: torch.Tensor) -> torch.Tensor:
     # For duplicate keys, only the first position was filled in.
     if looked_up.distinct.numel() < looked_up.missing_index.numel():
         copy_rows(looked_up.values, first[looked_up.local.long()], looked_up.values, looked_up.missing_index)

@@ -14,7 +14,7 @@ from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_s
 from graphfeed.ops.structure import compact, compact_marked
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
 from graphfeed.storage.features.feature import Feature
-from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out_of_range
+from graphfeed.storage.features.row_cache import CacheLookup, Reader, RowCache, out_of_range
 
 
 class GPUFeatureCache(RowCache):
@@ -115,7 +115,7 @@ class GPUFeatureCache(RowCache):
             reader_fn: Called once with the distinct missing keys, in order of first appearance; not called if no key is
                 missing. The rows that it returns may be on any device.
         """
-        finish, missing = self.begin(keys, offset)
+        finish, missing = self.start_query(keys, offset)
         return finish(reader_fn(missing) if missing.numel() else self._rows[:0])
 
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
@@ -145,7 +145,7 @@ class GPUFeatureCache(RowCache):
     def _assign_slots(self, keys: torch.Tensor, request: int) -> torch.Tensor:
         return replace_in_sets(self._sets, keys, request)
 
-    def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
+    def _look_up(self, keys: torch.Tensor, offset: int) -> CacheLookup:
         check_vector("keys", keys)
         given = keys.to(self.device)
         if given.is_cpu:
@@ -166,9 +166,9 @@ class GPUFeatureCache(RowCache):
         if least + offset < 0:  # checked here on a GPU, to synchronize only once
             raise out_of_range(least, offset)
         self._count(given.numel(), distinct.numel())
-        return LookedUp(version, request, values, places, given[places], distinct, local)
+        return CacheLookup(version, request, values, places, given[places], distinct, local)
 
-    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+    def _finish(self, looked_up: CacheLookup, offset: int, rows: torch.Tensor) -> torch.Tensor:
         self._check_rows(rows, looked_up.distinct)
         if looked_up.distinct.numel():
             here = rows.to(self.device).contiguous()

@@ -13,14 +13,14 @@ from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.process import uninterrupted
 from graphfeed.ops.rows import (
     MOST_PLANNED,
-    begin_window,
     copy_rows,
     find_slots,
+    gather_unchecked,
     new_row_plan,
+    next_window,
     note_rows,
     place_rows,
     row_plan_bytes,
-    take_rows,
 )
 from graphfeed.storage.features.feature import Feature, ReadsAhead, RemoteFeature, Spans, dtype_and_shape
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
@@ -147,7 +147,7 @@ class PlannedRows(Feature):
         own, both = self._noted + self._largest, self._noted_before + self._kept + self._largest
         return min(own, count) <= MOST_OF_SLOTS * self.num_slots and min(both, count) <= self.num_slots
 
-    def note(self, ids: Sequence[torch.Tensor]) -> None:
+    def add_minibatch(self, ids: Sequence[torch.Tensor]) -> None:
         """Add a mini-batch to the window, with the ids of each of its reads. Costs about 10 ns per row."""
         number, self._next = self._next, self._next + 1
         self.counts.minibatches += 1
@@ -158,15 +158,15 @@ class PlannedRows(Feature):
         if isinstance(self.feature, RemoteFeature):
             check_ids("ids", wanted, self.count(), IndexError)
             # Local rows are read on demand.
-            wanted = take_rows(wanted, self.feature.split_local(wanted)[0])
+            wanted = gather_unchecked(wanted, self.feature.split_local(wanted)[0])
         noted = note_rows(self._plan, wanted, number, self._first, self._first_before)
         self._noted += noted.rows
         self._kept += noted.kept
         self._largest = max(self._largest, noted.rows)
 
-    def begin(self) -> None:
+    def start_window_read(self) -> None:
         """Start to read the rows that the window lacks, as memory allows, and start the next one; call `wait` first."""
-        self._plan = begin_window(self._plan, self._first)
+        self._plan = next_window(self._plan, self._first)
         lacking = int(self._plan.num_waiting[0])
         self.misses += lacking
         self.hits += self._noted - lacking
@@ -194,7 +194,7 @@ class PlannedRows(Feature):
         rows, slots = place_rows(self._plan, self._used)
         self.counts.rows += rows.numel()
         if rows.numel():
-            self._reads += self.feature.begin_reading(rows, self._rows, slots)
+            self._reads += self.feature.start_read(rows, self._rows, slots)
 
     def wait(self) -> None:
         """Wait until the last window's rows are read, like `join`. Mini-batches before it must have been used."""
@@ -248,7 +248,7 @@ class PlannedRows(Feature):
             return out
         remote, write_local = self.feature.split_local(ids)
         write_local(out)
-        self._take_planned(take_rows(ids, remote), out, remote)
+        self._take_planned(gather_unchecked(ids, remote), out, remote)
         return out
 
     def _take_planned(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None) -> None:
@@ -259,7 +259,7 @@ class PlannedRows(Feature):
             # Rows without a slot are overwritten below.
             copy_rows(self._rows, slots.clamp(min=0).long(), out, positions, distinct=True)
         else:
-            take_rows(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
+            gather_unchecked(self._rows, slots.clamp(min=0) if missing.numel() else slots, out)
         if missing.numel():
             self.counts.rows += missing.numel()
             out[missing if positions is None else positions[missing]] = self.feature.read(ids[missing])

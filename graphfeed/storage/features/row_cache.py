@@ -17,7 +17,7 @@ Reader = Callable[[torch.Tensor], torch.Tensor]
 """Function from keys to one row for each of them."""
 
 
-class LookedUp(NamedTuple):
+class CacheLookup(NamedTuple):
     """Result of looking up some keys in a cache."""
 
     version: int
@@ -86,7 +86,7 @@ class RowCache(ABC):
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
         """Return the rows of some keys, and keep those that had to be read."""
 
-    def begin(self, keys: torch.Tensor, offset: int = 0) -> tuple[Reader, torch.Tensor]:
+    def start_query(self, keys: torch.Tensor, offset: int = 0) -> tuple[Reader, torch.Tensor]:
         """Look up some keys; return a function from the missing rows to all rows, and the distinct missing keys."""
         looked_up = self._look_up(keys, offset)
         # To be called on the same stream.
@@ -150,11 +150,11 @@ class RowCache(ABC):
         """Return the slot for the row of each key, -1 for rows that are not kept; called with the lock held."""
 
     @abstractmethod
-    def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
+    def _look_up(self, keys: torch.Tensor, offset: int) -> CacheLookup:
         """Copy the rows that the cache has, and find the missing ones."""
 
     @abstractmethod
-    def _finish(self, looked_up: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+    def _finish(self, looked_up: CacheLookup, offset: int, rows: torch.Tensor) -> torch.Tensor:
         """Fill in the missing rows, keep them, and return all rows."""
 
     def _count(self, queried: int, missing: int) -> None:
@@ -162,7 +162,7 @@ class RowCache(ABC):
             self._misses += missing
             self._hits += queried - missing
 
-    def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, looked_up: LookedUp | None) -> None:
+    def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, looked_up: CacheLookup | None) -> None:
         """Keep rows, unless the cache was modified since they were looked up: then they may be out of date."""
         wanted, sources = keys.long() + offset, torch.arange(keys.numel(), device=self.device)
         with self._lock.acquire():

@@ -26,9 +26,9 @@ class RowMemory:
     def __init__(self, features: Mapping[StoreKey, ReadsAhead], max_size_in_bytes: int) -> None:
         self.features = dict(features)
         self.max_size_in_bytes = max_size_in_bytes
-        self._begin_unused()
+        self._start_unused()
 
-    def _begin_unused(self) -> None:
+    def _start_unused(self) -> None:
         self._process = os.getpid()
         self._kept: dict[StoreKey, PlannedRows] = {}
         self._lending = threading.Lock()
@@ -42,7 +42,7 @@ class RowMemory:
         return RowMemory, (self.features, self.max_size_in_bytes)
 
     @contextmanager
-    def take(self) -> Iterator[dict[StoreKey, PlannedRows]]:
+    def acquire(self) -> Iterator[dict[StoreKey, PlannedRows]]:
         """Return the memory for each feature, for one epoch. If it fails or is left early, the rows are dropped.
 
         Raises:
@@ -53,7 +53,7 @@ class RowMemory:
             feature.check_unchanged()
         process = os.getpid()
         if self._process != process:
-            self._begin_unused()  # the lock may be held, and the threads that read are the parent's
+            self._start_unused()  # the lock may be held, and the threads that read are the parent's
         # A loader may be iterated twice at a time: the second iteration creates its own memory.
         user = User()
         with self._lending:

@@ -18,10 +18,10 @@ from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_shapes, count
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph, verify_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, columns_of
+from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, layer_columns
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, exclude_from_each
 from graphfeed.storage.graph.sampling.compaction import (
-    by_type,
+    columns_by_type,
     compact_csc_format,
     compact_hop,
     merge_sources,
@@ -29,8 +29,8 @@ from graphfeed.storage.graph.sampling.compaction import (
 )
 from graphfeed.storage.graph.sampling.graph_files import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
-from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, sample_negative_pairs
-from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_edges, stack_trees
+from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, negative_pairs_of
+from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_hop, stack_trees
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_queries
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together
@@ -69,12 +69,12 @@ __all__ = [
     "EdgeArrays", "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "HasFiles", "Hop", "HopTime", "NegativeQuery",
     "NodeType", "NodeWeights", "Picked", "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph",
     "SamplingRequest", "Strategy", "TemporalQuery", "Together", "add_reverse_edges", "assign_by_ldg", "assign_by_metis",
-    "assign_nodes", "by_type", "by_type_name", "check_query", "check_shapes", "columns_of", "compact_csc_format",
+    "assign_nodes", "by_type_name", "check_query", "check_shapes", "columns_by_type", "compact_csc_format",
     "compact_hop", "convert_to_hetero", "count_edge_rows", "draws_of", "edge_lists", "edge_times_of", "ends_of",
     "etype_str_to_tuple", "etype_tuple_to_str", "exclude_from_each", "first_ids", "from_coo", "from_type_dict",
-    "fused_csc_sampling_graph", "group_hop", "group_times", "join_hops", "kernel_columns", "ldg_memory",
-    "load_from_shared_memory", "load_graph", "match_types", "merge_sources", "one_draw", "open_seeds", "parse_seeds",
-    "pick_edges", "revert_to_homo", "sample_negative_pairs", "seed_type_str_to_ntypes", "split_by_type",
+    "fused_csc_sampling_graph", "group_hop", "group_times", "join_hops", "kernel_columns", "layer_columns",
+    "ldg_memory", "load_from_shared_memory", "load_graph", "match_types", "merge_sources", "negative_pairs_of",
+    "one_draw", "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo", "seed_type_str_to_ntypes", "split_by_type",
     "stack_queries", "stack_trees", "stacked_assignment", "to_coo", "to_type_dict", "type_name",
     "unique_and_compact_csc_formats", "verify_graph",
 ]  # fmt: skip

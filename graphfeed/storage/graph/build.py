@@ -10,7 +10,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector, checked
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.ops.structure import expand_indptr
-from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_rows, value_where_missing
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_attribute_rows, value_where_missing
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import EdgeType, by_type_name, ends_of, first_ids, has_ends, type_name
@@ -123,7 +123,7 @@ def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
 
 def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
     tensor = as_tensor(name, values)
-    check_rows(name, tensor, count)
+    check_attribute_rows(name, tensor, count)
     return tensor
 
 
@@ -274,13 +274,13 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
         edges = as_ids("edges", edges)
         if reverse_etypes_mapping is not None:
             raise TypeError("reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it out")
-        check_edges("edges", edges)
+        check_edge_list("edges", edges)
         return torch.cat([edges, edges.flip(1)])
     given = {edge_type: as_ids(f"edges[{edge_type!r}]", part) for edge_type, part in by_type_name(edges).items()}
     result = dict(given)
     for edge_type, reverse_type in by_type_name(reverse_etypes_mapping or {}).items():
         if edge_type in given:
-            check_edges(f"edges[{edge_type!r}]", given[edge_type])
+            check_edge_list(f"edges[{edge_type!r}]", given[edge_type])
             swapped, reverse_type = given[edge_type].flip(1), type_name(reverse_type)
             # A reverse type may already exist, or be the type itself.
             known = result.get(reverse_type)
@@ -288,6 +288,6 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
     return result
 
 
-def check_edges(name: str, edges: torch.Tensor) -> None:
+def check_edge_list(name: str, edges: torch.Tensor) -> None:
     if edges.dim() != 2 or edges.shape[1] != 2:
         raise ValueError(f"Only tensor with shape N*2 is supported now, but {name} has {list(edges.shape)}")

@@ -7,8 +7,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import UnknownName, as_tensor, brief, check_vector, nearest
-from graphfeed.ops.structure import TYPE_DTYPES, check_ends
-from graphfeed.storage.graph.type_names import numbers_of
+from graphfeed.ops.structure import TYPE_DTYPES, check_start_ends
+from graphfeed.storage.graph.type_names import type_numbers
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -24,7 +24,7 @@ def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch
     return {name: as_tensor(f"{domain}_attributes[{name!r}]", values) for name, values in attributes.items()}
 
 
-def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
+def attribute(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
     if not isinstance(name, str):
         raise TypeError(f"the name of {domain.lower()} attributes must be a string, but is {brief(name)}")
     if name not in attributes:
@@ -47,10 +47,10 @@ def value_where_missing(domain: str, values: torch.Tensor) -> torch.Tensor | Non
 
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
     for name, values in attributes.items():
-        check_rows(f"{domain}_attributes[{name!r}]", values, rows)
+        check_attribute_rows(f"{domain}_attributes[{name!r}]", values, rows)
 
 
-def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
+def check_attribute_rows(name: str, values: torch.Tensor, rows: int) -> None:
     """Raise unless an attribute has the given number of rows; `name` begins with "node" or "edge"."""
     count = values.shape[0] if values.dim() else "no dimension"
     if count != rows:
@@ -91,7 +91,7 @@ def check_shapes(graph: "GraphArrays") -> None:
     """Raise unless dtypes, lengths and the numbers of types are those of a graph; reads no values per edge."""
     check_vector("csc_indptr", graph.csc_indptr)
     check_vector("indices", graph.indices)
-    check_ends("csc_indptr", graph.csc_indptr, graph.total_num_edges)
+    check_start_ends("csc_indptr", graph.csc_indptr, graph.total_num_edges)
     check_type_numbers(graph)
     check_attributes("node", graph.node_attributes, graph.total_num_nodes)
     check_attributes("edge", graph.edge_attributes, graph.total_num_edges)
@@ -139,5 +139,5 @@ def check_types(graph: "GraphArrays") -> None:
     assert graph.edge_type_to_id is not None
     ops.check_edge_types(graph.csc_indptr, graph.type_per_edge, len(graph.edge_type_to_id))
     if graph.total_num_edges:
-        ends = numbers_of(graph.node_type_to_id, graph.edge_type_to_id).ends
+        ends = type_numbers(graph.node_type_to_id, graph.edge_type_to_id).ends
         ops.check_joined(graph.csc_indptr, graph.indices, graph.type_per_edge, graph.node_type_offset, ends)

@@ -19,7 +19,7 @@ from graphfeed.storage.graph.sampling.all_hops import (
     weights_for,
 )
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
-from graphfeed.storage.graph.sampling.one_hop import check_seeds, sample_one_hop
+from graphfeed.storage.graph.sampling.one_hop import as_seeds, sample_one_hop
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import mask_of, timed_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks
@@ -316,7 +316,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Walk at random, with all steps in a single call that releases the GIL (see `SamplingGraph`)."""
         check_walks(self, length)
         drawn = ops.draw_key() if key is None else key
-        starts = check_seeds(self, starts, "starts")
+        starts = as_seeds(self, starts, "starts")
         return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
 
 

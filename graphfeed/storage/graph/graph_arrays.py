@@ -11,17 +11,17 @@ from typing import Any, Self
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, forget_valid, has_passed, mark_valid
+from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, forget_valid, is_verified, mark_valid
 from graphfeed.ops.memory import is_page_locked, page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.ops.structure import joined_by
-from graphfeed.storage.graph.checks import as_attributes, check_attributes, check_shapes, check_types, look_up
+from graphfeed.storage.graph.checks import as_attributes, attribute, check_attributes, check_shapes, check_types
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.graph_files import FilesRead, files_read, in_passes, kernel_columns
-from graphfeed.storage.graph.type_names import by_type_name, numbers_of
+from graphfeed.storage.graph.type_names import by_type_name, type_numbers
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.stream_order import Published
-from graphfeed.storage.memory.tensor_tree import move
+from graphfeed.storage.memory.tensor_tree import to_device
 
 CACHING = ForkLock()
 """Held while a graph computes arrays from its own, so that concurrent threads compute them only once."""
@@ -147,11 +147,11 @@ class GraphArrays(Shareable):
 
     def node_attribute(self, name: str) -> torch.Tensor:
         """Return a node attribute. An unknown name raises a KeyError that lists all names."""
-        return look_up(self.node_attributes, name, "Node")
+        return attribute(self.node_attributes, name, "Node")
 
     def edge_attribute(self, name: str) -> torch.Tensor:
         """Return an edge attribute, in the order of `indices`. An unknown name raises a KeyError with all names."""
-        return look_up(self.edge_attributes, name, "Edge")
+        return attribute(self.edge_attributes, name, "Edge")
 
     def cached(self, name: str, sources: Tensors, make: Callable[[], Tensors], *, whole: bool = True) -> Any:
         """Return the tensors of `make`, cached until the `sources` are replaced or `check` is called.
@@ -251,7 +251,7 @@ class GraphArrays(Shareable):
         """Check the graph unless it has been checked or, if `whole` is False, comes from an unchanged file."""
         # Passed checks are recorded by the identity of the arrays.
         arrays = self._structure()
-        if not has_passed("graph", arrays) and (whole or not has_passed("saved graph", arrays)):
+        if not is_verified("graph", arrays) and (whole or not is_verified("saved graph", arrays)):
             check_once("graph", arrays, self.check)
 
     def mark_checked(self) -> None:
@@ -267,7 +267,7 @@ class GraphArrays(Shareable):
             assert self.node_type_to_id is not None
             assert self.node_type_offset is not None
             mark_valid(("types", len(self.edge_type_to_id)), (indptr, types))
-            ends = numbers_of(self.node_type_to_id, self.edge_type_to_id).ends
+            ends = type_numbers(self.node_type_to_id, self.edge_type_to_id).ends
             mark_valid(joined_by(self.node_type_offset, ends), (indptr, self.indices, types))
 
     def _structure(self) -> Tensors:
@@ -314,7 +314,7 @@ class GraphArrays(Shareable):
             self.ensure_checked()  # GPU kernels don't check the bounds of edges
         if str(device) == "pinned" and self.indices.is_cpu:
             return type(self)(**self.fields())._pin()
-        return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
+        return type(self)(**{name: to_device(value, device) for name, value in self.fields().items()})
 
     def pin_memory_(self) -> Self:
         """Page-lock the arrays until the graph is deleted, so that a GPU can read them; return this object.

@@ -62,10 +62,10 @@ def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | 
 
 
 def edge_index(csc: "CSCFormatBase") -> torch.Tensor:
-    return torch.stack([csc.indices.to(torch.int64), columns_of(csc)])
+    return torch.stack([csc.indices.to(torch.int64), layer_columns(csc)])
 
 
-def columns_of(csc: "CSCFormatBase") -> torch.Tensor:
+def layer_columns(csc: "CSCFormatBase") -> torch.Tensor:
     """Return the column of each edge, int64. An invalid `indptr` is a ValueError, except under `torch.compile`."""
     if not torch.compiler.is_compiling():  # the check reads values, which breaks the graph of the compiler
         check_starts(csc.indptr)

@@ -15,7 +15,7 @@ from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
-from graphfeed.storage.graph.sampling.rows import Picked, Rows, pick_in_trees
+from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
@@ -154,12 +154,12 @@ class SamplingGraph(GraphProtocol):
             The hops of each mini-batch, the outermost first.
         """
         given = zip(seeds, draws, times or [None] * len(seeds), strict=True)
-        minibatches = [Rows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
+        minibatches = [MiniBatchRows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
         layers: list[list[SampledSubgraph]] = [[] for _ in minibatches]
         for number in range(len(request.fanouts) if minibatches else 0):
             nodes, hops = zip(*[own.hop(number) for own in minibatches], strict=True)
             picked = self.pick_each(nodes, hops, each)
-            for known, hop in zip(layers, each(Rows.take, minibatches, picked), strict=True):
+            for known, hop in zip(layers, each(MiniBatchRows.add_sampled, minibatches, picked), strict=True):
                 known.insert(0, hop)
         return layers
 

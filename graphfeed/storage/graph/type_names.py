@@ -34,7 +34,7 @@ def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, s
     if not isinstance(c_etype, (str, tuple)):
         raise TypeError(f"c_etype must be a string or a tuple of three, but is {brief(c_etype)}")
     parts = c_etype if isinstance(c_etype, tuple) else tuple(c_etype.split(CANONICAL_ETYPE_DELIMITER))
-    check_parts("c_etype", c_etype, len(parts))
+    check_type_parts("c_etype", c_etype, len(parts))
     source, relation, destination = parts
     return source, relation, destination
 
@@ -51,7 +51,7 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
     """
     if not isinstance(c_etype, tuple):
         raise TypeError(f"c_etype must be a tuple (source, relation, destination), but is {brief(c_etype)}")
-    check_parts("c_etype", c_etype, len(c_etype))
+    check_type_parts("c_etype", c_etype, len(c_etype))
     if not all(isinstance(part, str) for part in c_etype):
         raise TypeError(f"c_etype must be a tuple of three strings, but is {brief(c_etype)}")
     if any(CANONICAL_ETYPE_DELIMITER in part for part in c_etype):
@@ -159,7 +159,7 @@ def by_type_name(values: Mapping[Any, Value]) -> dict[str, Value]:
     return {type_name(name): value for name, value in values.items()}
 
 
-def check_parts(name: str, value: object, count: int) -> None:
+def check_type_parts(name: str, value: object, count: int) -> None:
     if count != 3:
         raise ValueError(f"{name} must have three parts, 'source:relation:destination', but is {brief(value)}")
 
@@ -211,7 +211,7 @@ class Types(NamedTuple):
     """int64: numbers of the edge types in the order of their dict."""
 
 
-def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str, int]) -> Types:
+def type_numbers(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str, int]) -> Types:
     # Pairs are hashable, unlike dicts. All callers share the tensors, so they must not be modified.
     return number_types(tuple(node_type_to_id.items()), tuple(edge_type_to_id.items()))
 

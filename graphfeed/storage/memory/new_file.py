@@ -66,7 +66,7 @@ def new_file(
         give_name: Called with the temporary and the final path at the end.
     """
     try:
-        file, part = open_part(path, mode, hidden)
+        file, part = open_unfinished(path, mode, hidden)
         try:
             with file:
                 yield file
@@ -86,7 +86,7 @@ def new_file(
         raise OSError(error.errno, text, str(path)) from error
 
 
-def open_part(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
+def open_unfinished(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
     """Create and lock a new file in the folder of `path`."""
     while True:
         part = path.with_name(f"{'.' * hidden}{path.name}.{secrets.token_hex(TOKEN_BYTES)}.part")

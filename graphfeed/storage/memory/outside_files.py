@@ -29,7 +29,7 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
                 there = np.lib.format.open_memmap(path, mode="r")
         except (EOFError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
-        check_numbers(path, there.dtype)
+        check_saved_numbers(path, there.dtype)
         # Pages are read on demand; writes don't reach the file.
         if mapped:
             data = map_file(file.fileno(), str(Path(path).absolute()), there.offset + there.nbytes)
@@ -48,7 +48,7 @@ def map_npy(path: str | Path) -> Any:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def check_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
+def check_saved_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:
     # Tensors can't have long doubles, strings, dates or objects.
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         raise ValueError(f"{path} holds {dtype}, which tensors can't have; save numbers or booleans")
@@ -101,12 +101,12 @@ def read_array(path: Path) -> NDArray[Any]:
     """Read a NumPy array written by `torch.save`, without NumPy's unpickling."""
     saved = read_tensors(path, ARRAY_SHELLS)
     try:
-        return as_array(saved)
+        return shell_array(saved)
     except ValueError as error:
         raise ValueError(f"{path} holds neither a tensor nor an array of numbers: {error}") from error
 
 
-def as_array(saved: Any) -> NDArray[Any]:
+def shell_array(saved: Any) -> NDArray[Any]:
     """Return the array of numbers that a shell replaces, writable and in native byte order."""
     try:
         _, shape, dtype, is_fortran, data = saved.content
@@ -159,9 +159,9 @@ def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
     """Allow torch to create the stand-ins instead of the objects that a file names."""
     with ALLOWING:
         known = torch.serialization.get_safe_globals()
-        names = {name_of(value) for value in stand_ins}
+        names = {qualified_name(value) for value in stand_ins}
         # Types of the same names that the program has allowed are hidden for now, and allowed again afterwards.
-        hidden: list[Any] = [value for value in known if value not in stand_ins and name_of(value) in names]
+        hidden: list[Any] = [value for value in known if value not in stand_ins and qualified_name(value) in names]
         with torch.serialization.safe_globals(hidden):
             pass  # on exit, torch removes the given types, even those allowed before
         try:
@@ -171,5 +171,5 @@ def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
             torch.serialization.add_safe_globals(hidden)
 
 
-def name_of(value: Any) -> str:
+def qualified_name(value: Any) -> str:
     return str(value[1]) if isinstance(value, tuple) else f"{value.__module__}.{value.__qualname__}"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops import lies_as_it_reads
+from graphfeed.ops import is_plain_memory
 from graphfeed.ops.memory import (
     ALIGNMENT,
     NUMPY_DTYPES,
@@ -55,7 +55,7 @@ class Handle:
 def find_handle(tensor: torch.Tensor) -> Handle | None:
     """Return the handle of a contiguous CPU tensor in shared memory; None for other tensors."""
     # A handle has a shape and no strides.
-    if tensor.numel() == 0 or not lies_as_it_reads(tensor):
+    if tensor.numel() == 0 or not is_plain_memory(tensor):
         return None
     start = tensor.data_ptr()
     memory = mapping_of(start, start + tensor.nbytes)

@@ -106,7 +106,7 @@ def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[s
     return head, {name: from_bytes(buffer, dtype, shape) for (name, dtype, shape), buffer in pairs}
 
 
-def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) -> tuple[list[int], int]:
+def plan_frame(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) -> tuple[list[int], int]:
     """Return the offsets of contiguous buffers, and the offset after the last, all multiples of `alignment`.
 
     Example:
@@ -137,7 +137,7 @@ class Frame:
         sizes = [buffer.size for buffer in buffers]
         self.head = struct.pack(f"<{2 + len(sizes)}Q", len(header), len(sizes), *sizes) + header
         self.buffers = buffers
-        self.starts, self.size = lay_out(sizes, len(self.head))
+        self.starts, self.size = plan_frame(sizes, len(self.head))
 
     def write(self, memory: Bytes) -> None:
         """Write the frame to the beginning of the memory. Padding bytes are not written."""
@@ -172,7 +172,7 @@ def read_frame(memory: Bytes, largest_head: int | None = None) -> tuple[bytes, l
         limit = "" if largest_head is None else f", and its head may have {largest_head}"
         raise ValueError(f"a frame claims a head of {end} bytes, but all of it has {memory.size}{limit}")
     sizes = struct.unpack_from(f"<{num_buffers}Q", memory.data, SIZES.size)
-    starts, stop = lay_out(sizes, end)
+    starts, stop = plan_frame(sizes, end)
     if stop > memory.size:
         raise ValueError(f"a frame claims {stop} bytes, but {memory.size} were received")
     buffers = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import is_gpu, lies_as_it_reads
+from graphfeed.ops import is_gpu, is_plain_memory
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.memory import ALIGNMENT, as_bytes, is_page_locked
 from graphfeed.storage.memory.tensor_codec import Frame
@@ -23,7 +23,7 @@ class Movable:
     @checked
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
         """Return a copy of the object on a device; "pinned" stands for page-locked CPU memory."""
-        moved: Self = move(self, device, non_blocking=non_blocking)
+        moved: Self = to_device(self, device, non_blocking=non_blocking)
         return moved
 
     def pin_memory(self) -> Self:
@@ -72,7 +72,7 @@ def each_leaf(tree: Any) -> Iterator[Any]:
             yield part
 
 
-def parts_of(value: Any) -> Iterable[Any]:
+def child_values(value: Any) -> Iterable[Any]:
     """Return the values of a container, or the attributes of an object."""
     if isinstance(value, Mapping):
         return value.values()
@@ -86,7 +86,7 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, (Mapping, list, tuple)) or is_dataclass(tree):
-        for part in parts_of(tree):
+        for part in child_values(tree):
             yield from tensors_in(part)
 
 
@@ -101,7 +101,7 @@ def all_pinned(tree: Any) -> bool:
     return bool(pinned) and all(pinned)
 
 
-def move(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
+def to_device(tree: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
     """Return a copy of a tree with its tensors, and its objects that have a `to` method, on a device.
 
     The device "pinned" stands for page-locked CPU memory. It applies to dense CPU tensors and objects with a
@@ -144,7 +144,7 @@ def goes_with_others(leaf: Any) -> bool:
         return False
     tensor: torch.Tensor = leaf
     is_more = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
-    return not is_more and tensor.nbytes < TOGETHER_BYTES and lies_as_it_reads(tensor)
+    return not is_more and tensor.nbytes < TOGETHER_BYTES and is_plain_memory(tensor)
 
 
 def side_by_side(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:

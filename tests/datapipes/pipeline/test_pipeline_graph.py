@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.description import describe, describe_stage
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, choose, distinct, measure
+from graphfeed.datapipes.pipeline.description import describe_stage, value_in_line
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, choose, distinct, measure_items
 from graphfeed.loader.explain import estimate_all
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests import pipelines
@@ -27,7 +27,7 @@ TEXTS: list[tuple[Any, str]] = [
     ((10, [2, -1], torch.tensor([3, 4])), "[10, [2, -1], int64[2]]"),
     (list(range(100)), "list of 100"),
     ([gf.MiniBatch(seeds=torch.ones(1))], "[MiniBatch(...)]"),
-    (describe, "describe"),
+    (value_in_line, "describe"),
     (torch.nn.Identity(), "Identity"),
     ({"user": ["feat"]}, "{'user': ['feat']}"),
     ("x" * 200, "'" + "x" * 96 + "..."),
@@ -36,7 +36,7 @@ TEXTS: list[tuple[Any, str]] = [
 
 
 def test_values_take_few_words() -> None:
-    assert [describe(value) for value, _ in TEXTS] == [text for _, text in TEXTS]
+    assert [value_in_line(value) for value, _ in TEXTS] == [text for _, text in TEXTS]
 
 
 def test_a_stage_shows_what_is_not_its_default() -> None:
@@ -216,13 +216,13 @@ def test_types_that_the_mini_batch_has_not_got_are_not_guessed() -> None:
 
 def test_a_mini_batch_is_counted_tensor_by_tensor_once() -> None:
     seeds = torch.arange(5)
-    assert measure(gf.MiniBatch(seeds=seeds, labels=seeds)) == BatchSizeEstimate(40, {None: 5}, 5, {None: 5})
+    assert measure_items(gf.MiniBatch(seeds=seeds, labels=seeds)) == BatchSizeEstimate(40, {None: 5}, 5, {None: 5})
     edges = {"a:to:b": torch.zeros(3, 2, dtype=torch.int32)}
-    assert measure(gf.MiniBatch(seeds=edges)) == BatchSizeEstimate(
+    assert measure_items(gf.MiniBatch(seeds=edges)) == BatchSizeEstimate(
         24, {"a": 3, "b": 3}, 3, {"a": 3, "b": 3}, id_bytes=4
     )
-    assert measure(gf.MiniBatch()) is None
-    assert measure(torch.ones(3)) is None
+    assert measure_items(gf.MiniBatch()) is None
+    assert measure_items(torch.ones(3)) is None
 
 
 def test_an_epoch_of_no_mini_batches_holds_nothing_known() -> None:

@@ -330,7 +330,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 
     def work(rank: int, peers: Peers) -> str:
         box = Exchange(peers, "test")
-        peers.meet()  # until both are connected
+        peers.wait_until_connected()  # until both are connected
         peers.start_timeout = peers.timeout = 0.2
         if rank == 1:
             ready.wait(30)

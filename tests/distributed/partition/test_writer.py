@@ -166,7 +166,7 @@ def test_a_run_that_lost_a_worker_goes_on_with_the_same_files_only(
     unfinished = tmp_path / ".parts.unfinished"
     assert [(unfinished / f"part_{part}/indices.npy").exists() for part in range(3)] == [True, True, False]
     done: list[int] = []
-    write_edges = partition_writer.write_edges
+    write_edges = partition_writer.write_part_edges
 
     def record(graph: GraphArrays, node_parts: Path, part: int, stamp: int, folder: Path) -> Any:
         done.append(part)
@@ -174,7 +174,7 @@ def test_a_run_that_lost_a_worker_goes_on_with_the_same_files_only(
 
     with monkeypatch.context() as patch:
         patch.setattr(partition_writer, "new_stamp", lambda: 2000)
-        patch.setattr(partition_writer, "write_edges", record)
+        patch.setattr(partition_writer, "write_part_edges", record)
         assert content(write_partition(tmp_path / "parts", graph, parts, 3, store)) == expected
     assert done == [2]
     assert not unfinished.exists()
@@ -185,7 +185,7 @@ def test_the_key_of_a_graph_in_files_is_told_without_reading_its_edges(tmp_path:
     graph: Any = gf.load_graph(tmp_path / "graph")
     tracemalloc.start()
     try:
-        assert partition_writer.key_of(graph, torch.zeros(2000), 3, {}) is not None
+        assert partition_writer.partition_key(graph, torch.zeros(2000), 3, {}) is not None
         assert tracemalloc.get_traced_memory()[1] < 4 * graph.indices.nbytes
     finally:
         tracemalloc.stop()

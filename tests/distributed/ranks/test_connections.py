@@ -15,7 +15,7 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks import listener as room
 from graphfeed.distributed.ranks import messages
 from graphfeed.distributed.ranks.connections import Connections, open_connection, own_address
-from graphfeed.distributed.ranks.exchange import ask_owners, merge_columns
+from graphfeed.distributed.ranks.exchange import merge_answers, request_from_owners
 from graphfeed.distributed.ranks.listener import GREETING, Listener
 from graphfeed.distributed.ranks.messages import Traffic, receive, send
 from graphfeed.distributed.ranks.peers import Peers
@@ -86,7 +86,7 @@ def other() -> Iterator[Other]:
 def test_a_connection_is_used_again_once_its_answer_was_read(other: Other) -> None:
     connections = Connections(other.connect, 2)
     for number in range(3):
-        answer, size = connections.ask({"question": number}, {})
+        answer, size = connections.send_request({"question": number}, {})
         other.answer(0, number)
         for _ in range(2):
             head, tensors = answer.read()
@@ -98,9 +98,9 @@ def test_a_connection_is_used_again_once_its_answer_was_read(other: Other) -> No
 
 def test_where_all_connections_have_a_question_the_oldest_answer_is_read_first_and_kept(other: Other) -> None:
     connections = Connections(other.connect, 2)
-    answers = [connections.ask({"question": number}, {})[0] for number in range(2)]
+    answers = [connections.send_request({"question": number}, {})[0] for number in range(2)]
     with ThreadPoolExecutor(1) as pool:
-        third = pool.submit(connections.ask, {"question": 2}, {})
+        third = pool.submit(connections.send_request, {"question": 2}, {})
         other.answer(1, 11)
         assert not third.done()
         other.answer(0, 10)
@@ -113,12 +113,12 @@ def test_where_all_connections_have_a_question_the_oldest_answer_is_read_first_a
 
 def test_a_connection_that_failed_is_replaced_and_its_question_has_no_answer(other: Other) -> None:
     connections = Connections(other.connect, 1)
-    lost = connections.ask({"question": 0}, {})[0]
+    lost = connections.send_request({"question": 0}, {})[0]
     other.ends[0].close()
     for _ in range(2):
         with pytest.raises(ConnectionError):
             lost.read()
-    found = connections.ask({"question": 1}, {})[0]
+    found = connections.send_request({"question": 1}, {})[0]
     other.answer(1, 5)
     assert int(found.read()[1]["value"]) == 5
     connections.close()
@@ -126,7 +126,7 @@ def test_a_connection_that_failed_is_replaced_and_its_question_has_no_answer(oth
 
 def test_the_end_wakes_all_who_wait(other: Other) -> None:
     connections = Connections(other.connect, 1)
-    answer = connections.ask({"question": 0}, {})[0]
+    answer = connections.send_request({"question": 0}, {})[0]
     errors: list[OSError] = []
 
     def wait() -> None:
@@ -143,13 +143,13 @@ def test_the_end_wakes_all_who_wait(other: Other) -> None:
         thread.join(20)
     assert len(errors) == 2
     with pytest.raises(ConnectionError, match="the peers have ended"):
-        connections.ask({"question": 1}, {})
+        connections.send_request({"question": 1}, {})
 
 
 def test_a_connection_greets_and_an_answer_that_does_not_come_is_noticed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connections = Connections(lambda: open_connection(server.getsockname()[:2], b"hello", 5, 0.0, None), 1)
-        answer = connections.ask({}, {})[0]
+        answer = connections.send_request({}, {})[0]
         accepted = server.accept()[0]
         with accepted:
             assert accepted.recv(5) == b"hello"
@@ -185,7 +185,7 @@ def test_a_machine_without_a_name_for_others_is_alone(monkeypatch: pytest.Monkey
 
 def test_a_fork_gives_up_its_copies(other: Other) -> None:
     connections = Connections(other.connect, 1)
-    connections.ask({"question": 0}, {})
+    connections.send_request({"question": 0}, {})
     child = os.fork()
     if child == 0:
         connections.abandon()
@@ -200,7 +200,7 @@ def test_answers_that_have_come_are_read_also_where_nobody_waits(other: Other) -
     connections = Connections(other.connect, 2)
     assert connections.has_all()
     for number in range(2):
-        connections.ask({"question": number}, {})
+        connections.send_request({"question": number}, {})
     other.answer(0, 1)
     wait_until(lambda: not connections.has_all() and len(connections._unread) == 1)
     other.answer(1, 2)
@@ -212,7 +212,7 @@ def test_who_is_interrupted_while_reading_for_another_is_told_apart_from_a_lost_
     other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = Connections(other.connect, 1)
-    answer = connections.ask({"question": 0}, {})[0]
+    answer = connections.send_request({"question": 0}, {})[0]
 
     def interrupt(_: socket.socket) -> None:
         raise KeyboardInterrupt
@@ -220,7 +220,7 @@ def test_who_is_interrupted_while_reading_for_another_is_told_apart_from_a_lost_
     with monkeypatch.context() as patch:
         patch.setattr("graphfeed.distributed.ranks.connections.receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            connections.ask({"question": 1}, {})
+            connections.send_request({"question": 1}, {})
     with pytest.raises(InterruptedError, match="the thread that read a response got KeyboardInterrupt"):
         answer.read()
     connections.close()
@@ -236,16 +236,16 @@ def answer(places: list[int], counts: list[int], sources: list[int]) -> tuple[to
 
 def test_columns_of_any_length_come_back_in_the_order_of_the_questions() -> None:
     answers = [answer([1, 4], [2, 0], [10, 11]), answer([0, 2, 3], [1, 0, 3], [20, 21, 22, 23])]
-    offsets, columns = merge_columns(answers, DTYPES)
+    offsets, columns = merge_answers(answers, DTYPES)
     assert offsets.tolist() == [0, 1, 3, 3, 6, 6]
     assert columns["sources"].tolist() == [20, 10, 11, 21, 22, 23]
     assert columns["sources"].dtype == torch.int64
-    alone = merge_columns([answer([0, 1], [2, 0], [10, 11])], DTYPES)[1]["sources"]
+    alone = merge_answers([answer([0, 1], [2, 0], [10, 11])], DTYPES)[1]["sources"]
     assert (alone.tolist(), alone.dtype) == ([10, 11], torch.int64)
 
 
 def test_nothing_asked_is_nothing_answered() -> None:
-    offsets, columns = merge_columns([], DTYPES)
+    offsets, columns = merge_answers([], DTYPES)
     assert offsets.tolist() == [0]
     assert columns["sources"].shape == (0,)
 
@@ -253,13 +253,15 @@ def test_nothing_asked_is_nothing_answered() -> None:
 def test_a_single_rank_answers_by_itself() -> None:
     ids, peers = torch.tensor([3, 1]), Peers()
     name = peers.serve("feature", lambda options, questions: {"rows": questions["ids"] * options["factor"]})
-    [(places, tensors)] = ask_owners(peers, name, PartBook.from_bounds([0, 4]), ids, {"factor": 2}, {"ids": ids})
+    [(places, tensors)] = request_from_owners(
+        peers, name, PartBook.from_bounds([0, 4]), ids, {"factor": 2}, {"ids": ids}
+    )
     assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])
 
 
 def test_columns_that_do_not_fit_together_are_refused() -> None:
     def merge(counts: Any, sources: Any) -> object:
-        return merge_columns([answer([0, 1], counts, sources)], DTYPES)
+        return merge_answers([answer([0, 1], counts, sources)], DTYPES)
 
     sums, lengths = "counts must be 0 or more and add up to the 2 values of their part", "equally long, but are 2 and 1"
     check_refused(

@@ -20,8 +20,8 @@ class Two:
         self.ranks = [Heartbeat(rank, silent_seconds) for rank in range(2)]
         for rank, own in enumerate(self.ranks):
             to, taken = socket.socketpair()
-            own.begin(1 - rank, to)
-            self.ranks[1 - rank].take(rank, taken)
+            own.watch(1 - rank, to)
+            self.ranks[1 - rank].accept(rank, taken)
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def connected(heart: Heartbeat) -> Iterator[tuple[socket.socket, socket.socket]]
     with socket.create_server(("127.0.0.1", 0)) as server, heart._selector:
         connection = socket.create_connection(server.getsockname())
         with server.accept()[0] as other, connection:
-            heart.begin(1, connection)
+            heart.watch(1, connection)
             yield connection, other
 
 
@@ -94,7 +94,7 @@ def test_a_part_of_an_encrypted_sign_of_life_is_no_end(certificates: list[tuple[
     own, other, heart = *socket.socketpair(), Heartbeat(0, 60)
     with ThreadPoolExecutor(1) as pool, other, heart._selector:
         taken = pool.submit(server.wrap_socket, other, server_side=True)
-        heart.begin(1, client.wrap_socket(own))
+        heart.watch(1, client.wrap_socket(own))
         with taken.result(20), heart._to[1]:
             heart._hear(1, heart._to[1])  # no complete TLS record has arrived
             assert heart._gone == {}
@@ -173,7 +173,7 @@ def test_a_rank_that_stood_still_itself_takes_no_other_for_silent(monkeypatch: p
 def test_a_rank_whose_program_failed_says_so(two: Two) -> None:
     first, second = two.ranks
     second.beat(leaving=False)
-    second.tell_lost(1)
+    second.announce_loss(1)
     second.close()
     with pytest.raises(LostError, match="rank 1: its program failed"):
         first.beat(leaving=False)
@@ -182,7 +182,7 @@ def test_a_rank_whose_program_failed_says_so(two: Two) -> None:
 def test_a_rank_that_ends_because_it_lost_another_one_says_which(two: Two) -> None:
     first, second = two.ranks
     second.beat(leaving=False)
-    second.tell_lost(258)
+    second.announce_loss(258)
     second.close()
     with pytest.raises(LostError, match="rank 258: rank 1 lost it") as error:
         first.beat(leaving=False)

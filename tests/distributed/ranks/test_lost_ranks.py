@@ -261,12 +261,12 @@ ENDS = [(ValueError(), True), (SystemExit(1), True), (SystemExit(0), False)]
 def test_a_program_fails_by_an_exception_or_an_exit_code_also_under_multiprocessing(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, fails: bool
 ) -> None:
-    program_end.note_end()
+    program_end.record_exit()
     assert not program_end.program_failed()
     try:
         raise error
     except BaseException:
-        program_end.note_end()
+        program_end.record_exit()
     assert program_end.program_failed() == fails
 
 

@@ -16,12 +16,12 @@ import torch
 from torch import distributed
 
 import graphfeed as gf
-from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, cut_graph
+from graphfeed.distributed import PartitionedGraph, Peers, RendezvousAddress, cut_graph
 from graphfeed.distributed.ranks import agreement, meeting_point
 from graphfeed.distributed.ranks import peers as peers_module
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import GREETING, Listener
-from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
+from graphfeed.distributed.ranks.meeting_point import Rendezvous, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
 from graphfeed.distributed.release import RELEASE
 from tests.distributed.graphs import plain
@@ -33,7 +33,7 @@ from tests.programs import start_program
 def test_ranks_get_the_same_store() -> None:
     port = free_port()
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(MeetingPoint("127.0.0.1", port, rank, 2).open_store, 30) for rank in range(2)]
+        futures = [pool.submit(RendezvousAddress("127.0.0.1", port, rank, 2).open_store, 30) for rank in range(2)]
         first, second = (future.result() for future in futures)
     first.set("word", "from rank 0")
     assert second.get("word") == b"from rank 0"
@@ -43,7 +43,7 @@ def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() ->
     # Gloo waits for keys of other ranks, which they set only if their own threads are not blocked.
     port = free_port()
     places = [(rank, use) for use in range(2) for rank in range(2)]
-    stores = {place: MeetingPoint("127.0.0.1", port, place[0], 2).open_store(30, place[1]) for place in places}
+    stores = {place: RendezvousAddress("127.0.0.1", port, place[0], 2).open_store(30, place[1]) for place in places}
     for rank in range(2):
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(stores[rank, 0].wait, [f"word for {rank}"], timedelta(seconds=20))
@@ -58,13 +58,13 @@ def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() ->
 
 def test_a_rank_of_another_job_is_refused_and_takes_no_place() -> None:
     port = free_port()
-    store = MeetingPoint("127.0.0.1", port, 0, 2, "first").open_store(30)
+    store = RendezvousAddress("127.0.0.1", port, 0, 2, "first").open_store(30)
     with pytest.raises(
         ConnectionError, match=r"job 'first' of 2 ranks meet at .*, but this rank belongs to 'second' of 2"
     ):
-        MeetingPoint("127.0.0.1", port, 1, 2, "second").open_store(30)
+        RendezvousAddress("127.0.0.1", port, 1, 2, "second").open_store(30)
     with pytest.raises(ConnectionError, match=r"'first' of 2 ranks meet at .*, but this rank belongs to 'first' of 3"):
-        MeetingPoint("127.0.0.1", port, 1, 3, "first").open_store(30)
+        RendezvousAddress("127.0.0.1", port, 1, 3, "first").open_store(30)
     assert not store.check(["taken/1"])
 
 
@@ -73,7 +73,7 @@ def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.Monk
         found = []
         for job in ("7", "8"):
             monkeypatch.setenv(name, job)
-            found.append(MeetingPoint("127.0.0.1", 1, 0, 2).describe_job())
+            found.append(RendezvousAddress("127.0.0.1", 1, 0, 2).describe_job())
         monkeypatch.delenv(name)
         assert found[0] != found[1], name
 
@@ -90,11 +90,14 @@ def end_of_meeting(peers: Peers) -> str:
 def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(rank: int) -> None:
     # Another spelling of the address stands for another process: each opens its own store.
     port = free_port()
-    ours = [Peers(meeting=MeetingPoint("127.0.0.1", port, 0, 2)), Peers(meeting=MeetingPoint("localhost", port, 1, 2))]
+    ours = [
+        Peers(meeting=RendezvousAddress("127.0.0.1", port, 0, 2)),
+        Peers(meeting=RendezvousAddress("localhost", port, 1, 2)),
+    ]
     (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in ours)
     for peers in ours:
-        peers.meet()
-    stranger = Peers(meeting=MeetingPoint("127.0.0.1" if rank else "localhost", port, rank, 2), start_timeout=20)
+        peers.wait_until_connected()
+    stranger = Peers(meeting=RendezvousAddress("127.0.0.1" if rank else "localhost", port, rank, 2), start_timeout=20)
     reason = end_of_meeting(stranger)
     assert re.search(rf"rank {rank} at \S+:{port} is already \(.*, process \d+\)|can't listen at \S+:{port}", reason)
     assert "choose another port" in reason
@@ -105,9 +108,9 @@ def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(ran
 
 def test_a_rank_with_another_release_is_refused() -> None:
     port = free_port()
-    store = MeetingPoint("127.0.0.1", port, 0, 2).open_store(30)
+    store = RendezvousAddress("127.0.0.1", port, 0, 2).open_store(30)
     store.set("release", "0.0.9")
-    peers = Peers(meeting=MeetingPoint("127.0.0.1", port, 1, 2), start_timeout=20)
+    peers = Peers(meeting=RendezvousAddress("127.0.0.1", port, 1, 2), start_timeout=20)
     peers.join(20)
     with pytest.raises(ConnectionError, match=f"has graphfeed 0.0.9, but rank 1 has {gf.__version__}; install"):
         peers.check()
@@ -131,14 +134,14 @@ def test_a_rank_that_takes_long_to_connect_is_not_taken_for_frozen(monkeypatch: 
     monkeypatch.setattr(peers_module, "open_connection", connect_late)
     ranks: list[Peers] = []
     for rank in range(3):
-        ranks.append(Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 3), frozen_timeout=1.0))
+        ranks.append(Peers(meeting=RendezvousAddress("127.0.0.1", port, rank, 3), frozen_timeout=1.0))
         while rank == 1 and not ranks[0]._heartbeat._spoke:
             time.sleep(0.01)
     assert begun.wait(20)
     assert not ended.wait(2)
     ended.set()
     for peers in ranks:
-        peers.meet()
+        peers.wait_until_connected()
         peers.close()
     for peers in ranks:
         peers.join(20)
@@ -148,8 +151,8 @@ def test_a_rank_that_takes_long_to_connect_is_not_taken_for_frozen(monkeypatch: 
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) -> None:
     program = start_program(
-        "from graphfeed.distributed import MeetingPoint, Peers\n"
-        f"Peers(meeting=MeetingPoint('127.0.0.1', {free_port()}, {rank}, 2), start_timeout=100)\n"
+        "from graphfeed.distributed import RendezvousAddress, Peers\n"
+        f"Peers(meeting=RendezvousAddress('127.0.0.1', {free_port()}, {rank}, 2), start_timeout=100)\n"
         "print('begun', flush=True)\n"
         "1 / 0"
     )
@@ -161,7 +164,7 @@ def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) ->
 
 def check_no_meeting(rank: int, port: int, reason: str) -> None:
     """Fail unless the error of a rank that can't connect to the other one contains the address."""
-    peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", port, rank, 2))
+    peers = Peers(start_timeout=0.5, meeting=RendezvousAddress("127.0.0.1", port, rank, 2))
     peers.join()
     with pytest.raises(OSError, match=f"rank 0 {reason}"):
         peers.gather("graph 0", {}, {1 - rank: {}})
@@ -190,7 +193,7 @@ def test_an_address_that_others_use_is_named() -> None:
 
 
 def test_ranks_that_do_not_start_are_named() -> None:
-    peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", free_port(), 0, 3))
+    peers = Peers(start_timeout=0.5, meeting=RendezvousAddress("127.0.0.1", free_port(), 0, 3))
     graph = PartitionedGraph(cut_graph(plain(), torch.arange(100) % 3, 0), peers)
     with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] did not create their Peers within 0\.5 s"):
         graph.in_subgraph(torch.arange(3))
@@ -215,10 +218,10 @@ class FrozenStore:
 def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPatch, in_group: bool) -> None:
     monkeypatch.setattr(meeting_point, "STORE_SECONDS", 0.05)
     store = FrozenStore()
-    monkeypatch.setattr(MeetingPoint, "open_store", lambda *_: store)
+    monkeypatch.setattr(RendezvousAddress, "open_store", lambda *_: store)
     monkeypatch.setattr(distributed, "group", SimpleNamespace(WORLD=store))
     listener = Listener(0, Traffic(), lambda rank, connection: None)
-    frozen = Meeting(1, 2, None if in_group else MeetingPoint("127.0.0.1", free_port(), 1, 2))
+    frozen = Rendezvous(1, 2, None if in_group else RendezvousAddress("127.0.0.1", free_port(), 1, 2))
     with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
         frozen.gather(listener.listen, Heartbeat(1, 60), lambda rank, presence: None, 0.05)
     store.ended.set()
@@ -241,13 +244,13 @@ class FreezesLater(FrozenStore):
 
 def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     store, heart = FreezesLater(), Heartbeat(1, 0.05)
-    monkeypatch.setattr(MeetingPoint, "open_store", lambda *_: store)
-    frozen = Meeting(1, 3, MeetingPoint("127.0.0.1", 1, 1, 3))
+    monkeypatch.setattr(RendezvousAddress, "open_store", lambda *_: store)
+    frozen = Rendezvous(1, 3, RendezvousAddress("127.0.0.1", 1, 1, 3))
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def welcome(rank: int, _: object) -> None:
             if rank == 0:
-                heart.begin(0, socket.create_connection(server.getsockname()))
+                heart.watch(0, socket.create_connection(server.getsockname()))
 
         with pytest.raises(LostError, match=r"rank 0: it sent no heartbeat for 0\.05 s"):
             frozen.gather(lambda _: (("", 0), "", False), heart, welcome, 60)
@@ -258,7 +261,7 @@ def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch:
 def test_the_store_is_asked_why_a_rank_is_lost_unless_it_has_ended_with_rank_0() -> None:
     store, lost = MagicMock(), [LostError(rank, "its connection ended") for rank in range(2)]
     store.get.return_value = json.dumps([2, "its program failed"])
-    meeting = Meeting(2, 3, MeetingPoint("127.0.0.1", free_port(), 2, 3))
+    meeting = Rendezvous(2, 3, RendezvousAddress("127.0.0.1", free_port(), 2, 3))
     meeting.store = store
     assert meeting.reason_of(lost[0]) is lost[0]
     store.check.assert_not_called()
@@ -271,10 +274,10 @@ def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatc
     port = free_port()
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(
-        ConnectionError, match=r"initialise the group by env://, update torch, or give Peers a MeetingPoint"
+        ConnectionError, match=r"initialise the group by env://, update torch, or give Peers a RendezvousAddress"
     ):
         connect_to_store(object(), 20)
-    server = MeetingPoint("127.0.0.1", port, 0, 1).open_store(20)
+    server = RendezvousAddress("127.0.0.1", port, 0, 1).open_store(20)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(port))
     first, second = (connect_to_store(object(), 20) for _ in range(2))

@@ -15,12 +15,12 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import (
     LocalFeatureStore,
-    MeetingPoint,
     PartBook,
     PartitionedFeature,
     PartitionedGraph,
     Peers,
     RankLostError,
+    RendezvousAddress,
     cut_graph,
 )
 from graphfeed.distributed.ranks import messages
@@ -50,13 +50,15 @@ def test_a_launcher_without_a_process_group_is_an_error(monkeypatch: pytest.Monk
 
 def test_a_forked_process_that_asks_is_told_at_once() -> None:
     port = free_port()
-    both = [Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 2), timeout=60, start_timeout=60) for rank in range(2)]
+    both = [
+        Peers(meeting=RendezvousAddress("127.0.0.1", port, rank, 2), timeout=60, start_timeout=60) for rank in range(2)
+    ]
     try:
         (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in both)
         assert list(both[0].gather(name, {}, {1: {}})) == [(1, {})]
         reason = f"RuntimeError: a fork of process {os.getpid()} can't reach other ranks"
         assert in_child(lambda: both[0].gather(name, {}, {1: {}})).startswith(reason)
-        assert in_child(both[0].meet).startswith(reason)
+        assert in_child(both[0].wait_until_connected).startswith(reason)
         assert in_child(lambda: both[0].serve("graph", lambda options, tensors: {})).startswith(reason)
         assert in_child(lambda: list(both[0].gather(name, {}, {}))) == "[]"
     finally:
@@ -80,17 +82,17 @@ def test_ranks_may_encrypt_what_they_send_and_listen_at_a_port(
     address: str, certificates: list[tuple[bytes, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received: list[str] = []
-    fill = messages.fill
+    fill = messages.receive_into
 
     def note(connection: socket.socket, memory: memoryview) -> None:
         received.append(type(connection).__name__)
         fill(connection, memory)
 
-    monkeypatch.setattr(messages, "fill", note)
+    monkeypatch.setattr(messages, "receive_into", note)
     store, ports = free_port(), [free_port(), free_port()]
 
     def be_rank(rank: int) -> list[int]:
-        meeting = MeetingPoint(address, store, rank, 2)
+        meeting = RendezvousAddress(address, store, rank, 2)
         # Each has its own certificate, which the other one knows.
         roots = certificates[1 - rank][0]
         peers = Peers(meeting=meeting, port=ports[rank], tls=certificates[rank], tls_root_certs=roots, timeout=60)
@@ -120,7 +122,7 @@ def test_ranks_may_encrypt_what_they_send_and_listen_at_a_port(
 def test_all_ranks_are_told_which_has_another_certificate_or_none(
     other: int | None, known: int, said: str, certificates: list[tuple[bytes, bytes]]
 ) -> None:
-    points = [MeetingPoint("127.0.0.1", free_port(), 0, 2)]
+    points = [RendezvousAddress("127.0.0.1", free_port(), 0, 2)]
     points.append(points[0]._replace(rank=1))
     both = [
         Peers(meeting=points[0], tls=certificates[0], tls_root_certs=certificates[known][0], timeout=10),
@@ -143,13 +145,13 @@ def test_what_can_not_be_waited_for_listened_at_or_shown_is_refused(certificates
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken, store = server.getsockname()[1], free_port()
-        points = [MeetingPoint("127.0.0.1", store, rank, 2) for rank in range(2)]
+        points = [RendezvousAddress("127.0.0.1", store, rank, 2) for rank in range(2)]
         both = [Peers(meeting=point, port=point.rank * taken, start_timeout=60) for point in points]
         reason = f"can't listen at port {taken} of 127.0.0.1: .*; choose another port"
         with pytest.raises(OSError, match=reason):
-            both[1].meet()
+            both[1].wait_until_connected()
         with pytest.raises(RankLostError, match=f"rank 1 is lost before all ranks have connected: {reason}"):
-            both[0].meet()
+            both[0].wait_until_connected()
 
 
 def make_loader(graph: gf.SamplingGraph, count: int, peers: Peers | None = None) -> gf.DataLoader:
@@ -237,7 +239,7 @@ def test_ranks_of_a_process_group_end_well(tmp_path: Path) -> None:
 
 def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:
     """Connect to other ranks at an address, and make mini-batches; rank 1 may fail after the first."""
-    peers = Peers(meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+    peers = Peers(meeting=RendezvousAddress("127.0.0.1", port, rank, world_size))
     nodes = torch.arange(NUM_NODES) % world_size
     graph = PartitionedGraph(cut_graph(untyped(), nodes, rank), peers)
     try:
@@ -282,7 +284,7 @@ def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
     def read(rank: int) -> list[list[float]]:
         found = []
         for number in range(2):
-            peers = peers_at(MeetingPoint("127.0.0.1", port, rank, 2), 30)
+            peers = peers_at(RendezvousAddress("127.0.0.1", port, rank, 2), 30)
             rows = torch.full((2, 1), 10.0 * number + rank)
             found.append(PartitionedFeature(rows, book, peers).read(torch.arange(4)).flatten().tolist())
             peers.close()

@@ -170,7 +170,7 @@ def interrupt_and_go_on(spec: Spec, folder: Path, step: int) -> None:
     """Stop a run after a number of steps, and do the rest in another run."""
     out = folder / str(step)
     noted: list[str] = []
-    note = Journal.note
+    note = Journal.record_step
 
     def interrupt(journal: Journal, name: str, key: str, **state: Any) -> None:
         note(journal, name, key, **state)
@@ -179,7 +179,7 @@ def interrupt_and_go_on(spec: Spec, folder: Path, step: int) -> None:
             raise Stopped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "note", interrupt)
+        patch.setattr(Journal, "record_step", interrupt)
         with pytest.raises(Stopped):
             build_dataset(spec, out, memory=20_000)
         assert (folder / f".{step}.unfinished").exists()

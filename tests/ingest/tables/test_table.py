@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset, read_tfrecords
 from graphfeed.ingest.tables.engine import Engine
-from graphfeed.ingest.tables.relation import load
+from graphfeed.ingest.tables.relation import load_relation
 from graphfeed.ingest.tables.table import TableSource, find_files, find_sources
 from tests.ingest.example_tables import SUFFIXES, USERS, new_engine, rows_of, write
 from tests.refusals import Refusal, check_refused
@@ -240,7 +240,9 @@ def test_each_file_may_have_another_beginning_and_wrong_rows(tmp_path: Path) -> 
     tables, told = find_sources(names, tmp_path, header=True, pairs=False), list[Any]()
     with new_engine() as engine:
         roles = {("a", False): "any"}
-        relation = load(engine, "rows", tables, roles, lambda table, count, _: told.append((table.name, count)))
+        relation = load_relation(
+            engine, "rows", tables, roles, lambda table, count, _: told.append((table.name, count))
+        )
         found = [value for (value,) in engine.rows(f"SELECT c0 FROM {relation.sql} ORDER BY n")]
     assert found == ["1", "4", "1", "4", "6", "9"]
     assert told == [(str(tmp_path / name), 1) for name in ("one.csv", "one.csv", "two.csv")]

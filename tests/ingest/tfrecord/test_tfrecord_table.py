@@ -14,7 +14,7 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.build.guess_spec import guess_spec
 from graphfeed.ingest.tables.table import TableSource, find_sources
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
-from graphfeed.ingest.tfrecord.tfrecord_table import LONG, copy_texts, find_columns, read_columns
+from graphfeed.ingest.tfrecord.tfrecord_table import LONG, copy_texts, find_columns, read_example_columns
 from tests import tfrecords
 from tests.ingest.example_tables import edges_of, rows_of
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_damaged_is_told_with_record_and_byte(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"t\.tfrecord can't be read as \.tfrecord: record 4, at byte \d+: .*checksum"):
         rows(path, ["k"])
     tfrecords.write(path, [b"\x0a\xff"])
-    for read in (lambda: find_columns(path), lambda: list(read_columns(path, [], ["name"]))):
+    for read in (lambda: find_columns(path), lambda: list(read_example_columns(path, [], ["name"]))):
         with pytest.raises(ValueError, match=r"t\.tfrecord: record 0, at byte \d+: the content is no(t a)? tf\.train"):
             read()
     with pytest.raises(ValueError, match=r"t\.tfrecord has no column 'tags'; it has \['name', 'x', 'k'\]"):

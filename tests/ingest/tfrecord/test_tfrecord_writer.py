@@ -139,7 +139,7 @@ def test_a_record_that_does_not_say_it_is_refused() -> None:
 
 def test_features_that_are_not_asked_for_may_be_anything() -> None:
     schema = ExampleSchema(["a"])
-    schema.settle(field(1, entry("a", feature([1])) + entry("b", feature([b"x", b"yz"])) + entry("c", b"") * 2))
+    schema.infer_from(field(1, entry("a", feature([1])) + entry("b", feature([b"x", b"yz"])) + entry("c", b"") * 2))
     assert list(schema.columns or {}) == ["a"]
 
 
@@ -154,7 +154,7 @@ def test_dtypes_are_known_by_whatever_names_them(tmp_path: Path) -> None:
 def test_what_the_caller_says_is_kept_and_the_rest_is_taken_from_the_record() -> None:
     specs = {"a": FixedLenFeature([3, 1], "int64"), "c": FixedLenFeature([], "string")}
     schema = ExampleSchema(specs)
-    schema.settle(example({"a": [1, 2, 3], "c": [b"wxyz"], "other": [1.0]}))
+    schema.infer_from(example({"a": [1, 2, 3], "c": [b"wxyz"], "other": [1.0]}))
     assert schema.columns is not None
     assert {name: column.row_shape for name, column in schema.columns.items()} == {"a": (3, 1), "c": (4,)}
 

@@ -19,7 +19,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.executors.process_executor import ProcessExecutor
-from graphfeed.loader.executors.thread_executor import ThreadExecutor, describe_work, end_all
+from graphfeed.loader.executors.thread_executor import ThreadExecutor, describe_work, end_threads
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.forked import held_elsewhere, in_child
@@ -64,11 +64,11 @@ def test_threads_that_do_not_come_back_are_left_behind_with_one_warning_at_shutd
     stuck(executor, release)
     with pytest.warns(RuntimeWarning, match=r"abandoned 1 thread still at work: graphfeed_\d is at threading.py:"):
         executor.shutdown(cancel_futures=True)
-    end_all()  # would warn again
+    end_threads()  # would warn again
     stuck(busy, release)
     dropped = busy.submit(abs, 1)
     with pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: busy_0"):
-        end_all()
+        end_threads()
     assert dropped.cancelled()
     release.set()
 
@@ -111,7 +111,7 @@ def test_a_program_that_an_interrupt_ends_waits_for_nothing_long(monkeypatch: py
     release = threading.Event()
     stuck(ThreadExecutor(1), release)
     with pytest.warns(RuntimeWarning, match="abandoned 1 thread"):
-        end_all()
+        end_threads()
     assert frozen == [True]
     release.set()
 
@@ -183,7 +183,7 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize(
-    "take",
+    "next_task",
     [
         lambda executor: executor.submit(threading.Event).result(60),
         lambda executor: executor.submit(fails).exception(60),

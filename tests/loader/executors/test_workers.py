@@ -25,7 +25,7 @@ def test_workers_unpack_their_work_once_and_end_with_their_loader() -> None:
     loader = gf.DataLoader(pipelines.shuffled(), 1, worker="process", seed=1)
     for _ in range(2):
         list(loader)
-    executor = loader._workers.take()
+    executor = loader._workers.open_executor()
     assert executor.submit(unpacked).result(60) == (1, 1)
     loader.close()
     with pytest.raises(RuntimeError, match="was shut down"):
@@ -56,13 +56,13 @@ def test_two_threads_that_begin_at_once_share_the_workers(monkeypatch: pytest.Mo
 def test_an_executor_that_is_kept_or_given_outlives_an_epoch_and_one_of_an_epoch_does_not() -> None:
     with ThreadPoolExecutor(1) as given:
         for workers in (make_workers(), make_workers(given=given)):
-            executor = workers.take()
+            executor = workers.open_executor()
             workers.leave(executor)
             assert executor.submit(abs, -1).result(10) == 1
-            assert workers.take() is executor
+            assert workers.open_executor() is executor
             workers.close()
     workers = make_workers(persistent=False)
-    executor = workers.take()
+    executor = workers.open_executor()
     workers.leave(executor)
     with pytest.raises(RuntimeError, match="was shut down"):
         executor.submit(abs, -1)

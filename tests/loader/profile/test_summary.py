@@ -17,7 +17,7 @@ import graphfeed as gf
 from graphfeed.loader.profile import FIRST_SERVER, Measured, Recorder, Span
 from graphfeed.loader.profile.epoch_record import Counters, StageRow, bytes_read, thread_times
 from graphfeed.loader.profile.profile import write_table
-from graphfeed.loader.profile.summary import StageTime, middle, summarise
+from graphfeed.loader.profile.summary import StageTime, quantile, summarise
 from graphfeed.loader.profile.verdict import Verdict, judge
 from tests.loader.profile.records import MS, make_record
 
@@ -132,7 +132,7 @@ def test_an_outlier_changes_no_median() -> None:
 
 
 def test_few_mini_batches_are_summarised_too() -> None:
-    assert (middle([], 0.5), middle([3, 1, 2], 0.5), middle([1, 2], 1.0)) == (0, 2, 2)
+    assert (quantile([], 0.5), quantile([3, 1, 2], 0.5), quantile([1, 2], 1.0)) == (0, 2, 2)
     for count in (1, 2, 5):
         assert summarise([make_record(count)]).num_minibatches >= 1
 

@@ -186,14 +186,14 @@ def runs_of_checks(monkeypatch: pytest.MonkeyPatch, graph: gf.FusedCSCSamplingGr
         found.extend([] if passed else [what])
         return passed
 
-    has_passed = verified.has_passed
-    monkeypatch.setattr(verified, "has_passed", note)
+    has_passed = verified.is_verified
+    monkeypatch.setattr(verified, "is_verified", note)
     pipe = gf.ItemSampler(gf.ItemSet(10, names="seeds"), batch_size=10)
     list(pipe.sample_neighbor(graph, [2, 2], prob_name="weight"))
     list(pipe.sample_layer_neighbor(graph, [2, 2]))
     timed = gf.ItemSampler(gf.ItemSet((torch.arange(9), torch.arange(9) + 5000), names=("seeds", "timestamp")), 9)
     list(timed.temporal_sample_neighbor(graph, [2, 2], edge_timestamp_attr_name="time"))
-    monkeypatch.setattr(verified, "has_passed", has_passed)
+    monkeypatch.setattr(verified, "is_verified", has_passed)
     return found
 
 

@@ -178,11 +178,11 @@ def test_a_block_may_come_back_in_another_thread(pool: BufferPool) -> None:
 
 def test_maps_hold_minus_one_and_are_used_again() -> None:
     maps = NodeMaps()
-    with maps.borrow(100) as first:
+    with maps.leased_map(100) as first:
         assert first is not None
         assert first.dtype == np.int32
         assert (first == -1).all()
-    with maps.borrow(100) as second, maps.borrow(100) as third, maps.borrow(50) as other:
+    with maps.leased_map(100) as second, maps.leased_map(100) as third, maps.leased_map(50) as other:
         assert second is first
         assert third is not first
         assert other is not None
@@ -194,7 +194,7 @@ def test_a_map_of_a_kernel_that_failed_is_thrown_away() -> None:
     maps = NodeMaps()
 
     def fail() -> None:
-        with maps.borrow(100) as node_map:
+        with maps.leased_map(100) as node_map:
             assert node_map is not None
             node_map[3] = 7
             raise KeyError
@@ -202,16 +202,16 @@ def test_a_map_of_a_kernel_that_failed_is_thrown_away() -> None:
     with pytest.raises(KeyError):
         fail()
     assert maps.used_bytes == 0
-    with maps.borrow(100) as node_map:
+    with maps.leased_map(100) as node_map:
         assert node_map is not None
         assert (node_map == -1).all()
 
 
 def test_maps_keep_their_limit() -> None:
     maps = NodeMaps(limit_bytes=800)
-    with maps.borrow(201) as too_large:
+    with maps.leased_map(201) as too_large:
         assert too_large is None
-    with maps.borrow(100) as first, maps.borrow(100) as second, maps.borrow(1) as third:
+    with maps.leased_map(100) as first, maps.leased_map(100) as second, maps.leased_map(1) as third:
         assert first is not None
         assert second is not None
         assert third is None
@@ -220,12 +220,12 @@ def test_maps_keep_their_limit() -> None:
 
 def test_idle_maps_make_room() -> None:
     maps = NodeMaps(limit_bytes=800)
-    with maps.borrow(150):
+    with maps.leased_map(150):
         pass
-    with maps.borrow(200) as node_map:
+    with maps.leased_map(200) as node_map:
         assert node_map is not None
     assert maps.used_bytes == 800
-    with maps.borrow(100) as node_map:
+    with maps.leased_map(100) as node_map:
         assert node_map is not None
     assert maps.used_bytes == 400
 
@@ -236,7 +236,7 @@ def test_threads_never_share_a_map() -> None:
     def work(number: int) -> bool:
         alone = True
         for _ in range(200):
-            with maps.borrow(1000) as node_map:
+            with maps.leased_map(1000) as node_map:
                 if node_map is None:
                     continue
                 alone &= bool((node_map == -1).all())
@@ -265,7 +265,7 @@ def test_a_finalizer_borrows_a_map_while_a_map_is_borrowed() -> None:
     sizes: list[int | None] = []
 
     def borrow(num_nodes: int) -> None:
-        with maps.borrow(num_nodes) as node_map:
+        with maps.leased_map(num_nodes) as node_map:
             sizes.append(None if node_map is None else node_map.size)
 
     def borrow_in_a_finalizer_too() -> None:
@@ -281,7 +281,7 @@ def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
     """The fork happens while another thread holds the locks."""
     with held_elsewhere(buffers.POOL.lending.lock), held_elsewhere(buffers.NODE_MAPS.lending.lock):
         assert in_child(lambda: buffers.POOL.empty(1 << 20, np.uint8).size) == str(1 << 20)
-        assert in_child(lambda: buffers.NODE_MAPS.take(10)) == str(np.full(10, -1))
+        assert in_child(lambda: buffers.NODE_MAPS.acquire(10)) == str(np.full(10, -1))
 
 
 @pytest.mark.usefixtures("small_is_shared")

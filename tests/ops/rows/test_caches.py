@@ -24,7 +24,7 @@ from graphfeed.ops import (
     row_plan_bytes,
 )
 from graphfeed.ops.cpu.rows.row_plan import RowPlan
-from graphfeed.ops.rows import begin_window
+from graphfeed.ops.rows import next_window
 from graphfeed.ops.rows.cache_sets import (
     BYTES_PER_PLACE,
     CacheSets,
@@ -244,7 +244,7 @@ def run(windows: list[list[list[int]]], num_slots: int) -> list[Event]:
             noted += 1
             assert noted_rows.kept <= min(noted_rows.rows, len(held & set(ids)))
             check(plan)
-        plan = begin_window(plan, numbers[1])
+        plan = next_window(plan, numbers[1])
         numbers = [numbers[1], noted]
         place()
         for ids in before:
@@ -305,7 +305,7 @@ def test_rows_that_were_met_often_stay() -> None:
     plan = new_row_plan(ROWS, 3)
     for number, ids in enumerate([[1, 1, 2], [1, 3], [4], [5]]):
         note_rows(plan, torch.tensor(ids), number, number, number)
-        plan = begin_window(plan, number)
+        plan = next_window(plan, number)
         place_rows(plan, number)
     assert find_slots(plan, torch.tensor([1, 2, 3])).tolist()[0] >= 0
     assert (find_slots(plan, torch.arange(ROWS)) >= 0).sum() == 3
@@ -314,11 +314,11 @@ def test_rows_that_were_met_often_stay() -> None:
 def test_a_row_that_has_to_wait_is_read_for_the_next_window_that_needs_it() -> None:
     plan = new_row_plan(ROWS, 1)
     note_rows(plan, torch.tensor([1, 2, 3]), 0, 0, 0)
-    plan = begin_window(plan, 0)
+    plan = next_window(plan, 0)
     assert place_rows(plan, 0)[0].tolist() == [1]
     assert place_rows(plan, 0)[0].tolist() == []
     assert note_rows(plan, torch.tensor([2]), 1, 1, 0) == (1, 0)
-    plan = begin_window(plan, 1)
+    plan = next_window(plan, 1)
     assert find_slots(plan, torch.tensor([1, 2, 3])).tolist() == [0, -1, -1]
     assert place_rows(plan, 1)[0].tolist() == [2]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops import NodeBudget
 from graphfeed.ops.random import bounded, draw
-from graphfeed.ops.sampling.negatives import KnownEdges, Population
+from graphfeed.ops.sampling.negatives import EdgeSet, Population
 from tests import reference
 from tests.ops.chance import check_counts, check_unrelated
 from tests.ops.devices import Device, results
@@ -23,10 +23,10 @@ KEY = 12345
 """A key of draws."""
 
 
-def columns(pairs: list[tuple[int, int]], num_nodes: int, dtype: torch.dtype = torch.int64) -> KnownEdges:
+def columns(pairs: list[tuple[int, int]], num_nodes: int, dtype: torch.dtype = torch.int64) -> EdgeSet:
     sources, ends = torch.tensor(pairs, dtype=dtype).reshape(-1, 2).unbind(1)
     made = ops.coo_to_csc(sources, ends, num_nodes)
-    return KnownEdges(made.indptr, made.indices)
+    return EdgeSet(made.indptr, made.indices)
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=12)

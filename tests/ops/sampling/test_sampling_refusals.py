@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.sampling.negatives import KnownEdges, Population
+from graphfeed.ops.sampling.negatives import EdgeSet, Population
 from graphfeed.ops.sampling.temporal_graph import ensure_temporal
 from tests.ops.calls import draw_from_budget
 from tests.ops.emulated_cuda import Cuda
@@ -160,7 +160,7 @@ def pairs_of(**changed: Any) -> Any:
 
 def test_negatives_and_places_that_cannot_be_drawn_are_named() -> None:
     pairs, shape = torch.zeros(2, 2, dtype=torch.int64), r"Only tensor with shape N\*2 is supported for negative sampl"
-    loop = KnownEdges(torch.tensor([0, 0]), NO_FANOUTS)
+    loop = EdgeSet(torch.tensor([0, 0]), NO_FANOUTS)
     right = {"count": 2, "key": 1, "size": 3, "cumulative": torch.tensor([1, 2, 3])}
 
     def places(**changed: Any) -> Any:

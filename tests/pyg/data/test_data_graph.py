@@ -9,7 +9,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler, NodeLoader, from_pyg, to_pyg
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.tables import Tables, import_pyg, tables_of
 from tests.pyg.neighborhood import KINDS, SIZES, heterogeneous, homogeneous, values_of
 from tests.pyg.stores import sorted_data
@@ -289,10 +289,10 @@ def test_mini_batches_are_those_of_a_plain_tensor(layout: str) -> None:
 def test_sorted_edges_are_neither_copied_nor_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     by_col, by_row = with_edge_index("csc", sparse_size=(60, 60))[0], with_edge_index("csr", sparse_size=(60, 60))[0]
     monkeypatch.setattr("graphfeed.ops.coo_to_csc", lambda *_: pytest.fail("edges were sorted again"))
-    graph = read_graph(by_col).graph
+    graph = graph_of_data(by_col).graph
     assert graph.indices.data_ptr() == by_col.edge_index.as_tensor()[0].data_ptr()
     assert graph.csc_indptr.data_ptr() == by_col.edge_index.get_indptr().data_ptr()
-    reverse = read_graph(by_row, reverse=True).graph
+    reverse = graph_of_data(by_row, reverse=True).graph
     assert reverse.indices.data_ptr() == by_row.edge_index.as_tensor()[1].data_ptr()
 
 

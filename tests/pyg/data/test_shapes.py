@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.distributed import LocalGraphStore, Partitioner
 from graphfeed.pyg import ClusterData, LinkNeighborLoader, NeighborLoader, NeighborSampler, NodeLoader, from_pyg
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 from tests.pyg.stores import in_stores
@@ -151,6 +151,6 @@ def test_times_that_may_be_of_nodes_or_of_edges_are_warned_of() -> None:
         with pytest.warns(
             UserWarning, match="time_attr 't' is read as times of nodes, but .* as many edges as nodes, 6"
         ):
-            assert read_graph(given, "t").node_time == "t"
-        assert read_graph(given, "node_t").node_time == "node_t"
-        assert read_graph(given, "edge_t").edge_time == "edge_t"
+            assert graph_of_data(given, "t").node_time == "t"
+        assert graph_of_data(given, "node_t").node_time == "node_t"
+        assert graph_of_data(given, "edge_t").edge_time == "edge_t"

@@ -16,7 +16,7 @@ from graphfeed.pyg import (
     NodeLoader,
     ToSamplerOutput,
 )
-from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sample_with import permuted
 from tests.digests import assert_same
@@ -190,7 +190,7 @@ def test_ids_are_those_of_the_data_by_type_too() -> None:
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("stage", [JoinedNeighborSampler, JoinedTemporalSampler])
 def test_a_graph_that_joins_no_hops_has_them_joined(stage: Any, *, disjoint: bool) -> None:
-    graph = read_graph(heterogeneous(), "time").graph
+    graph = graph_of_data(heterogeneous(), "time").graph
     items = gf.ItemSet((torch.arange(20), torch.arange(20) * 3), names=("seeds", "timestamp"))
     pipe = gf.ItemSampler(gf.HeteroItemSet({"user": items}), 16)
     if stage is JoinedTemporalSampler:

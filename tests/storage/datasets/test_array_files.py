@@ -27,12 +27,12 @@ from graphfeed.storage.datasets.array_files import (
 )
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
-    EdgeList,
+    EdgeFiles,
     Sorting,
-    count_columns,
+    count_in_degrees,
     memory_for_sorting,
     sort_tasks,
-    split_columns,
+    split_column_ranges,
 )
 from graphfeed.storage.datasets.file_tasks import run_tasks
 from graphfeed.storage.datasets.processed_graph import write_edges
@@ -126,10 +126,10 @@ def test_edges_that_are_wrong_are_named(tmp_path: Path) -> None:
     def ends(name: str, wrong: int) -> object:
         both = np.zeros((2, 3), dtype=np.int64)
         both[int(name == "destination"), 2] = wrong
-        return EdgeList(None, 0, (0, 0), "graph.edges[1]", both, (4, 4)).read(name, slice(0, 3))
+        return EdgeFiles(None, 0, (0, 0), "graph.edges[1]", both, (4, 4)).read(name, slice(0, 3))
 
     def other(edges: Any) -> object:
-        return EdgeList(None, 0, (0, 0), "graph.edges[0]", edges, (1, 1))
+        return EdgeFiles(None, 0, (0, 0), "graph.edges[0]", edges, (1, 1))
 
     outside = r"graph\.edges\[1\]: {}s must lie in 0 \.\. 3, but holds {}"
     gone = tmp_path / "gone"
@@ -189,10 +189,10 @@ def test_any_memory_gives_the_same_files(
     first, second = rng.integers(0, 5, (2, 30)), rng.integers(0, 4, (2, 20)).astype(np.int32)
     time = rng.random((30, 2))
     lists = [
-        EdgeList("r", 0, (0, 0), "a", first, (5, 5), {"edge_0": time}),
-        EdgeList("s", 1, (0, 5), "b", second, (5, 4), {"edge_0": time[:20] + 1}),
+        EdgeFiles("r", 0, (0, 0), "a", first, (5, 5), {"edge_0": time}),
+        EdgeFiles("s", 1, (0, 5), "b", second, (5, 4), {"edge_0": time[:20] + 1}),
     ]
-    indptr = count_columns(lists, 9, quiet())
+    indptr = count_in_degrees(lists, 9, quiet())
     out = [
         EdgeArray(tmp_path / "indices", "source", np.dtype(np.int32)),
         EdgeArray(tmp_path / "types", "type", np.dtype(np.uint8)),
@@ -214,7 +214,7 @@ def test_any_memory_gives_the_same_files(
 
 def test_sorting_takes_eight_bytes_a_node_beside_the_edges(tmp_path: Path) -> None:
     nodes = 1 << 22
-    edges = EdgeList(None, 0, (0, 0), "a", np.array([[0], [nodes - 1]]), (nodes, nodes))
+    edges = EdgeFiles(None, 0, (0, 0), "a", np.array([[0], [nodes - 1]]), (nodes, nodes))
     tracemalloc.start()
     try:
         write_edges(tmp_path, [edges], {None: nodes}, {}, True, Sorting(1 << 20), lambda *_: quiet())
@@ -227,7 +227,7 @@ def test_sorting_takes_eight_bytes_a_node_beside_the_edges(tmp_path: Path) -> No
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 8))
 def test_ranges_cover_all_columns_and_are_small(degrees: list[int], most: int) -> None:
     indptr = np.array(reference.running_sum(degrees), dtype=np.int64)
-    ranges = list(split_columns(indptr, most))
+    ranges = list(split_column_ranges(indptr, most))
     assert [column for first, last in ranges for column in range(first, last)] == list(range(len(degrees)))
     assert all(indptr[last] - indptr[first] <= most or last == first + 1 for first, last in ranges)
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from graphfeed.loader import ProcessExecutor
-from graphfeed.storage.datasets.file_tasks import begin_run, run_task, run_tasks
-from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder, only_process
+from graphfeed.storage.datasets.file_tasks import new_run_folder, run_task, run_tasks
+from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder, process_lock
 from tests.clusters import dask_cluster
 from tests.on_disk import listing
 from tests.waiting import wait_until
@@ -201,19 +201,19 @@ def test_a_lock_on_a_file_that_is_gone_is_none(
         return descriptor
 
     monkeypatch.setattr(os, "open", open_and_change)
-    with pytest.raises(FileExistsError, match=r"has just written .*; try again"), only_process(lock):
+    with pytest.raises(FileExistsError, match=r"has just written .*; try again"), process_lock(lock):
         pass
 
 
 def test_a_forked_process_does_not_keep_the_lock_of_one_that_ended(tmp_path: Path) -> None:
     lock, (reading, writing) = tmp_path / "lock", os.pipe()
-    with only_process(lock):
+    with process_lock(lock):
         child = os.fork()
         if child == 0:
             os.read(reading, 1)  # lives on, like a worker whose program was killed
             os._exit(0)
         wait_until(lambda: str(lock) not in [os.readlink(path) for path in Path(f"/proc/{child}/fd").iterdir()])
-    with only_process(lock):
+    with process_lock(lock):
         os.write(writing, b"x")
         assert os.waitpid(child, 0)[1] == 0
 
@@ -277,7 +277,7 @@ def test_a_task_may_be_done_twice_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_task_of_an_earlier_run_fails_and_leaves_nothing(tmp_path: Path) -> None:
-    late = begin_run(tmp_path / SCRATCH)
+    late = new_run_folder(tmp_path / SCRATCH)
     (late / "half").touch()
 
     def overtake(folder: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.datasets import identify, identity
-from graphfeed.storage.datasets.identity import SAMPLES, WHOLE_BYTES, spread
+from graphfeed.storage.datasets.identity import SAMPLES, WHOLE_BYTES, sample_evenly
 from tests import pipelines
 
 ROWS = torch.arange(30.0).view(10, 3)
@@ -65,10 +65,10 @@ def test_other_rows_have_another_identity() -> None:
 
 def test_of_a_large_array_rows_from_the_first_to_the_last_count(monkeypatch: Any) -> None:
     for count in (0, 1, 2, SAMPLES, SAMPLES + 1, 10**9):
-        positions = spread(count, WHOLE_BYTES).tolist()
+        positions = sample_evenly(count, WHOLE_BYTES).tolist()
         assert len(set(positions)) == len(positions) == min(count, SAMPLES)
         assert count == 0 or (positions[0], positions[-1]) == (0, count - 1)
-    assert spread(5000, 8).tolist() == list(range(5000))
+    assert sample_evenly(5000, 8).tolist() == list(range(5000))
     monkeypatch.setattr(identity, "WHOLE_BYTES", 100)
     whole = identify(gf.ItemSet(5000))
     assert identify(gf.ItemSet(torch.arange(5000))) == whole

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
-from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_id_files
 from tests.refusals import check_refused
 
 TEXTS = ["anne", "", "Jürgen", "x"]
@@ -37,7 +37,7 @@ def test_ids_of_nodes_are_found_both_ways() -> None:
 
 def test_they_are_the_same_from_files(tmp_path: Path) -> None:
     offsets = np.array([0, 2, 3])
-    files = write_ids(tmp_path, "ids", np.frombuffer(b"abc", dtype=np.uint8), offsets)
+    files = write_id_files(tmp_path, "ids", np.frombuffer(b"abc", dtype=np.uint8), offsets)
     for in_memory in (True, False):
         assert read_ids(tmp_path, files, "ids.a", in_memory)[:] == ["ab", "c"]
 

@@ -16,7 +16,7 @@ import yaml
 
 from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
 from graphfeed.storage.datasets import preprocess
-from graphfeed.storage.datasets.preprocess import describe_file, digest_of, find_change
+from graphfeed.storage.datasets.preprocess import describe_file, file_digest, find_change
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
 from tests.forked import in_child
@@ -200,7 +200,7 @@ def test_a_digest_settles_another_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("one")
     known = [describe_file(tmp_path, "a", digest=True)]
-    assert known[0]["digest"] == digest_of(path)
+    assert known[0]["digest"] == file_digest(path)
     age(path)
     assert find_change(tmp_path, known) is None
     path.write_text("two")

@@ -16,8 +16,8 @@ from graphfeed.ops import ALWAYS
 from graphfeed.storage import from_coo
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import parse_metadata
-from graphfeed.storage.datasets.processed_arrays import Files, inside, read_items, write_features, write_tasks
-from graphfeed.storage.datasets.processed_graph import COLUMN_FILES, id_dtype, read_graph, type_dtype, write_graph
+from graphfeed.storage.datasets.processed_arrays import Files, inside, open_items, write_features, write_tasks
+from graphfeed.storage.datasets.processed_graph import COLUMN_FILES, id_dtype, open_graph, type_dtype, write_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from tests import on_disk
@@ -33,7 +33,7 @@ def process(folder: Path, data: dict[str, Any], with_edge_ids: bool, auto_cast: 
     topology, _ = write_graph(folder, target, graph, with_edge_ids, auto_cast)
     assert on_disk.listing(target) == ["graph"]
     (folder / "topology").write_text(json.dumps(topology | {"path": "made/graph"}))
-    return read_graph(folder, topology | {"path": "made/graph"})
+    return open_graph(folder, topology | {"path": "made/graph"})
 
 
 def test_without_types(tmp_path: Path) -> None:
@@ -212,15 +212,15 @@ def test_a_graph_that_is_as_it_was_written_is_opened_without_a_pass(
     checks: list[FusedCSCSamplingGraph] = []
     monkeypatch.setattr(FusedCSCSamplingGraph, "check", lambda graph: checks.append(graph))
     for in_memory in (True, False):
-        read_graph(tmp_path, topology | {"in_memory": in_memory})
+        open_graph(tmp_path, topology | {"in_memory": in_memory})
     assert checks == []
     for name in COLUMN_FILES:
         stamp = (tmp_path / "made/graph" / name).stat().st_mtime_ns
         (tmp_path / "made/graph" / name).touch()
-        graph = read_graph(tmp_path, topology)
+        graph = open_graph(tmp_path, topology)
         assert checks.pop() is graph
         os.utime(tmp_path / "made/graph" / name, ns=(stamp, stamp))
-    read_graph(tmp_path, {name: value for name, value in topology.items() if name != "written"})
+    open_graph(tmp_path, {name: value for name, value in topology.items() if name != "written"})
     assert len(checks) == 1
 
 
@@ -275,17 +275,17 @@ def test_features_get_whole_paths(tmp_path: Path) -> None:
 
 def test_item_sets(tmp_path: Path) -> None:
     metadata = parse_metadata(on_disk.typed(tmp_path))
-    items = read_items(tmp_path, metadata.tasks[0].train_set, "key")
+    items = open_items(tmp_path, metadata.tasks[0].train_set, "key")
     assert isinstance(items, HeteroItemSet)
     assert [next(iter(item)) for item in items] == ["user"] * 4 + ["item"] * 3
-    assert read_items(tmp_path, (), "key") is None
+    assert open_items(tmp_path, (), "key") is None
 
 
 def test_item_sets_without_names_or_in_memory(tmp_path: Path) -> None:
     for ending in ("npy", "pt"):
         data = {"data": [on_disk.save(tmp_path, f"a.{ending}", [3, 4]) | {"in_memory": False}]}
         metadata = parse_metadata({"tasks": [{"train_set": [data]}]})
-        items = read_items(tmp_path, metadata.tasks[0].train_set, "key")
+        items = open_items(tmp_path, metadata.tasks[0].train_set, "key")
         assert isinstance(items, ItemSet)
         assert items.names is None
         assert int(items[1]) == 4

@@ -188,7 +188,7 @@ def test_the_parts_are_public() -> None:
 
 
 def test_without_cupy_the_extra_is_named(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = backend.load
+    load = backend.load_kernels
 
     def missing(package: str, op: str) -> ModuleType:
         if package == "cuda":
@@ -196,7 +196,7 @@ def test_without_cupy_the_extra_is_named(cuda: Cuda, monkeypatch: pytest.MonkeyP
         return load(package, op)
 
     with cuda.running():
-        monkeypatch.setattr(backend, "load", missing)
+        monkeypatch.setattr(backend, "load_kernels", missing)
         with pytest.raises(ImportError, match="cache_sets needs CuPy"):
             gpu_cached_feature(TorchBasedFeature(ROWS), 1000, device_of(cuda))
 

@@ -43,8 +43,8 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
     for window in windows:
         minibatches = [torch.tensor(ids, dtype=torch.int64) for ids in window]
         for ids in minibatches:
-            rows.note([ids])
-        rows.begin()
+            rows.add_minibatch([ids])
+        rows.start_window_read()
         # While this window is being read, the mini-batches of the previous one are used.
         for ids in before:
             assert torch.equal(read(rows, ids), ROWS[ids])
@@ -57,8 +57,8 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
 def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> None:
     rows = PlannedRows(feature, 1 << 20)
     for ids in ([1, 2, 3], [3, 4], [1, 9]):
-        rows.note([torch.tensor(ids, dtype=torch.int32)])
-        rows.begin()
+        rows.add_minibatch([torch.tensor(ids, dtype=torch.int32)])
+        rows.start_window_read()
         rows.wait()
     assert (rows.hits, rows.misses) == (2, 5)
     assert repr(rows) == "PlannedRows(int32[300, 3], 300 rows in memory, 2 hits, 5 misses)"
@@ -68,8 +68,8 @@ def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> 
 
 def test_rows_without_memory_count_each_time_that_they_are_read(feature: DiskBasedFeature) -> None:
     rows = PlannedRows(feature, bytes_with_slots(feature, 2))
-    rows.note([torch.tensor([1, 2, 3])])
-    rows.begin()
+    rows.add_minibatch([torch.tensor([1, 2, 3])])
+    rows.start_window_read()
     rows.wait()
     for _ in range(2):
         assert torch.equal(read(rows, torch.tensor([3])), ROWS[[3]])
@@ -83,8 +83,8 @@ def test_rows_go_to_a_gpu_through_memory_of_any_size(
     monkeypatch.setattr(planned_rows, "staging", lambda _: Staging(block_bytes, 2))
     ids = torch.tensor([4, 1, 9, 1, 7, 8])
     rows = PlannedRows(feature, bytes_with_slots(feature, 3))
-    rows.note([ids])
-    rows.begin()
+    rows.add_minibatch([ids])
+    rows.start_window_read()
     rows.wait()
     with cuda.running():
         found = read(rows, cuda.put(ids))
@@ -96,15 +96,15 @@ def test_a_window_has_room_while_its_rows_fit_and_those_that_stay_for_it_do_besi
     feature: DiskBasedFeature,
 ) -> None:
     rows = PlannedRows(feature, bytes_with_slots(feature, 10))
-    rows.note([torch.arange(4)])
+    rows.add_minibatch([torch.arange(4)])
     assert rows.has_room()
-    rows.begin()
+    rows.start_window_read()
     rows.wait()
-    rows.note([torch.tensor([10, 11, 12, 13])])
-    rows.begin()
-    rows.note([torch.tensor([0, 1])])
+    rows.add_minibatch([torch.tensor([10, 11, 12, 13])])
+    rows.start_window_read()
+    rows.add_minibatch([torch.tensor([0, 1])])
     assert rows.has_room()
-    rows.note([torch.tensor([2])])  # these three stay, with four of the previous window, and four may follow
+    rows.add_minibatch([torch.tensor([2])])  # these three stay, with four of the previous window, and four may follow
     assert not rows.has_room()
 
 
@@ -113,8 +113,8 @@ def test_rows_for_which_there_is_no_room_yet_are_read_as_others_are_used(feature
     windows = [torch.arange(8).reshape(4, 2), torch.arange(20, 28).reshape(4, 2)]
     for window in windows:
         for ids in window:
-            rows.note([ids])
-        rows.begin()
+            rows.add_minibatch([ids])
+        rows.start_window_read()
         if window is windows[0]:
             rows.wait()
     assert rows.counts.rows == 10
@@ -141,8 +141,8 @@ def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
 def test_a_file_that_became_shorter_is_an_error(feature: DiskBasedFeature, tmp_path: Path) -> None:
     rows = PlannedRows(feature, 1 << 20)
     os.truncate(tmp_path / "feat.npy", 1000)
-    rows.note([torch.tensor([2, 299])])
-    rows.begin()
+    rows.add_minibatch([torch.tensor([2, 299])])
+    rows.start_window_read()
     with pytest.raises(EOFError, match="the file ends at 1000, but"):
         rows.wait()
 
@@ -151,13 +151,13 @@ def test_rows_that_were_not_noted_come_from_the_file(
     feature: DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = PlannedRows(feature, bytes_with_slots(feature, 10))
-    rows.note([torch.arange(4)])
-    rows.begin()
+    rows.add_minibatch([torch.arange(4)])
+    rows.start_window_read()
     rows.wait()
-    rows.note([torch.arange(20, 24)])
+    rows.add_minibatch([torch.arange(20, 24)])
     # Its rows now have slots, and have not been read yet.
-    monkeypatch.setattr(DiskBasedFeature, "begin_reading", lambda *_: [])
-    rows.begin()
+    monkeypatch.setattr(DiskBasedFeature, "start_read", lambda *_: [])
+    rows.start_window_read()
     rows.expect([torch.arange(4)])
     assert torch.equal(rows.read(torch.tensor([22, 1])), ROWS[[22, 1]])
     assert torch.equal(rows.read(torch.arange(4)), ROWS[:4])
@@ -178,7 +178,7 @@ Features = dict[tuple[str, str | None, str], DiskBasedFeature]
 
 def test_memory_is_shared_by_the_sizes_of_the_files(features: Features) -> None:
     memory = RowMemory(features, 2000)
-    with memory.take() as rows:
+    with memory.acquire() as rows:
         assert rows[KEY].max_size_in_bytes + rows[OTHER].max_size_in_bytes <= 2000
         assert rows[KEY].num_slots == 20
     assert [name for name, _ in memory.list_caches()] == ["node feat", "node paper year"]
@@ -187,55 +187,55 @@ def test_memory_is_shared_by_the_sizes_of_the_files(features: Features) -> None:
 def test_rows_stay_for_the_next_epoch(features: Features) -> None:
     memory = RowMemory(features, 10_000)
     for _ in range(2):
-        with memory.take() as rows:
-            rows[KEY].note([torch.arange(20)])
-            rows[KEY].begin()
+        with memory.acquire() as rows:
+            rows[KEY].add_minibatch([torch.arange(20)])
+            rows[KEY].start_window_read()
             rows[KEY].wait()
     assert (rows[KEY].hits, rows[KEY].misses) == (20, 20)
 
 
 def test_an_epoch_that_is_left_forgets_its_rows(features: Features) -> None:
     memory = RowMemory(features, 10_000)
-    taken = memory.take()
+    taken = memory.acquire()
     rows = taken.__enter__()
-    rows[KEY].note([torch.arange(20)])
-    rows[KEY].begin()
+    rows[KEY].add_minibatch([torch.arange(20)])
+    rows[KEY].start_window_read()
     assert not taken.__exit__(KeyError, KeyError(), None)
-    with memory.take() as again:
-        again[KEY].note([torch.tensor([3])])
-        again[KEY].begin()
+    with memory.acquire() as again:
+        again[KEY].add_minibatch([torch.tensor([3])])
+        again[KEY].start_window_read()
         again[KEY].wait()
         assert read(again[KEY], torch.tensor([3])).tolist() == [[9, 10, 11]]
 
 
 def test_two_epochs_at_once_have_memory_of_their_own(features: Features) -> None:
     memory = RowMemory(features, 10_000)
-    with memory.take() as one, memory.take() as other:
+    with memory.acquire() as one, memory.acquire() as other:
         assert one[KEY] is not other[KEY]
-    with memory.take() as again:
+    with memory.acquire() as again:
         assert again is one
 
 
 def test_a_file_that_was_written_to_is_named_when_the_next_epoch_begins(features: Features, tmp_path: Path) -> None:
     memory, path = RowMemory(features, 10_000), tmp_path / "feat.npy"
-    with memory.take():
+    with memory.acquire():
         pass
     # A file that replaces it is ignored: the rows are those of the opened file.
     os.replace(tmp_path / "year.npy", tmp_path / "old.npy")
     np.save(tmp_path / "year.npy", np.zeros((20, 1)))
-    with memory.take() as rows:
-        rows[OTHER].note([torch.tensor([7])])
-        rows[OTHER].begin()
+    with memory.acquire() as rows:
+        rows[OTHER].add_minibatch([torch.tensor([7])])
+        rows[OTHER].start_window_read()
         rows[OTHER].wait()
         assert read(rows[OTHER], torch.tensor([7])).tolist() == [[7]]
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 2 * 10**9))
     with pytest.raises(RuntimeError, match=r"feat.npy was written to .* 608 bytes .* has 608, .* modified 2 s later"):
-        memory.take().__enter__()
+        memory.acquire().__enter__()
 
 
 def test_what_is_pickled_has_no_rows(features: Features) -> None:
     memory = RowMemory(features, 10_000)
-    with memory.take():
+    with memory.acquire():
         copy = pickle.loads(pickle.dumps(memory))
     assert len(pickle.dumps(memory)) < 1000
     assert repr(copy) == "RowMemory(2 features, 10000 bytes)"

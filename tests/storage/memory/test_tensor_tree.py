@@ -18,12 +18,12 @@ from graphfeed.storage.memory.tensor_tree import (
     TOGETHER_BYTES,
     Movable,
     all_pinned,
+    child_values,
     each_leaf,
     map_leaves,
-    move,
-    parts_of,
     side_by_side,
     tensors_in,
+    to_device,
     views_of,
 )
 from tests.ops.locked_memory import LockedMemory
@@ -65,12 +65,12 @@ def test_tensors_are_found_in_order_and_as_often_as_they_occur() -> None:
 
 def test_other_objects_and_classes_are_not_looked_into_for_tensors() -> None:
     assert list(tensors_in([Holder(inside=FIRST), CSCFormatBase, "text", None])) == []
-    assert list(parts_of(Holder(inside=FIRST))) == [FIRST]
-    assert list(parts_of(CSCFormatBase)) == list(parts_of(3)) == []
+    assert list(child_values(Holder(inside=FIRST))) == [FIRST]
+    assert list(child_values(CSCFormatBase)) == list(child_values(3)) == []
 
 
 def test_moving_goes_through_containers_and_leaves_the_rest() -> None:
-    moved = move({"a": [FIRST, (SECOND, "text")], "b": None}, "meta")
+    moved = to_device({"a": [FIRST, (SECOND, "text")], "b": None}, "meta")
     assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
     assert (moved["a"][1][1], moved["b"]) == ("text", None)
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_pinned_stays_where_it_is() -> None:
     sparse, far = torch.eye(2).to_sparse(), torch.empty(2, device="meta")
     assert all(
         mine is theirs
-        for mine, theirs in zip(move([sparse, far, "text"], "pinned"), [sparse, far, "text"], strict=True)
+        for mine, theirs in zip(to_device([sparse, far, "text"], "pinned"), [sparse, far, "text"], strict=True)
     )
 
 
@@ -105,7 +105,7 @@ def memory() -> Iterator[LockedMemory]:
 
 def test_an_object_moves_with_what_it_holds_and_the_given_one_stays() -> None:
     mine = Mine(FIRST)
-    (moved,) = move([mine], "meta")
+    (moved,) = to_device([mine], "meta")
     assert (type(moved), moved.tensor.device.type) == (Mine, "meta")
     assert (mine.tensor is FIRST, mine.is_pinned()) == (True, False)
 
@@ -118,7 +118,7 @@ def test_small_tensors_are_pinned_in_one_block(memory: LockedMemory) -> None:
         "c": CSCFormatBase(FIRST, SECOND[:1]),
         "d": large,
     }
-    moved = move(tree, "pinned")
+    moved = to_device(tree, "pinned")
     *small, pinned = tensors_in([*moved["a"], moved["b"].tensor, moved["c"], moved["d"]])
     assert [tensor.tolist() for tensor in small] == [[0, 1], [3], [3], [], [0, 1], [3]]
     assert len({*storages(small)}) == 1
@@ -130,7 +130,7 @@ def test_small_tensors_are_pinned_in_one_block(memory: LockedMemory) -> None:
 
 def test_what_lies_in_one_block_is_copied_once(memory: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PACKAGES, "meta", "cuda")
-    pinned = move([FIRST, SECOND, torch.tensor(True)], "pinned")
+    pinned = to_device([FIRST, SECOND, torch.tensor(True)], "pinned")
     block, starts = side_by_side(pinned)
     assert storages([block]) == storages(pinned[:1])
     assert [part.tolist() for part in views_of(block, starts, pinned)] == [[0, 1], [3], True]
@@ -142,7 +142,7 @@ def test_what_lies_in_one_block_is_copied_once(memory: LockedMemory, monkeypatch
         return own(tensor, *args, **how)
 
     monkeypatch.setattr(torch.Tensor, "to", to)
-    there = move({"a": pinned}, "meta")["a"]
+    there = to_device({"a": pinned}, "meta")["a"]
     assert [(part.device.type, part.shape, part.dtype) for part in there] == [
         ("meta", part.shape, part.dtype) for part in pinned
     ]
@@ -167,7 +167,7 @@ def test_a_part_of_something_large_is_copied_alone() -> None:
 
 def test_changing_one_in_place_changes_nothing_that_autograd_has_saved_of_another(memory: LockedMemory) -> None:
     weight = torch.ones(2, requires_grad=True)
-    features, labels = move([torch.ones(2), torch.ones(2)], "pinned")
+    features, labels = to_device([torch.ones(2), torch.ones(2)], "pinned")
     loss = (weight * features).sum()
     labels -= 1
     loss.backward()
@@ -176,7 +176,7 @@ def test_changing_one_in_place_changes_nothing_that_autograd_has_saved_of_anothe
 
 def test_what_is_more_than_its_bytes_goes_by_itself(memory: LockedMemory) -> None:
     for own in (torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2)), torch.ones(2, 3).t()):
-        moved = move([FIRST, SECOND, own], "pinned")
+        moved = to_device([FIRST, SECOND, own], "pinned")
         assert len({*storages(moved)}) == 2
         assert memory.holds_all(moved[2])
         assert torch.equal(moved[2], own)
@@ -184,7 +184,7 @@ def test_what_is_more_than_its_bytes_goes_by_itself(memory: LockedMemory) -> Non
 
 @pytest.mark.gpu
 def test_moving_to_pinned_memory() -> None:
-    assert all_pinned(move({"a": [FIRST, (SECOND,)]}, "pinned"))
+    assert all_pinned(to_device({"a": [FIRST, (SECOND,)]}, "pinned"))
 
 
 def test_fields_stand_below_each_other_with_their_lines_aligned() -> None:

@@ -124,7 +124,7 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
             if not sys.executable or getattr(sys, "frozen", False):
                 return None
             try:
-                process = start()
+                process = start_helper()
             except OSError:
                 return None
         try:
@@ -142,7 +142,7 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
     return None
 
 
-def start() -> "subprocess.Popen[str]":
+def start_helper() -> "subprocess.Popen[str]":
     """Start a helper in a new session, so that Ctrl-C in the terminal doesn't reach it."""
     command = [sys.executable, "-P", "-c", PROGRAM.format(folder=str(SOURCES.parent))]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_") or name in TARGET}

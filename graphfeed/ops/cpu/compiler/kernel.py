@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from graphfeed.ops.cpu.compiler.signature import INTERPRETED, WORD, Block, Signature, lay_out
+from graphfeed.ops.cpu.compiler.signature import INTERPRETED, WORD, Block, Signature, flatten_arguments
 
 CALL = CFUNCTYPE(c_int64, c_void_p)
 """Type of machine code: it takes the address of a block of words. ctypes releases the GIL while it runs."""
@@ -60,7 +60,7 @@ class Kernel:
         words: list[int] = []
         key: list[Any] = []
         kept: list[Any] = []
-        lay_out(arguments, words, key, kept)
+        flatten_arguments(arguments, words, key, kept)
         run = self.runs.get(tuple(key))
         if run is None:
             # The arguments are checked once for each choice of dtypes.

@@ -45,7 +45,7 @@ def instruction(function: Any, result: Any, *given: Any) -> Callable[[Generate],
     return register
 
 
-def address_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+def array_address(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
     data = context.make_helper(builder, kind, array).data
     return builder.bitcast(builder.gep(data, [index]), BYTE.as_pointer())
 
@@ -59,7 +59,7 @@ def external(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 
 @instruction(instructions.prefetch, types.void, None, types.intp)
 def generate_prefetch(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    address = address_of(context, builder, signature.args[0], *arguments)
+    address = array_address(context, builder, signature.args[0], *arguments)
     # For reading (0), with low locality (1), of data (1).
     external(builder, "llvm.prefetch.p0", ir.VoidType(), address, INT32(0), INT32(1), INT32(1))
     return context.get_dummy_value()
@@ -76,12 +76,12 @@ def generate_count_bits(_context: Any, builder: Any, _signature: Any, arguments:
     return builder.ctpop(arguments[0])
 
 
-@instruction(instructions.mark_below, types.uint64, None, types.intp, types.uint32)
+@instruction(instructions.lanes_below, types.uint64, None, types.intp, types.uint32)
 def generate_mark_below(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     """Generate one comparison of all lanes of a vector."""
     values, index, limit = arguments
     kind = ir.VectorType(INT32, 32)
-    address = address_of(context, builder, signature.args[0], values, index)
+    address = array_address(context, builder, signature.args[0], values, index)
     vector = builder.load(builder.bitcast(address, kind.as_pointer()), align=4)
     nothing = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(nothing, limit, INT32(0))
@@ -107,8 +107,8 @@ def generate_less_product(_context: Any, builder: Any, _signature: Any, argument
 @instruction(instructions.copy_bytes, types.void, None, types.intp, None, types.intp, types.int64)
 def generate_copy_bytes(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     out, to, source, start, size = arguments
-    target = address_of(context, builder, signature.args[0], out, to)
-    origin = address_of(context, builder, signature.args[2], source, start)
+    target = array_address(context, builder, signature.args[0], out, to)
+    origin = array_address(context, builder, signature.args[2], source, start)
     # The memory regions don't overlap.
     external(builder, "llvm.memcpy.p0.p0.i64", ir.VoidType(), target, origin, size, FLAG(0))
     return context.get_dummy_value()
@@ -116,7 +116,7 @@ def generate_copy_bytes(context: Any, builder: Any, signature: Any, arguments: A
 
 @instruction(instructions.load_word, types.uint64, None, types.intp)
 def generate_load_word(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    address = address_of(context, builder, signature.args[0], *arguments)
+    address = array_address(context, builder, signature.args[0], *arguments)
     # The address may be unaligned.
     return builder.load(builder.bitcast(address, WORD.as_pointer()), align=1)
 
@@ -126,15 +126,15 @@ def generate_add_to_crc32c(_context: Any, builder: Any, _signature: Any, argumen
     return external(builder, "llvm.x86.sse42.crc32.64.64", WORD, *arguments)
 
 
-@instruction(instructions.address_of, types.int64, None)
+@instruction(instructions.interface_address, types.int64, None)
 def generate_address_of(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-    return builder.ptrtoint(address_of(context, builder, signature.args[0], arguments[0], WORD(0)), WORD)
+    return builder.ptrtoint(array_address(context, builder, signature.args[0], arguments[0], WORD(0)), WORD)
 
 
 @instruction(instructions.read_at, types.int64, types.int32, None, types.int32, types.int64)
 def generate_read_at(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     descriptor, segments, count, start = arguments
-    pairs = address_of(context, builder, signature.args[1], segments, WORD(0))
+    pairs = array_address(context, builder, signature.args[1], segments, WORD(0))
     # The system's function, linked by its name.
     return external(builder, "preadv", WORD, descriptor, pairs, count, start)
 
@@ -147,7 +147,7 @@ def generate_will_need(context: Any, builder: Any, _signature: Any, arguments: A
     return context.get_dummy_value()
 
 
-@instruction(program.call, types.int64, types.int64, types.int64)
+@instruction(program.call_code, types.int64, types.int64, types.int64)
 def generate_call(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
     function, block = arguments
     kind = ir.FunctionType(WORD, [WORD.as_pointer()])
@@ -172,7 +172,7 @@ register_model(BlockType)(models.OpaqueModel)
 @lower_getattr_generic(BlockType)  # type: ignore[untyped-decorator]
 def generate_attribute(context: Any, builder: Any, kind: BlockType, block: Any, name: str) -> Any:
     words = builder.bitcast(block, WORD.as_pointer())
-    return make_array(context, builder, kind.arrays[name], words, WORD(kind.places[name]))
+    return array_struct(context, builder, kind.arrays[name], words, WORD(kind.places[name]))
 
 
 @intrinsic
@@ -188,7 +188,7 @@ def array_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
     """Return an array, given the index of the word where its address and sizes begin."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
-        return make_array(context, builder, signature.return_type, *arguments[:2])
+        return array_struct(context, builder, signature.return_type, *arguments[:2])
 
     return kind.instance_type(WORDS, types.intp, kind), generate
 
@@ -209,7 +209,7 @@ def block_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
     return kind.instance_type(WORDS, types.intp, kind), generate
 
 
-def make_array(context: Any, builder: Any, kind: Any, words: Any, place: Any) -> Any:
+def array_struct(context: Any, builder: Any, kind: Any, words: Any, place: Any) -> Any:
     """Return an array without reference counting, given the index of the word where its address and sizes begin."""
     shape = [word_at(builder, words, builder.add(place, WORD(1 + axis))) for axis in range(kind.ndim)]
     step = WORD(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
@@ -220,8 +220,8 @@ def make_array(context: Any, builder: Any, kind: Any, words: Any, place: Any) ->
     model = context.data_model_manager[kind]
     parts = {
         "data": builder.inttoptr(word_at(builder, words, place), context.get_data_type(kind.dtype).as_pointer()),
-        "shape": pack(builder, ir.ArrayType(WORD, kind.ndim), shape),
-        "strides": pack(builder, ir.ArrayType(WORD, kind.ndim), strides),
+        "shape": pack_words(builder, ir.ArrayType(WORD, kind.ndim), shape),
+        "strides": pack_words(builder, ir.ArrayType(WORD, kind.ndim), strides),
         "itemsize": step,
         "nitems": count,
         "meminfo": ir.Constant(BYTE.as_pointer(), None),
@@ -244,7 +244,7 @@ def never_changes(builder: Any, load: Any) -> None:
     load.set_metadata("invariant.load", builder.module.add_metadata([]))
 
 
-def pack(builder: Any, kind: Any, values: Arguments) -> Any:
+def pack_words(builder: Any, kind: Any, values: Arguments) -> Any:
     packed = ir.Constant(kind, ir.Undefined)
     for place, value in enumerate(values):
         packed = builder.insert_value(packed, value, place)

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphfeed.ops.cpu.compiler.kernel import Kernel
-from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, lay_out
+from graphfeed.ops.cpu.compiler.signature import INTERPRETED, ArrayType, flatten_arguments
 
 Int64s: Any = ArrayType("int64")
 FEW = 3
 """Up to this many kernels are compiled by one process: starting a second one would take longer than compiling them."""
 
 
-def call(_code: int, _block: int) -> int:
+def call_code(_code: int, _block: int) -> int:
     """Call machine code with the address of its arguments. An instruction: `lowering.py` generates its code."""
     raise NotImplementedError("interpreted kernels have no machine code to call")
 
@@ -25,7 +25,7 @@ def run_steps(calls: Int64s, step: Int64s) -> int:
     """Call kernels, starting at a step, until one returns a nonzero code; return that code, or 0."""
     # Each kernel has two words: its address and that of its arguments.
     for number in range(step[0], calls.size // 2):
-        result = call(calls[2 * number], calls[2 * number + 1])
+        result = call_code(calls[2 * number], calls[2 * number + 1])
         if result != 0:
             step[0] = number  # the caller reads which kernel has stopped
             return result
@@ -64,7 +64,7 @@ class Program:
         """Append a kernel and its arguments, which must match its signature."""
         words: list[int] = []
         kept: list[Any] = []
-        lay_out(arguments, words, [], kept)
+        flatten_arguments(arguments, words, [], kept)
         self.steps.append((kernel, (*arguments, kept)))
         self.calls.append((kernel, kernel.signature.choose(arguments), 8 * len(self.words)))
         self.words.extend(words)

@@ -52,7 +52,7 @@ class ArrayType:
 
     def choose(self, name: str, value: Any, chosen: Chosen) -> None:
         """Record the dtype of an array. Raises a TypeError if its dtype or number of dimensions doesn't match."""
-        dtype = name_of(value.dtype)
+        dtype = dtype_name(value.dtype)
         if isinstance(self.dtype, str):
             fits = dtype == self.dtype
         else:
@@ -68,7 +68,7 @@ class ArrayType:
         return f"an array of {dtypes} in {self.ndim} dimension{'s' if self.ndim > 1 else ''}"
 
 
-def name_of(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
     """Return the name of a torch or NumPy dtype, such as "int64" for `torch.int64`."""
     found = NAMES.get(dtype)
     if found is None:
@@ -76,7 +76,7 @@ def name_of(dtype: Any) -> str:
     return found
 
 
-def address_of(values: Any) -> int:
+def storage_address(values: Any) -> int:
     """Return the address of a NumPy array. Three times as fast as `values.ctypes.data`, unless it is read-only."""
     if values.size == 0:
         return 0  # never read
@@ -87,12 +87,12 @@ def address_of(values: Any) -> int:
         return address
 
 
-def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[Any]) -> None:
+def flatten_arguments(values: Sequence[Any], words: list[int], key: list[Any], kept: list[Any]) -> None:
     """Append to `words` the words of arguments, to `key` their dtypes and ndims, and to `kept` what must stay alive."""
     for value in values:
         if isinstance(value, np.ndarray):
             whole = value.flags.c_contiguous
-            words.append(address_of(value))
+            words.append(storage_address(value))
         elif hasattr(value, "data_ptr"):  # a tensor: torch is not imported here
             whole = value.is_contiguous()
             words.append(value.data_ptr())
@@ -103,7 +103,7 @@ def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[
             continue
         elif isinstance(value, tuple):
             own: list[int] = []
-            lay_out(value, own, key, kept)
+            flatten_arguments(value, own, key, kept)
             kept.append(array("Q", own))
             words.append(kept[-1].buffer_info()[0])
             continue
@@ -131,7 +131,7 @@ class Block:
         for name, kind in fields_of(self.kind):  # type: ignore[arg-type]  # a bug of mypy
             kind.choose(name, self.arrays[name], self.chosen)
             self.places[name] = len(words), kind.dtype_in(self.chosen)
-            lay_out([self.arrays[name]], words, key, [])
+            flatten_arguments([self.arrays[name]], words, key, [])
         self.key, self.words = tuple(key), array("Q", words)
         self.address: int = self.words.buffer_info()[0]
 
@@ -140,22 +140,22 @@ class Block:
         """The arrays as a named tuple."""
         return self.kind(**self.arrays)
 
-    def put(self, name: str, value: Any) -> None:
+    def set_array(self, name: str, value: Any) -> None:
         """Replace a one-dimensional array with another contiguous one of the same dtype, and keep it alive."""
-        self.lend(name, value)
+        self.set_borrowed(name, value)
         self.arrays[name] = value
 
-    def lend(self, name: str, value: Any) -> None:
-        """Like `put`, but the caller must keep the array alive while kernels run: machine code has only its address.
+    def set_borrowed(self, name: str, value: Any) -> None:
+        """Like `set_array`, but the caller keeps the array alive while kernels run: machine code has only its address.
 
         Interpreted kernels keep a reference to the array, so they hide a missing one of the caller.
         """
         place, dtype = self.places[name]
         if isinstance(value, np.ndarray):
-            address, size, whole = address_of(value), value.size, value.flags.c_contiguous
+            address, size, whole = storage_address(value), value.size, value.flags.c_contiguous
         else:
             address, size, whole = value.data_ptr(), value.numel(), value.is_contiguous()
-        if (NAMES.get(value.dtype) or name_of(value.dtype)) != dtype or not whole:
+        if (NAMES.get(value.dtype) or dtype_name(value.dtype)) != dtype or not whole:
             raise TypeError(f"{name} must be a contiguous array of {dtype}, but is {value.dtype}")
         self.words[place], self.words[place + 1] = address, size
         if INTERPRETED:

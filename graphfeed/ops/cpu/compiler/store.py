@@ -55,26 +55,26 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
 
 def find_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[tuple[str, bytes], KernelLoad]:
     """Return the name of a kernel's function and its object file, compiled if it is not on disk, and a `KernelLoad`."""
-    start, (stem, name) = time.monotonic(), names_of(kernel, dtypes)
+    start, (stem, name) = time.monotonic(), stored_names(kernel, dtypes)
     readable, writable = folders()
-    found = read(readable, name)
+    found = read_stored(readable, name)
     compiled = found is None
     if found is None:
-        turn = nullcontext() if writable is None else only_one(writable / f"{name}.lock")
+        turn = nullcontext() if writable is None else file_lock(writable / f"{name}.lock")
         with NOTICES.timing(writable), turn:
-            found = read(readable, name)  # another process may have compiled it in the meantime
+            found = read_stored(readable, name)  # another process may have compiled it in the meantime
             compiled = found is None
             if found is None:
                 found = compile_and_keep(kernel, dtypes, writable, stem, name)
     return found, KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
 
 
-def names_of(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
+def stored_names(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
     """Return the common prefix of a kernel's file names, and the file name for its current sources."""
     # Machines of several kinds may share a folder; each has its own files.
-    machine = digest(repr((numba_version(), llvmlite.__version__, *processor())).encode(), 8).hex()
+    machine = source_digest(repr((numba_version(), llvmlite.__version__, *processor())).encode(), 8).hex()
     stem = f"{kernel.name}.{'-'.join(dtypes)}.{machine}"
-    return stem, f"{stem}{digest_of(Path(kernel.function.__code__.co_filename))}"
+    return stem, f"{stem}{kernel_digest(Path(kernel.function.__code__.co_filename))}"
 
 
 @cache
@@ -84,7 +84,7 @@ def numba_version() -> str:
 
 
 def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
-    return any((folder / f"{names_of(kernel, dtypes)[1]}.code").exists() for folder in folders()[0])
+    return any((folder / f"{stored_names(kernel, dtypes)[1]}.code").exists() for folder in folders()[0])
 
 
 def compile_and_keep(
@@ -111,7 +111,7 @@ def compile_and_keep(
     return found
 
 
-def read(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
+def read_stored(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
     """Return the name of a kernel's function and its object file, or None. Damaged files are removed."""
     for folder in folders:
         path = folder / f"{name}.code"
@@ -124,7 +124,7 @@ def read(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
             continue
         symbol, _, code = content[DIGEST_BYTES:].partition(b"\0")
         # A full or failing disk may have left any content under this name.
-        if digest(content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
+        if source_digest(content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
             return symbol.decode(), code
         with suppress(OSError):
             path.unlink()
@@ -138,7 +138,7 @@ def write(folder: Path, name: str, found: tuple[str, bytes]) -> None:
     part = folder / f"{name}.{secrets.token_hex(4)}.part"
     try:
         with open(part, "xb", opener=partial(os.open, mode=0o644)) as file:  # even if the umask would allow more
-            file.write(digest(content, DIGEST_BYTES) + content)
+            file.write(source_digest(content, DIGEST_BYTES) + content)
         part.replace(folder / f"{name}.code")
     except OSError as error:
         NOTICES.warn_once(
@@ -160,18 +160,18 @@ def remove_old(folder: Path, stem: str, name: str) -> None:
                 path.unlink()
 
 
-def digest(content: bytes, size: int) -> bytes:
+def source_digest(content: bytes, size: int) -> bytes:
     return blake2b(content, digest_size=size).digest()
 
 
 @cache
-def digest_of(module: Path) -> str:
+def kernel_digest(module: Path) -> str:
     """Return a digest of the sources that the machine code of a module's kernels depends on."""
     parts = [path.name.encode() + path.read_bytes() for path in sources_of(module)]
     # Other processes would expect machine code of the edited sources under the plain name.
     if is_edited(module):
         parts.append(secrets.token_bytes(8))
-    return digest(b"".join(parts), 8).hex()
+    return source_digest(b"".join(parts), 8).hex()
 
 
 def sources_of(module: Path) -> list[Path]:
@@ -196,7 +196,7 @@ def watch_kernels(watcher: Callable[[KernelLoad], None]) -> Iterator[None]:
 
 
 @contextmanager
-def only_one(lock: Path) -> Iterator[None]:
+def file_lock(lock: Path) -> Iterator[None]:
     """Hold a file lock, if the file system supports locks; it ends with its process. Waits up to `WAIT_SECONDS`."""
     if sys.platform == "win32":
         yield

@@ -53,7 +53,7 @@ times as long. Calling a checksum library for each record would take longer than
 
 
 @device_function
-def checksum_of(data, start, size):
+def crc32c_of(data, start, size):
     checksum = np.uint64(ONES)
     words = size >> 3
     for number in range(words):
@@ -66,11 +66,11 @@ def checksum_of(data, start, size):
 @device_function
 def masked_checksum(data, start, size):
     """Return the CRC32C in the form that TFRecord files store: rotated, with a constant added."""
-    checksum = checksum_of(data, start, size)
+    checksum = crc32c_of(data, start, size)
     rotated = (checksum >> np.uint32(15)) | (checksum << np.uint32(17))
     return np.uint32(rotated + np.uint32(0xA282EAD8))
 
 
 @kernel
 def crc32c(data: UInt8s) -> int:
-    return checksum_of(data, 0, data.size)
+    return crc32c_of(data, 0, data.size)

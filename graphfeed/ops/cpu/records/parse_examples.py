@@ -69,7 +69,7 @@ def read_list(data, at, end, kind, count, width, out, integers, base, values):
 
 
 @device_function
-def read_feature(data, at, end, kind, count, width, out, integers, base):
+def parse_feature(data, at, end, kind, count, width, out, integers, base):
     """Read a Feature; return a code, the position, and the number of values, -1 if it has no list."""
     values = np.int64(-1)
     while at < end:
@@ -223,7 +223,7 @@ def parse_examples(
                     code = DOUBLE
                     break
                 count, width = counts[feature], widths[feature]
-                code, at, detail = read_feature(
+                code, at, detail = parse_feature(
                     data, value, value_stop, kinds[feature], count, width, out, integers,
                     bases[feature] + row * count * width,
                 )  # fmt: skip

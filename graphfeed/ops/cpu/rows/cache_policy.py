@@ -61,7 +61,7 @@ def unlink(lists, slot):
 
 
 @device_function
-def push(lists, sentinel, slot):
+def push_front(lists, sentinel, slot):
     """Insert a slot as the newest of a list."""
     first = lists.older[sentinel]
     lists.newer[slot] = sentinel
@@ -71,9 +71,9 @@ def push(lists, sentinel, slot):
 
 
 @device_function
-def move(lists, sentinel, slot):
+def move_entry(lists, sentinel, slot):
     unlink(lists, slot)
-    push(lists, sentinel, slot)
+    push_front(lists, sentinel, slot)
 
 
 @device_function
@@ -102,7 +102,7 @@ def fetch_ahead(lists, wanted, row):
 
 
 @kernel
-def clear(lists: Lists) -> None:
+def clear_state(lists: Lists) -> None:
     slots = lists.keys.size
     lists.table[:] = -1
     lists.marks[:] = 0
@@ -110,7 +110,7 @@ def clear(lists: Lists) -> None:
     for sentinel in range(slots, slots + LISTS):
         lists.newer[sentinel] = lists.older[sentinel] = sentinel
     for slot in range(slots):
-        push(lists, slots + FREE, slot)
+        push_front(lists, slots + FREE, slot)
 
 
 @kernel
@@ -147,5 +147,5 @@ def replace_keys(lists: Lists, wanted: Int64s, slots: Int64s) -> None:
             lists.table[find_entry(lists.table, lists.keys, wanted[row])] = slot
             lists.keys[slot] = wanted[row]
             lists.marks[slot] = 0
-            move(lists, lists.keys.size + USED, slot)
+            move_entry(lists, lists.keys.size + USED, slot)
         slots[row] = slot

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Ids, Int64s, UInt8s, UInt64s, address_of, kernel, will_need
+from graphfeed.ops.cpu.jit import Ids, Int64s, UInt8s, UInt64s, interface_address, kernel, will_need
 from graphfeed.ops.cpu.pages import BLOCK, CHUNK, MOST_PAGES, NUMBER, PAGE, Order, ask_ahead, sort_positions
 
 
@@ -30,7 +30,7 @@ def order_by_page(values: Ids, positions: Int64s, page_bits: int, order: Order, 
 @kernel
 def ask_marked(values: Ids, page_bits: int, pages: UInt8s, first: int, end: int) -> None:
     """Request the marked pages in a range of pages; one request for adjacent pages."""
-    page, first_page = first, address_of(values) >> page_bits
+    page, first_page = first, interface_address(values) >> page_bits
     while page < end:
         low = page
         while page < min(end, low + MOST_PAGES) and pages[np.uintp(page)]:

@@ -1,6 +1,6 @@
 """Kernel that reads rows of a file: many system calls without returning to the interpreter."""
 
-from graphfeed.ops.cpu.jit import Int64s, UInt8s, address_of, copy_bytes, kernel, read_at
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, interface_address, kernel, read_at
 
 
 @kernel
@@ -12,7 +12,7 @@ def read_rows(
     # block size of reads.
     descriptor, start, row_bytes, gap, block = file[0], file[1], file[2], file[3], file[4]
     # The buffer is aligned to blocks, and has space for a row that begins inside a block.
-    segment[0] = address_of(buffer)
+    segment[0] = interface_address(buffer)
     first = begin
     while first < ids.size:
         low = (start + ids[first] * row_bytes) // block * block

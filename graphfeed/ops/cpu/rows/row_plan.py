@@ -83,7 +83,7 @@ def count_free(plan: RowPlan, first: int, counts: Int64s) -> int:
 
 
 @kernel
-def take_waiting(plan: RowPlan, rows: Int64s) -> None:
+def pop_waiting(plan: RowPlan, rows: Int64s) -> None:
     """Remove the first waiting rows, and write them in ascending order."""
     at = 0
     for word in range(plan.waiting.size):

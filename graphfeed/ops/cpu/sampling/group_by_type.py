@@ -28,7 +28,7 @@ def group_by_type(
     columns = state.Runs(
         *[sizes, column_starts, *nothing, no_states, offsets, np.zeros(1, np.int64), NOTHING, no_states]
     )
-    picks = state.Picks(positions, np.empty(positions.numel(), np.int32))
+    picks = state.PickBlock(positions, np.empty(positions.numel(), np.int32))
     counts = np.zeros(num_types, np.int64)
     first = Program()
     first.add(passes.sort_picks, columns, picks)
@@ -37,7 +37,7 @@ def group_by_type(
     starts = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])[None]
     kinds = state.Relations(NOTHING, destinations, NOTHING, starts, bounds[None, :-1].contiguous(), NOTHING)
     found = np.zeros(indptr.numel(), np.int64)
-    edges = state.Picks(grouped, np.empty(0, np.int32))
+    edges = state.PickBlock(grouped, np.empty(0, np.int32))
     passes.split_picks(
         0, counts, np.empty(2 * num_types, np.int64), columns, picks, kinds, edges, state.ColumnStarts(found)
     )

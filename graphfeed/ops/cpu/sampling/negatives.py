@@ -25,7 +25,7 @@ ATTEMPTS = 32
 """Number of draws of a pair before all destinations are examined."""
 
 
-class Population(NamedTuple):
+class PopulationBlock(NamedTuple):
     """Number of nodes, running sums of their weights, and their times; the last two may be empty."""
 
     size: Int64s
@@ -33,7 +33,7 @@ class Population(NamedTuple):
     times: Int64s
 
 
-class KnownEdges(NamedTuple):
+class KnownEdgeBlock(NamedTuple):
     """The graph; and in `wanted`, an edge type and the graph's ids of its first source and first destination."""
 
     indptr: Int64s
@@ -44,11 +44,11 @@ class KnownEdges(NamedTuple):
 
 @kernel
 def sample_negative_pairs(
-    sources: Population,
-    destinations: Population,
+    sources: PopulationBlock,
+    destinations: PopulationBlock,
     fixed: Int64s,
     limits: Int64s,
-    edges: KnownEdges,
+    edges: KnownEdgeBlock,
     key: UInt64,
     out: Int64Matrix,
 ) -> None:
@@ -78,7 +78,7 @@ def sample_negative_pairs(
             first = draw_below(state, 2 * ATTEMPTS, num_sources)
             for step in range(num_sources):
                 source = (first + step) % num_sources
-                if weight_of(source_sums, source) > 0 and exists(source_times, source, limit):
+                if pair_weight(source_sums, source) > 0 and exists(source_times, source, limit):
                     destination = draw_destination(edges, destinations, source, limit, state, 2 * ATTEMPTS + 1)
                     if destination >= 0:
                         break
@@ -108,7 +108,7 @@ def draw_node(size, cumulative, state, number):
 
 
 @device_function
-def weight_of(cumulative, node):
+def pair_weight(cumulative, node):
     if cumulative.size == 0:
         return np.int64(1)
     return cumulative[node] - (cumulative[node - 1] if node > 0 else np.int64(0))
@@ -126,14 +126,14 @@ def draw_destination(edges, destinations, source, limit, state, number):
     # Two passes instead of an array of weights: kernels allocate nothing.
     total = np.int64(0)
     for node in range(size):
-        weight = weight_of(cumulative, node)
+        weight = pair_weight(cumulative, node)
         if weight > 0 and exists(times, node, limit) and not has_edge(edges, source, node):
             total += weight
     if total == 0:
         return np.int64(-1)
     target = draw_below(state, number, total)
     for node in range(size):
-        weight = weight_of(cumulative, node)
+        weight = pair_weight(cumulative, node)
         if weight > 0 and exists(times, node, limit) and not has_edge(edges, source, node):
             if target < weight:
                 return np.int64(node)

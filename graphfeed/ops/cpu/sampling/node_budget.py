@@ -29,7 +29,7 @@ class Known(NamedTuple):
     """Number of nodes."""
 
 
-class Draws(NamedTuple):
+class BudgetDraws(NamedTuple):
     """Scratch of a hop: nodes that can be drawn, by node type; starts of the types; type of each node; weight sums."""
 
     order: Int64s
@@ -41,13 +41,13 @@ class Draws(NamedTuple):
 @kernel
 def enter_sampled(sampled: Int64s, known: Known) -> None:
     for node in sampled:
-        known.scores[enter(known, node)] = SAMPLED
+        known.scores[add_node(known, node)] = SAMPLED
 
 
 @kernel
 def enter_again(nodes: Int64s, scores: Int64s, known: Known) -> None:
     for number in range(nodes.size):
-        known.scores[enter(known, nodes[number])] = scores[number]
+        known.scores[add_node(known, nodes[number])] = scores[number]
 
 
 @kernel
@@ -56,14 +56,14 @@ def share_scores(offsets: Int64s, neighbors: Int64s, known: Known) -> None:
     for run in range(offsets.size - 1):
         count = offsets[run + 1] - offsets[run]
         for edge in range(offsets[run], offsets[run + 1]):
-            place = enter(known, neighbors[edge])
+            place = add_node(known, neighbors[edge])
             if known.scores[place] != SAMPLED:
                 known.scores[place] += UNITS // count
 
 
 @kernel
 def draw_hop(
-    first_ids: Int64s, wanted: Int64s, key: UInt64, known: Known, draws: Draws, out: Int64s, counts: Int64s
+    first_ids: Int64s, wanted: Int64s, key: UInt64, known: Known, draws: BudgetDraws, out: Int64s, counts: Int64s
 ) -> None:
     """Draw nodes of each type, mark them as sampled, and write their ids in the graph."""
     group_by_kind(known, first_ids, draws)
@@ -79,7 +79,7 @@ def draw_hop(
 
 
 @device_function
-def enter(known, node):
+def add_node(known, node):
     """Return the index of a node. New nodes are added with score 0."""
     keys = known.keys
     slot = find_key(keys, keys.size, node)
@@ -92,7 +92,7 @@ def enter(known, node):
 
 
 @device_function
-def weight_of(score, shift):
+def node_weight(score, shift):
     units = max(score >> shift, np.int64(1))
     # HGSampling draws by the squares of scores. At least one unit, so that every node can be drawn.
     return units * units
@@ -124,7 +124,7 @@ def draw_from(group, scores, count, state, sums, out, at):
     sums[: size + 1] = 0
     total = np.int64(0)
     for number in range(1, size + 1):
-        weight = weight_of(scores[group[number - 1]], shift)
+        weight = node_weight(scores[group[number - 1]], shift)
         total += weight
         sums[number] += weight
         parent = number + (number & -number)  # the next sum that includes this one
@@ -143,7 +143,7 @@ def draw_from(group, scores, count, state, sums, out, at):
                 target -= sums[found]
             step //= 2
         out[at + number] = group[found]
-        weight = weight_of(scores[group[found]], shift)
+        weight = node_weight(scores[group[found]], shift)
         total -= weight
         place = found + 1
         while place <= size:

@@ -34,7 +34,7 @@ def compact(
             parts.neighbor_starts[edge_type + 1],
         )
         own = rows[first_row(parts, kind) :]
-        known[kind] = relabel(neighbors[first:end], keys, node_map, own, known[kind], local[first:end])
+        known[kind] = assign_positions(neighbors[first:end], keys, node_map, own, known[kind], local[first:end])
     row_starts[0] = 0
     for kind in range(known.size):
         count, begin, to = known[kind], first_row(parts, kind), row_starts[kind]
@@ -58,7 +58,7 @@ def first_row(parts, kind):
 
 
 @device_function
-def enter(keys, node):
+def insert_key(keys, node):
     """Return a node's slot: its id in a dense map, which has no keys. In a hash table, also enter the node."""
     if keys.size == 0:
         return np.uintp(node)
@@ -71,12 +71,12 @@ def enter(keys, node):
 def enter_seeds(seeds, keys, node_map, rows):
     # Backwards, so that a duplicate seed gets its first position.
     for row in range(seeds.size - 1, -1, -1):
-        node_map[enter(keys, seeds[row])] = row
+        node_map[insert_key(keys, seeds[row])] = row
         rows[row] = seeds[row]
 
 
 @device_function
-def relabel(neighbors, keys, node_map, rows, known, local):
+def assign_positions(neighbors, keys, node_map, rows, known, local):
     """Write the positions of neighbours, and append new nodes to the rows; return the new number of rows."""
     last = neighbors.size - 1
     for edge in range(neighbors.size):
@@ -86,7 +86,7 @@ def relabel(neighbors, keys, node_map, rows, known, local):
             prefetch(keys, coming)
         prefetch(node_map, coming)
         node = neighbors[np.uintp(edge)]
-        slot = enter(keys, node)
+        slot = insert_key(keys, node)
         place = node_map[slot]
         if place < 0:
             place = np.int32(known)

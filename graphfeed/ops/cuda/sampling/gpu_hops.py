@@ -6,7 +6,7 @@ from graphfeed.ops.cuda.sampling.group_by_type import _group
 from graphfeed.ops.cuda.structure.relabel import HopNodes, relabel, relabel_by_type
 
 
-def compact_hop(hop, indices, picks, types, rows, local, slots):
+def relabel_hop(hop, indices, picks, types, rows, local, slots):
     """Relabel the sources of a hop's edges, whose number only the GPU knows."""
     offsets, positions = picks
     neighbors, at = _read_first(indices, positions, offsets[-1:])
@@ -15,7 +15,7 @@ def compact_hop(hop, indices, picks, types, rows, local, slots):
 
 
 def append_rows(hop, indices, edge_times, picks, rows, local, moments, types):
-    """Append a row for each edge of a temporal hop, where `compact_hop` has a row per node."""
+    """Append a row for each edge of a temporal hop, where `relabel_hop` has a row per node."""
     seeds, (offsets, positions), most = hop.seeds, picks, picks[1].numel()
     (indices, at), (edge_times, times_at) = (
         _read_first(part, positions, offsets[-1:]) for part in (indices, edge_times)

@@ -103,7 +103,7 @@ def hops_on_gpu(
     most, written = counts, []
     for number, (fanout, key) in enumerate(wanted):
         starts, draw = tables.of_hop(number)[0], key if drawing.method == "labor" else (key,)
-        edges = bound(columns_of(shape, most, fanout), fanout)
+        edges = bound(columns_per_fanout(shape, most, fanout), fanout)
         hop = OneHop(
             rows, torch.tensor(fanout, device="cpu"), draw, drawing, moments, num_seeds=starts[-1:], most=edges
         )
@@ -134,7 +134,7 @@ def hops_on_gpu(
     return cut(shape, seeds, written, found, read)
 
 
-def columns_of(shape: Shape, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:
+def columns_per_fanout(shape: Shape, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:
     """Return the maximum number of columns for each fan-out."""
     return [most[end] for end in shape.destinations] if len(fanouts) > 1 else [sum(most)]
 
@@ -143,7 +143,7 @@ def bound_nodes(shape: Shape, counts: Sequence[int], fanouts: Sequence[Sequence[
     """Return the maximum number of seeds plus edges of each hop, up to the first hop without a bound."""
     room, most = [], counts
     for fanout in fanouts:
-        edges = bound(columns_of(shape, most, fanout), fanout)
+        edges = bound(columns_per_fanout(shape, most, fanout), fanout)
         if edges is None:
             break
         room.append(sum(most) + edges)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.cpu.jit import Block, name_of
+from graphfeed.ops.cpu.jit import Block, dtype_name
 from graphfeed.ops.cpu.sampling.passes import in_time, state, weighted
 from graphfeed.ops.cpu.sampling.passes.edges import enter_rows
 from graphfeed.ops.memory import align, buffers
@@ -47,23 +47,23 @@ class HopArrays:
         # Arrays of the graph and of the results belong to one mini-batch; the others are reused.
         self.indptr, self.sources, self.types = map(self.new, (state.Indptr, state.Sources, state.TypePerEdge))
         self.sums = self.new(state.Sums)
-        self.ranked, self.ranked_sums = ([self.new(kind) for _ in range(2)] for kind in (state.TimeOrder, state.Sums))
-        self.node_map, self.table, self.moments = map(self.new, (state.NodeMap, state.Table, state.Moments))
-        self.rows = self.new(state.Rows, first_ids=kinds + 1, firsts=kinds + 1, known=(hops + 1, kinds))
+        self.ranked, self.ranked_sums = ([self.new(kind) for _ in range(2)] for kind in (state.TimeBlock, state.Sums))
+        self.node_map, self.table, self.moments = map(self.new, (state.NodeMap, state.RowTable, state.Moments))
+        self.rows = self.new(state.RowBlock, first_ids=kinds + 1, firsts=kinds + 1, known=(hops + 1, kinds))
         self.nodes, self.no_nodes = (self.new(state.NodeIds, recipe.ids) for _ in range(2))
         by_hop = {"edge_starts": (hops + 1, num_types + 1), "indptr_starts": (hops, num_types)}
         by_type = dict.fromkeys(("sources", "destinations", "order"), num_types)
         self.relations = self.new(state.Relations, **by_type, **by_hop, indptr_ends=hops + 1)
         self.starts = self.new(state.ColumnStarts)
-        self.columns, self.edges = self.new(state.Runs, bounds=kinds + 1), self.new(state.Picks)
-        self.picks = self.new(state.Picks) if recipe.typed else self.edges
+        self.columns, self.edges = self.new(state.Runs, bounds=kinds + 1), self.new(state.PickBlock)
+        self.picks = self.new(state.PickBlock) if recipe.typed else self.edges
         """Without types, picks are written directly to the result."""
         self.scratch: dict[str, Block] = {}
         """Blocks that only some recipes need."""
         self.fit()
 
     def new(self, kind: Any, ids: torch.dtype | None = None, /, **sizes: Any) -> Block:
-        dtypes = {"ids": name_of(ids or self.recipe.sources), "types": name_of(self.recipe.types or torch.uint8)}
+        dtypes = {"ids": dtype_name(ids or self.recipe.sources), "types": dtype_name(self.recipe.types or torch.uint8)}
         return new_block(kind, dtypes, sizes)
 
     def scratch_for(self, name: str, kind: Any, **sizes: Any) -> Block:
@@ -74,23 +74,23 @@ class HopArrays:
 
     def bind(self, graph: HopGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
         """Point to the arrays of a `kernel_graph`, which the caller keeps alive; set keys, threshold and fan-outs."""
-        self.indptr.lend("indptr", graph.indptr)
+        self.indptr.set_borrowed("indptr", graph.indptr)
         # Sampling positions only needs no indices.
         self.indptr.arrays["num_edges"][0] = graph.indices.numel() or int(graph.indptr[-1])
-        self.sources.lend("indices", graph.indices)
+        self.sources.set_borrowed("indices", graph.indices)
         if graph.types is not None:
-            self.types.lend("types", graph.types)
+            self.types.set_borrowed("types", graph.types)
         if isinstance(graph.cumulative, GuidedSums) and self.recipe.weighted:
-            self.sums.lend("cumulative", graph.cumulative.cumulative)
-            self.sums.lend("guides", graph.cumulative.guides)
+            self.sums.set_borrowed("cumulative", graph.cumulative.cumulative)
+            self.sums.set_borrowed("guides", graph.cumulative.guides)
         for block, sums, own in zip(self.ranked, self.ranked_sums, graph.timed or (), strict=False):
             for name in ("times", "order", "links", "earliest"):
-                block.lend(name, getattr(own, name))
-            sums.lend("cumulative", own.cumulative)
-            self.moments.lend("edge_times", own.edge_times)
+                block.set_borrowed(name, getattr(own, name))
+            sums.set_borrowed("cumulative", own.cumulative)
+            self.moments.set_borrowed("edge_times", own.edge_times)
         if "index" in self.scratch and graph.large_columns is not None:
             for name, part in graph.large_columns._asdict().items():
-                self.scratch["index"].lend(name, part)
+                self.scratch["index"].set_borrowed(name, part)
         largest, is_pair = 1, self.recipe.drawing.method == "labor"
         # Each hop has one key, or two for LABOR; and one fan-out, or one per edge type.
         for hop, (own, fanout) in enumerate(zip(keys, fanouts, strict=True)):
@@ -104,7 +104,7 @@ class HopArrays:
             # At most half of the slots are used. A few picks are compared with each other instead.
             size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
             if self.scratch["table"].arrays["slots"].size != size:
-                self.scratch["table"].put("slots", np.full(size, -1, np.int64))
+                self.scratch["table"].set_array("slots", np.full(size, -1, np.int64))
         if "heap" in self.scratch:
             self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
         # Passes accumulate offsets starting here, hop by hop.
@@ -115,11 +115,11 @@ class HopArrays:
         rows, count = self.rows.arrays, seeds.numel()
         rows["first_ids"][1], rows["firsts"][1] = num_nodes, count
         rows["known"][:] = count
-        self.nodes.lend("rows", seeds)
+        self.nodes.set_borrowed("rows", seeds)
         if self.recipe.ranked is not None:
             for name, values in zip(("times", "windows"), moments, strict=True):
-                self.moments.lend(name, values)
-        self.picks.put("positions", np.empty(room, np.int64))
+                self.moments.set_borrowed(name, values)
+        self.picks.set_array("positions", np.empty(room, np.int64))
         self.widen(self.columns, count)
 
     def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: InitialCapacity, moments: Sequence[Ints]) -> None:
@@ -130,7 +130,7 @@ class HopArrays:
         rows["first_ids"][1:] = shape.first_ids[1:]
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         rows["firsts"][:] = firsts
-        self.nodes.put("rows", take(firsts[-1], self.ids))
+        self.nodes.set_array("rows", take(firsts[-1], self.ids))
         self.enter(self.nodes, "rows", seeds)
         if typed:
             for name in ("sources", "destinations", "order"):
@@ -141,13 +141,13 @@ class HopArrays:
             self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
         if self.recipe.by_table:
             if self.recipe.drawing.rows == "tree":
-                self.table.put("trees", take(firsts[-1], np.int64))
+                self.table.set_array("trees", take(firsts[-1], np.int64))
                 self.enter(self.table, "trees", np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1]))
             self.open_table(sum(counts) + min(room.edges, sum(room.rows), FIRST_TABLE))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
-        self.starts.put("indptr", take(columns, np.int64))
-        self.edges.put("positions", take(room.edges, np.int64))
-        self.nodes.put("neighbors", take(room.edges, self.ids))
+        self.starts.set_array("indptr", take(columns, np.int64))
+        self.edges.set_array("positions", take(room.edges, np.int64))
+        self.nodes.set_array("neighbors", take(room.edges, self.ids))
         if typed:
             self.at_least(self.picks, room.edges, "positions", "types")
         self.widen(self.columns, room.columns)
@@ -155,7 +155,7 @@ class HopArrays:
     def open_table(self, count: int) -> None:
         """Allocate a hash table for at least `count` rows."""
         for name in ("keys", "places"):
-            self.table.put(name, buffers.POOL.empty(1 << (2 * count).bit_length(), np.int64))
+            self.table.set_array(name, buffers.POOL.empty(1 << (2 * count).bit_length(), np.int64))
 
     def enter(self, block: Block, name: str, parts: Sequence[NDArray[Any]]) -> None:
         """Copy the seeds of each node type to the start of its rows."""
@@ -178,7 +178,7 @@ class HopArrays:
         """Grow arrays of a block to at least `size`, preserving their contents."""
         for name in names:
             if block.arrays[name].size < size:
-                block.put(name, enlarge(block.arrays[name], size))
+                block.set_array(name, enlarge(block.arrays[name], size))
 
     def widen(self, columns: Block, size: int) -> None:
         """Grow a block to at least `size` columns or runs, preserving its contents."""
@@ -234,7 +234,7 @@ class HopArrays:
             array = block.arrays[name]
             if array.size:
                 parts = [array[first : first + count] for first, count in zip(old, known[hop], strict=False)]
-                block.put(name, buffers.POOL.empty(int(room.sum()), array.dtype))
+                block.set_array(name, buffers.POOL.empty(int(room.sum()), array.dtype))
                 self.enter(block, name, parts)
 
     def check(self, hop: int, edges: int) -> None:

@@ -126,7 +126,7 @@ def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
         ensure_temporal(own)
 
 
-def check_seeds(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
+def check_hop_seeds(graph: HopGraph, shape: Shape, seeds: Sequence[torch.Tensor]) -> None:
     """Raise unless there is a tensor of seeds for each node type. Passes and `check_ranges` check the ids."""
     if not isinstance(seeds, (list, tuple)):
         raise TypeError(f"seeds must be a list of tensors, one per node type, but is {brief(seeds)}")

@@ -46,7 +46,7 @@ class HopProgram:
         """For each pass that may stop: the function to call then, and the pass to continue at."""
         arrays = self.arrays
         if recipe.relabelled:
-            self.add(columns.check_seeds, arrays.rows, arrays.nodes)
+            self.add(columns.check_seed_ranges, arrays.rows, arrays.nodes)
         if recipe.by_table:
             self.add(edges.enter_rows, 0, arrays.rows, arrays.nodes, arrays.table)
         elif recipe.merged:
@@ -160,7 +160,7 @@ class HopProgram:
         elif replace and most >= 0:
             self.add(uniform.fill_repeated, runs, picks)
         else:
-            self.add(uniform.fill_uniform, arrays.scratch_for("table", uniform.Table), runs, picks)
+            self.add(uniform.fill_uniform, arrays.scratch_for("table", uniform.PickTable), runs, picks)
 
     def draw_by_labor(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
         """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper passes where they suffice."""
@@ -215,7 +215,7 @@ class HopProgram:
             given = rows, arrays.moments, kinds, starts, arrays.nodes, arrays.table
             self.add(edges.relabel_by_table, hop, *given, grow=partial(arrays.grow_table, hop))
         elif recipe.merged:
-            self.add(edges.relabel, hop, rows, kinds, arrays.nodes, arrays.node_map)
+            self.add(edges.relabel_hop, hop, rows, kinds, arrays.nodes, arrays.node_map)
         else:
             self.add(edges.append_rows, hop, rows, arrays.moments, kinds, found, starts, arrays.nodes)
 
@@ -227,14 +227,14 @@ class ProgramPool:
         self.lending = ForkLock()
         self.idle: OrderedDict[Recipe, list[HopProgram]] = OrderedDict()
 
-    def take(self, recipe: Recipe) -> HopProgram:
+    def acquire(self, recipe: Recipe) -> HopProgram:
         with self.lending.lock:
             found = self.idle.get(recipe)
             if found:
                 return found.pop()
         return HopProgram(recipe)
 
-    def give_back(self, program: HopProgram) -> None:
+    def release(self, program: HopProgram) -> None:
         """Return a program that hasn't failed to the pool."""
         program.arrays.release()
         if program.arrays.columns.arrays["starts"].size <= MOST_COLUMNS:

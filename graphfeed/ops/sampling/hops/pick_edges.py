@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, brief, check_count, check_length, check_vector, has_passed
+from graphfeed.ops.arguments import NOTHING, brief, check_count, check_length, check_vector, is_verified
 from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
@@ -112,7 +112,7 @@ def check_keys(hop: OneHop) -> None:
         if not hop.seeds.is_cpu or hop.drawing.method == "labor":
             raise ValueError("keys must be those of the hop on a GPU and for LABOR, not one per seed")
     elif isinstance(given, (list, tuple)) and given:
-        check_numbers([given] if hop.drawing.method == "labor" else given[:1], hop.drawing)
+        check_hop_keys([given] if hop.drawing.method == "labor" else given[:1], hop.drawing)
     else:
         raise TypeError(f"keys must be those of the hop, in a tuple, but is {brief(given)}")
 
@@ -130,7 +130,7 @@ def check_drawing(drawing: Drawing) -> None:
     check_count("drawing.switch_threshold", drawing.switch_threshold, 0, MASK)
 
 
-def check_numbers(keys: Sequence[Any], drawing: Drawing) -> None:
+def check_hop_keys(keys: Sequence[Any], drawing: Drawing) -> None:
     """Raise unless each hop has a 64-bit key, or two for LABOR."""
     for own in keys:
         if drawing.method != "labor":
@@ -164,7 +164,7 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
         check_length(name, values, num_seeds, "seed")
     if windows is not None:
         check_vector("windows", windows, (torch.int64,))
-        if windows.numel() and not has_passed("windows", (windows,)) and int(windows.min()) < 0:
+        if windows.numel() and not is_verified("windows", (windows,)) and int(windows.min()) < 0:
             raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
 
 
@@ -209,7 +209,7 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     columns = kernel_graph(HopGraph(*graph[:2], graph.types, cumulative=graph.cumulative, timed=timed))
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
     recipe = recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None)
-    program = PROGRAMS.take(recipe._replace(by_page=True) if hop.by_page else recipe)
+    program = PROGRAMS.acquire(recipe._replace(by_page=True) if hop.by_page else recipe)
     arrays = program.arrays
     by_seed = hop.keys if isinstance(hop.keys, torch.Tensor) else NO_KEYS
     key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]
@@ -220,11 +220,11 @@ def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0
     arrays.open_one(seeds, graph.indptr.numel() - 1, moments, room if room <= FEW_PICKS else 0)
     by_seed, trees = by_seed.contiguous(), NOTHING if hop.trees is None else hop.trees.contiguous()
-    arrays.columns.lend("keys", by_seed)
-    arrays.table.lend("trees", trees)
+    arrays.columns.set_borrowed("keys", by_seed)
+    arrays.table.set_borrowed("trees", trees)
     program.run()
     found = arrays.columns.arrays
     offsets = found["offsets"][: found["sizes"][state.COUNT] + 1].copy()
     positions = arrays.picks.arrays["positions"][: offsets[-1]]
-    PROGRAMS.give_back(program)
+    PROGRAMS.release(program)
     return Picks(torch.from_numpy(offsets), torch.from_numpy(positions))

@@ -16,8 +16,8 @@ from graphfeed.ops.sampling.hops.hop_graph import (
     HopGraph,
     Shape,
     check_graph,
+    check_hop_seeds,
     check_ranges,
-    check_seeds,
     kernel_graph,
     shape_of,
 )
@@ -36,9 +36,9 @@ from graphfeed.ops.sampling.hops.pick_edges import (
     MOST_REPEATED,
     check_drawing,
     check_fanouts,
+    check_hop_keys,
     check_latest,
     check_moments,
-    check_numbers,
 )
 
 FIRST_EDGES = 1 << 22
@@ -130,8 +130,8 @@ class PreparedHops:
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
             drawing = drawing._replace(switch_threshold=switch_threshold)
-        check_seeds(graph, self.shape, seeds)
-        check_numbers(keys, drawing)
+        check_hop_seeds(graph, self.shape, seeds)
+        check_hop_keys(keys, drawing)
         if len(keys) != len(self.wanted):
             what = "pairs" if drawing.method == "labor" else "numbers"
             raise ValueError(f"keys must hold {len(self.wanted)} {what}, one per hop, but holds {len(keys)}")
@@ -151,15 +151,15 @@ class PreparedHops:
         passed, recipe = self.prepared or self._prepare(len(seeds))
         room = first_room(graph, sum([part.numel() for part in seeds]), self.most, self.shape, drawing)
         # A map of all nodes is only useful if each node has one row.
-        with buffers.NODE_MAPS.borrow(self.num_nodes if drawing.rows == "node" else 0) as node_map:
+        with buffers.NODE_MAPS.leased_map(self.num_nodes if drawing.rows == "node" else 0) as node_map:
             by_table = drawing.rows == "tree" or node_map is None
             by_page = graph.reads is not None and graph.reads.from_disk
             if by_table or by_page or len(times) > 1:
                 recipe = recipe._replace(by_table=by_table, by_page=by_page, windows=len(times) > 1)
-            program = PROGRAMS.take(recipe)
+            program = PROGRAMS.acquire(recipe)
             arrays = program.arrays
             if node_map is not None:
-                arrays.node_map.lend("places", node_map)
+                arrays.node_map.set_borrowed("places", node_map)
             arrays.bind(passed, keys, drawing.switch_threshold, self.wanted)
             arrays.open([part.numpy() for part in seeds], self.shape, room, times)
             try:
@@ -167,9 +167,9 @@ class PreparedHops:
             except ValueError:
                 check_ranges(graph, self.shape, seeds)
                 raise
-            hops = join_hops(arrays, read) if joined else cut_hops(arrays, read)
+            hops = joined_views(arrays, read) if joined else cut_hops(arrays, read)
         # From here on, another mini-batch may use the arrays. A program that failed is not reused.
-        PROGRAMS.give_back(program)
+        PROGRAMS.release(program)
         return hops
 
     def _prepare(self, num_node_types: int) -> tuple[HopGraph, Recipe]:
@@ -257,7 +257,7 @@ def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:
     return hops
 
 
-def join_hops(arrays: HopArrays, read: Read | None) -> JoinedHops:
+def joined_views(arrays: HopArrays, read: Read | None) -> JoinedHops:
     """Join the edges of all hops of a mini-batch by type, with one kernel; return views of its result."""
     known, bounds = arrays.rows.arrays["known"], arrays.relations.arrays["edge_starts"]
     ids, (rows, _) = arrays.edges.arrays["positions"], arrays.nodes.arrays.values()
@@ -266,7 +266,7 @@ def join_hops(arrays: HopArrays, read: Read | None) -> JoinedHops:
         taken = read(torch.from_numpy(ids[:total]))
         ids = as_int64(taken, taken)
     out = buffers.POOL.empty(3 * total, np.int64)
-    layout.join_hops(arrays.relations, arrays.starts, arrays.rows, arrays.nodes, ids, out)
+    layout.write_joined_hops(arrays.relations, arrays.starts, arrays.rows, arrays.nodes, ids, out)
     num_edges, added = (bounds[:-1, 1:] - bounds[:-1, :-1]).T.tolist(), known.copy()
     added[1:] -= known[:-1]
     edges, end = {}, 0

@@ -21,7 +21,7 @@ from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_file
 from graphfeed.ops.process import regular_file
 from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, remove_left
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
-from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, lay_out, read_specs
+from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, plan_frame, read_specs
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
 MAGIC = b"graphfeed graph\n"
@@ -62,7 +62,7 @@ def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = 
     # The name of an attribute may have slashes: only the first slash separates.
     tensors |= {f"{field}/{name}": values for field in ATTRIBUTES for name, values in fields[field].items()}
     specs = describe_tensors(tensors)
-    offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
+    offsets, end = plan_frame([spec.nbytes for spec in specs], alignment=ALIGNMENT)
     entries = []
     for (path, dtype, shape), offset in zip(specs, offsets, strict=True):
         field, slash, name = path.partition("/")
@@ -72,7 +72,7 @@ def write_fields(file: BinaryIO, fields: Mapping[str, Any], stamp: int | None = 
     parts = partial(parts_behind_header, offsets, tensors.values(), end)
     if stamp is not None:
         header[STAMP] = stamp
-        header[CHECKSUM] = checksum_of(header, parts())
+        header[CHECKSUM] = fields_checksum(header, parts())
     text = json.dumps(header).encode()
     file.write(MAGIC + len(text).to_bytes(8, "little") + text)
     # Arrays begin at page boundaries, so that they can be mapped.
@@ -93,7 +93,7 @@ def parts_behind_header(offsets: Iterable[int], tensors: Iterable[torch.Tensor],
     yield bytes(end - position)
 
 
-def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
+def fields_checksum(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
     """Return the CRC-32 of a header without its checksum and of the bytes after it, in hexadecimal digits."""
     # JSON keeps the order of keys, so a header that was read produces the same bytes.
     value = zlib.crc32(json.dumps(header).encode())
@@ -105,12 +105,12 @@ def checksum_of(header: Mapping[str, Any], parts: Iterable[Any]) -> str:
 def verify_graph_file(path: Path) -> str:
     """Verify a graph's file with a pass over it; return its checksum. Raises a ValueError if the file has changed."""
     with open(path, "rb", opener=regular_file) as file:
-        content = read_header(file, path).content
+        content = graph_header(file, path).content
         # The checksum covers the header without the checksum.
         expected = content.pop(CHECKSUM, None)
         if expected is None:
             raise ValueError(f"{path} has no checksum, because an earlier release wrote it; save the graph again")
-        actual = checksum_of(content, iter(partial(file.read, BLOCK_BYTES), b""))
+        actual = fields_checksum(content, iter(partial(file.read, BLOCK_BYTES), b""))
     if actual != expected:
         raise ValueError(f"{path} is damaged: its checksum is {actual}, and was {expected}; write it again")
     return actual
@@ -120,7 +120,7 @@ def round_up(offset: int) -> int:
     return offset + -offset % ALIGNMENT
 
 
-def read_header(file: BinaryIO, path: Path) -> Header:
+def graph_header(file: BinaryIO, path: Path) -> Header:
     """Read and check the header of a graph's file, and move the file's position to the first array."""
     size = os.fstat(file.fileno()).st_size
     start = file.read(len(MAGIC) + 8)
@@ -144,7 +144,7 @@ def read_header(file: BinaryIO, path: Path) -> Header:
         specs = read_specs([(path_of(entry), entry["dtype"], entry["shape"]) for entry in entries])
         if missing := set(ARRAYS[:2]).difference(spec.name for spec in specs):
             raise ValueError(f"it lacks {missing.pop()}")
-        offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
+        offsets, end = plan_frame([spec.nbytes for spec in specs], alignment=ALIGNMENT)
         # The layout must be that of `write_fields`, so arrays can neither overlap nor exceed the file.
         if [entry["offset"] for entry in entries] != offsets or begin + end > size:
             raise ValueError(f"its arrays must be at {offsets} and end at {begin + end}, but the file ends at {size}")
@@ -184,14 +184,14 @@ def most_bytes(fields: Mapping[str, Any]) -> int:
 def map_fields(path: Path) -> Fields:
     """Map a graph's file. Writes to the tensors stay in this process."""
     with open(path, "rb", opener=regular_file) as file:
-        header = read_header(file, path)
+        header = graph_header(file, path)
         memory = map_file(file.fileno(), str(path.absolute()), header.size)
         return header.fields(tensors_of(memory, list(header.places.values())))
 
 
 def is_as_saved(path: Path) -> bool:
     with open(path, "rb", opener=regular_file) as file:
-        return has_stamp(file.fileno(), read_header(file, path).content.get(STAMP))
+        return has_stamp(file.fileno(), graph_header(file, path).content.get(STAMP))
 
 
 def name_to_path(name: str) -> Path:
@@ -230,7 +230,7 @@ def open_shared(name: str) -> Fields:
             "copy_to_shared_memory keeps the returned graph"
         ) from error
     with open(memory.descriptor, "rb", closefd=False) as file:
-        header = read_header(file, path)
+        header = graph_header(file, path)
     shared = SharedMemory(memory, str(path), header.size)
     return header.fields(SharedBlock(shared, tuple(header.places.values())).tensors)
 

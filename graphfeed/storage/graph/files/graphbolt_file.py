@@ -31,7 +31,7 @@ def read_graphbolt_fields(path: Path) -> Fields:
         if isinstance(content, dict) and set(content) == {"fields", "tensors"} and isinstance(content["fields"], dict):
             return own_fields(content)
         fields = graphbolt_fields(saved) if isinstance(saved, Shell) else saved
-        check_fields(fields)
+        check_saved_fields(fields)
         attributes = fields.get("edge_attributes") or {}
         # GraphBolt keeps edge attributes in the order of the edge lists, but its graph is sorted by destination, so
         # its weighted and temporal sampling read values of wrong edges. Here, attributes are reordered, which needs the
@@ -49,7 +49,7 @@ def read_graphbolt_fields(path: Path) -> Fields:
         raise ValueError(f"{path} holds no graph that can be read: {error}") from error
 
 
-def check_fields(fields: Any) -> None:
+def check_saved_fields(fields: Any) -> None:
     """Raise a ValueError unless the argument is a dict with the fields of a graph."""
     if not isinstance(fields, dict) or not {"csc_indptr", "indices"} <= set(fields):
         raise ValueError(f"it is a {type(fields).__name__}")

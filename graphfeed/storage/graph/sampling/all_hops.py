@@ -16,16 +16,16 @@ from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, mark_sampled
 from graphfeed.storage.graph.sampling.graph_files import (
+    gather_edges,
     kernel_columns,
     read_choice,
-    take_edges,
     take_edges_of_each,
 )
-from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds, complete_seeds, pick_edges
+from graphfeed.storage.graph.sampling.one_hop import as_seeds, check_typed_seeds, complete_seeds, pick_hop
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import stack_queries, timed_columns
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
-from graphfeed.storage.graph.type_names import ends_of, from_type_dict, numbers_of, to_type_dict
+from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict, type_numbers
 
 
 def sample_all_hops(
@@ -45,13 +45,13 @@ def sample_all_hops(
     is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     typed = graph.node_type_to_id is not None
-    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds) if typed else {None: check_seeds(graph, seeds)}
+    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds) if typed else {None: as_seeds(graph, seeds)}
     parts = list(by_type.values())
     try:
         prepared = prepare_hops(graph, request, on_cpu=parts[0].is_cpu)
         edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         # Without original ids, the id of an edge is its position.
-        read = None if edge_ids is None else partial(take_edges, graph, edge_ids)
+        read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
         hops = prepared.sample(parts, keys, moments, share, read, joined)
     except ValueError:
         if typed:
@@ -110,8 +110,8 @@ def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:
 def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each) -> list[Picked]:
     """Sample a hop of several mini-batches in a graph without types, reading each page once for all of them."""
     # `each` is a function like `map`, possibly threaded.
-    ids = [check_seeds(graph, own) for own in nodes]
-    picks = list(each(lambda own, hop: pick_edges(graph, own, hop), ids, hops))
+    ids = [as_seeds(graph, own) for own in nodes]
+    picks = list(each(lambda own, hop: pick_hop(graph, own, hop), ids, hops))
     positions = [own.positions for own in picks]
     sources, edge_ids = take_edges_of_each(graph, graph.indices, positions, each), positions
     if (ids_in_graph := graph.edge_attributes.get(ORIGINAL_EDGE_ID)) is not None:
@@ -147,7 +147,7 @@ def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> o
     if graph.node_type_to_id is None:
         return arrays
     assert graph.edge_type_to_id is not None
-    numbers = numbers_of(graph.node_type_to_id, graph.edge_type_to_id)
+    numbers = type_numbers(graph.node_type_to_id, graph.edge_type_to_id)
     return arrays._replace(
         types=types, first_ids=torch.tensor(graph.first_ids(), device="cpu"), ends=numbers.ends, order=numbers.order
     )

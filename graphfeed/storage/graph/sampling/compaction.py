@@ -75,7 +75,7 @@ def unique_and_compact_csc_formats(
         (tensor([5, 6, 8]), tensor([2, 0, 2]))
     """
     check_one_rank(rank, world_size)
-    rows, compacted = merge_sources(*by_type(csc_formats, unique_dst_nodes))
+    rows, compacted = merge_sources(*columns_by_type(csc_formats, unique_dst_nodes))
     offsets = {node_type: as_counts([0, ids.numel()]) for node_type, ids in rows.items()}
     result = tuple(map(from_type_dict, (rows, compacted, offsets)))
     return CompletedFuture(result) if async_op else result
@@ -108,8 +108,8 @@ def merge_sources(
             if part.numel() and bounds(part)[0] < 0:
                 raise ValueError(f"ids must be 0 or more, but there is {bounds(part)[0]}")
         result = compact_parts(
-            join(ids),
-            join(neighbors),
+            concat_ids(ids),
+            concat_ids(neighbors),
             as_counts(accumulate(map(torch.Tensor.numel, ids), initial=0)),
             as_counts(accumulate(map(torch.Tensor.numel, neighbors), initial=0)),
             as_counts(own.values() or [0]),
@@ -136,7 +136,7 @@ def shift(ids: torch.Tensor, distance: int) -> torch.Tensor:
     return ids + distance if distance else ids
 
 
-def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def concat_ids(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     # No copy of a single part.
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
@@ -192,7 +192,7 @@ def compact_csc_format(
         >>> rows, compacted.indices
         (tensor([5, 6, 8, 5, 8]), tensor([2, 3, 4]))
     """
-    cscs, seeds = by_type(csc_formats, dst_nodes)
+    cscs, seeds = columns_by_type(csc_formats, dst_nodes)
     times = None if dst_timestamps is None else times_by_type(dst_timestamps, seeds)
     counts, compacted = {node_type: len(ids) for node_type, ids in seeds.items()}, {}
     for edge_type, csc in cscs.items():
@@ -202,11 +202,11 @@ def compact_csc_format(
         compacted[edge_type] = CSCFormatBase(csc.indptr, positions)
     result = [append_edges(seeds, {name: csc.indices for name, csc in cscs.items()}), compacted]
     if times is not None:
-        result.append(append_edges(times, spread(cscs, times)))
+        result.append(append_edges(times, per_edge(cscs, times)))
     return tuple(map(from_type_dict, result))
 
 
-def spread(cscs: Mapping[EdgeType, CSCFormatBase], values: Mapping[NodeType, Any]) -> dict[EdgeType, torch.Tensor]:
+def per_edge(cscs: Mapping[EdgeType, CSCFormatBase], values: Mapping[NodeType, Any]) -> dict[EdgeType, torch.Tensor]:
     """Return the value of the column of each edge."""
     return {
         name: expand_indptr(csc.indptr, node_ids=values[ends_of(name)[1]], output_size=len(csc.indices))
@@ -239,7 +239,7 @@ def compact_hop(
     if not deduplicate:
         rows, csc = compact_csc_format(cscs, seeds)
         return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
-    parts, complete = by_type(cscs, seeds)
+    parts, complete = columns_by_type(cscs, seeds)
     sizes = None if num_nodes is None else to_type_dict(num_nodes)
     if sizes is not None:
         complete = with_all_types(complete, sizes)
@@ -250,7 +250,7 @@ def compact_hop(
     return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(rows), hop.original_edge_ids)
 
 
-def by_type(
+def columns_by_type(
     csc_formats: CSCFormatBase | ByEdgeType, seeds: torch.Tensor | Mapping[str, torch.Tensor]
 ) -> tuple[dict[EdgeType, CSCFormatBase], dict[NodeType, torch.Tensor]]:
     """Return columns and seeds by type, with every node type; raise an error if they don't match."""

@@ -10,7 +10,7 @@ import torch
 from graphfeed.ops import as_int64, as_types
 from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import ReadChoice, is_page_locked, read_at_random
-from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, take_rows
+from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, gather_unchecked
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.memory_limits import available_memory
 from graphfeed.storage.memory.shared import file_of
@@ -79,15 +79,15 @@ def is_by_page(graph: "GraphArrays") -> bool:
     return reads is not None and reads.from_disk
 
 
-def take_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+def gather_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Gather values per edge at positions, which are not checked."""
     reads = read_choice(graph)
     if reads is None:
-        return take_rows(values, positions)
+        return gather_unchecked(values, positions)
     by_page = reads.from_disk and is_read_by_page(values)
     pages: list[int] = []
     with reads.count(pages):
-        taken = (gather_by_page if by_page else take_rows)(values, positions)
+        taken = (gather_by_page if by_page else gather_unchecked)(values, positions)
     # The number of pages waited for decides how the next edges are read.
     reads.decide(pages[0], positions.numel())
     return taken
@@ -99,7 +99,7 @@ def take_edges_of_each(
     """Gather values per edge for several lists of positions, reading each page once for all of them."""
     if is_by_page(graph) and is_read_by_page(values):
         return gather_each_by_page(values, positions, each)
-    return list(each(lambda part: take_edges(graph, values, part), positions))
+    return list(each(lambda part: gather_edges(graph, values, part), positions))
 
 
 def is_read_by_page(values: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import NOTHING, as_tensor, brief, checked
-from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, KnownEdges, Population
+from graphfeed.ops.sampling import NO_EDGES, NO_TYPES, EdgeSet, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.graph_files import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
@@ -57,10 +57,10 @@ class NegativeQuery:
 def check_query(graph: SamplingGraph, query: NegativeQuery) -> None:
     """Raise unless the graph has the times that a query needs."""
     if query.time_name is not None:
-        times_of(graph, query, 0, 0)
+        node_times(graph, query, 0, 0)
 
 
-def sample_negative_pairs(
+def negative_pairs_of(
     graph: SamplingGraph,
     edge_type: str | None,
     query: NegativeQuery,
@@ -91,7 +91,7 @@ def sample_negative_pairs(
         Population(
             sizes[end],
             cumulative_of(weights, sizes[end]),
-            times_of(graph, query, starts[end], sizes[end]) if timed else NOTHING,
+            node_times(graph, query, starts[end], sizes[end]) if timed else NOTHING,
         )
         for end, weights in zip(ends, (query.source_weights, query.destination_weights), strict=True)
     )
@@ -105,7 +105,7 @@ def sample_negative_pairs(
         sources if fixed is None else fixed,
         destinations,
         limits=ops.as_times("the times of seeds", limits) if timed and limits is not None else NOTHING,
-        edges=edges_of(graph, edge_type, (starts[ends[0]], starts[ends[1]])) if query.strict else NO_EDGES,
+        edges=known_edges(graph, edge_type, (starts[ends[0]], starts[ends[1]])) if query.strict else NO_EDGES,
     )
 
 
@@ -118,7 +118,7 @@ def cumulative_of(weights: NodeWeights | None, size: int) -> torch.Tensor:
     return weights.cumulative
 
 
-def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
+def node_times(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
     assert query.time_name is not None
     # By the method, since a user-defined graph may have times, too.
     read: Any = getattr(graph, "node_attribute", None)
@@ -128,12 +128,12 @@ def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) 
     return ops.as_times("the nodes' timestamps", times[start : start + size])
 
 
-def edges_of(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> KnownEdges:
+def known_edges(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> EdgeSet:
     if not isinstance(graph, GraphArrays):
         raise TypeError(f"strict=True needs a graph in memory, but this is a {type(graph).__name__}")
     # With types, only edges of the type of the pair count.
     starts, types = kernel_columns(graph)
     if graph.edge_type_to_id is None or edge_type is None:
-        return KnownEdges(starts, graph.indices)
+        return EdgeSet(starts, graph.indices)
     numbers = len(graph.edge_type_to_id), graph.edge_type_to_id[edge_type], *first
-    return KnownEdges(starts, graph.indices, NO_TYPES if types is None else types, *numbers)
+    return EdgeSet(starts, graph.indices, NO_TYPES if types is None else types, *numbers)

@@ -6,12 +6,12 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, mark_below
-from graphfeed.ops.rows import take_rows
+from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns, take_edges
+from graphfeed.storage.graph.sampling.graph_files import gather_edges, is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.temporal_sampling import (
     edge_times_of,
     group_times,
@@ -39,13 +39,13 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[Sampled
     columns, ids = open_seeds(graph, seeds)
     types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
     edges = EdgeArrays(graph.indices, types, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
-    found, picks = group_hop(graph, columns, pick_edges(graph, ids, hop, moments, stack_trees(hop, columns)), edges)
+    found, picks = group_hop(graph, columns, pick_hop(graph, ids, hop, moments, stack_trees(hop, columns)), edges)
     if query is None or query.hop_time != "edge":
         return found, None
     own = edge_times_of(graph, query)
     # In the order of picks; `group_times` changes it to the order of the hop.
-    types = None if types is None else take_rows(types, picks.positions)
-    return found, group_times(graph, found, take_edges(graph, own, picks.positions), types)
+    types = None if types is None else gather_unchecked(types, picks.positions)
+    return found, group_times(graph, found, gather_edges(graph, own, picks.positions), types)
 
 
 def stack_trees(hop: Hop, nodes: ByType) -> torch.Tensor | None:
@@ -54,7 +54,7 @@ def stack_trees(hop: Hop, nodes: ByType) -> torch.Tensor | None:
     return None if trees is None else torch.cat([trees[node_type] for node_type in to_type_dict(nodes)])
 
 
-def pick_edges(
+def pick_hop(
     graph: GraphArrays,
     ids: torch.Tensor,
     hop: Hop,
@@ -84,7 +84,7 @@ def group_hop(
     """Return the picked edges as one hop with the ids of the graph, and the picks without a GPU's surplus entries."""
     if isinstance(seeds, dict):
         return group_hop_by_type(graph, seeds, picks, edges)
-    sources, edge_ids = read(graph, edges, picks.positions)
+    sources, edge_ids = read_picks(graph, edges, picks.positions)
     if not sources.is_cpu:  # so that the next hop checks them without a synchronization
         mark_below(sources, graph.total_num_nodes)
     csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
@@ -106,7 +106,7 @@ def group_hop_by_type(
     typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
     # On a GPU, the arrays of picks may be too long.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
-    sources, edge_ids = read(graph, edges, typed.positions)
+    sources, edge_ids = read_picks(graph, edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}
     for edge_type, number in graph.edge_type_to_id.items():
@@ -121,13 +121,13 @@ def group_hop_by_type(
     return SampledSubgraph(cscs, seeds, None, original), picks
 
 
-def read(graph: GraphArrays, edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    # By `take_edges`, since the arrays may be in files.
-    ids = positions if edges.edge_ids is None else take_edges(graph, edges.edge_ids, positions)
-    return take_edges(graph, edges.indices, positions), ids
+def read_picks(graph: GraphArrays, edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    # By `gather_edges`, since the arrays may be in files.
+    ids = positions if edges.edge_ids is None else gather_edges(graph, edges.edge_ids, positions)
+    return gather_edges(graph, edges.indices, positions), ids
 
 
-def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:
+def as_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:
     """Return the seeds of one type in the dtype of the graph's ids; raise an error if they are invalid."""
     if isinstance(seeds, dict):
         raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
@@ -143,7 +143,7 @@ def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch
 def open_seeds(graph: GraphArrays, seeds: ByType) -> tuple[ByType, torch.Tensor]:
     """Return the seeds with all node types, and as ids of columns; raise an error if they are invalid."""
     if graph.node_type_to_id is None:
-        ids = check_seeds(graph, seeds)
+        ids = as_seeds(graph, seeds)
         return ids, ids
     complete = check_typed_seeds(graph, seeds)
     return complete, torch.cat([own + first for own, first in zip(complete.values(), graph.first_ids(), strict=False)])
@@ -169,7 +169,7 @@ def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]
         raise KeyError(f"seeds have node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
     num_nodes = graph.num_nodes
     assert isinstance(num_nodes, dict)
-    given = {node_type: check_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
+    given = {node_type: as_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
     # Types without seeds get empty tensors on the same device as the others.
     device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)

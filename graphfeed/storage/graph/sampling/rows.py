@@ -14,11 +14,11 @@ from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import (
     append_edges,
-    by_type,
+    columns_by_type,
     compact_csc_format,
     compact_hop,
     merge_sources,
-    spread,
+    per_edge,
 )
 from graphfeed.storage.graph.sampling.temporal_sampling import query_of
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
@@ -37,7 +37,7 @@ Picked: TypeAlias = tuple[SampledSubgraph, ByType | None]
 """A hop with the ids of the graph, and the time of each edge if the next hop needs it."""
 
 
-class Rows:
+class MiniBatchRows:
     """The rows of a mini-batch: its seeds, and the rows added by each hop.
 
     There is one row per node (`deduplicate`), per node and tree (`disjoint`), or else per edge, as always in temporal
@@ -77,7 +77,7 @@ class Rows:
         own_trees = trees if request.strategy == "uniform" else None
         return from_type_dict(self._new(self.ids)), Hop(request, self.draws[number], number, times, own_trees)
 
-    def take(self, picked: Picked) -> SampledSubgraph:
+    def add_sampled(self, picked: Picked) -> SampledSubgraph:
         """Add rows for the sampled sources of a hop; return the hop with its row ids."""
         hop, edge_times = picked
         if self.request.only_new:
@@ -118,7 +118,7 @@ class Rows:
         """Merge the nodes of a hop that sampled only the new rows."""
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
-        cscs, own = by_type(sampled, columns)
+        cscs, own = columns_by_type(sampled, columns)
         sizes: dict[NodeType, int] = to_type_dict(self.num_nodes)
         if not self.known:
             # The graph has converted the seeds to the dtype of its ids.
@@ -230,7 +230,7 @@ def merge_in_trees(
     wide = {node_type: trees[node_type] * max(sizes[node_type], 1) + ids.long() for node_type, ids in rows.items()}
     edges = {}
     # An edge belongs to the tree of its column.
-    for name, tree in spread(cscs, own_trees).items():
+    for name, tree in per_edge(cscs, own_trees).items():
         indptr, indices = cscs[name].indptr, cscs[name].indices
         edges[name] = CSCFormatBase(indptr, tree * max(sizes[ends_of(name)[0]], 1) + indices.long())
     merged, local = merge_sources(edges, wide)

@@ -50,7 +50,7 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
     name = query.edge_timestamp_attr_name
     assert name is not None, "TemporalQuery requires it with hop_time='edge'"
     edge = graph.edge_attribute(name)
-    (times,) = graph.cached(f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
+    (times,) = graph.cached(f"edge times {name}", (edge,), lambda: (edge_times(graph, None, edge),))
     return times  # type: ignore[no-any-return]
 
 
@@ -73,7 +73,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     given = (node, edge, mask)
     if any(own is not None for own in given):
         times, kept, links = graph.cached(
-            f"order {which}", given, lambda: time_order(graph, times_of(graph, *given), by_type=by_type)
+            f"order {which}", given, lambda: time_order(graph, edge_times(graph, *given), by_type=by_type)
         )
         order = kept if links is None else ops.linked_order(links)
         if links is not None and is_page_locked(links):  # for a GPU, which reads the order in CPU memory
@@ -123,7 +123,7 @@ def mask_of(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | None
     return mask
 
 
-def times_of(
+def edge_times(
     graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Return the time of each edge: its own, that of its source, or the later one, since an edge needs its source."""

@@ -21,10 +21,10 @@ from graphfeed.ops.cpu.jit import (
     copy_bytes,
     count_bits,
     kernel,
+    lanes_below,
     less_product,
     load_word,
     lowest_bit,
-    mark_below,
     multiply_high,
     prefetch,
     read_at,
@@ -58,7 +58,7 @@ def test_bits_and_products_of_64_bits() -> None:
 @kernel
 def mark(values: UInt32s, first: int, limit: int) -> int:
     """Mark values below a limit."""
-    return np.int64(mark_below(values, first, np.uint32(limit)))  # type: ignore[return-value]
+    return np.int64(lanes_below(values, first, np.uint32(limit)))  # type: ignore[return-value]
 
 
 def test_values_below_a_limit_wherever_they_lie() -> None:

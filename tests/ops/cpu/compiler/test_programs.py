@@ -113,8 +113,8 @@ def test_a_block_may_get_other_arrays_once_programs_are_made() -> None:
     block, program = Block(first), Program()
     program.add(fill, block, 3)
     program.run()
-    block.put("notes", second.notes)
-    block.put("end", second.end)
+    block.set_array("notes", second.notes)
+    block.set_array("end", second.end)
     program.run()
     assert taken(first) == taken(second) == [3]
 
@@ -147,9 +147,9 @@ def found_in(taken: Any) -> list[int]:
 def test_a_block_stands_for_its_tuple_and_its_arrays_can_be_replaced() -> None:
     block = Block(columns())
     assert found_in(block) == found_in(columns()) == [2, 2, 5]
-    block.put("ends", torch.tensor([1, 1]))
+    block.set_array("ends", torch.tensor([1, 1]))
     assert found_in(block) == found_in(block.values) == [2, 1, 3]
-    block.lend("ends", other := torch.tensor([0, 1]))
+    block.set_borrowed("ends", other := torch.tensor([0, 1]))
     assert (found_in(block), len(other)) == ([2, 0, 1], 2)
 
 
@@ -158,5 +158,5 @@ def test_a_block_takes_contiguous_arrays_of_the_same_dtype() -> None:
     wrong = [torch.zeros(2, dtype=torch.int32), np.zeros(2, np.int32), torch.arange(4)[::2], np.arange(4)[::2]]
     for array in wrong:
         with pytest.raises(TypeError, match=words):
-            block.put("ends", array)
+            block.set_array("ends", array)
     assert found_in(block) == [2, 2, 5]

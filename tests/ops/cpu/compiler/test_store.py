@@ -24,7 +24,7 @@ import pytest
 from graphfeed.ops.cpu.compiler import store
 from graphfeed.ops.cpu.compiler.folders import SOURCES
 from graphfeed.ops.cpu.compiler.machine import processor
-from graphfeed.ops.cpu.compiler.store import digest_of, names_of, only_one, watch_kernels
+from graphfeed.ops.cpu.compiler.store import file_lock, kernel_digest, stored_names, watch_kernels
 from tests.forked import in_child
 from tests.ops.cpu.compiler.bare import printed
 from tests.ops.cpu.compiler.kernels import add, anew, double, loads_of, scale, was_compiled
@@ -63,7 +63,7 @@ def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def start() -> Any:
-        digest_of.cache_clear()
+        kernel_digest.cache_clear()
         monkeypatch.setattr(store, "STARTED", time.time())
         spec = importlib.util.spec_from_file_location("sums", tmp_path / "sums.py")
         assert spec is not None
@@ -73,7 +73,7 @@ def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         return found.add
 
     yield start
-    digest_of.cache_clear()
+    kernel_digest.cache_clear()
 
 
 def age(path: Path) -> None:
@@ -185,16 +185,16 @@ def test_kernels_take_nothing_from_modules_that_the_digest_leaves_out() -> None:
 
 
 def test_constants_are_sources_as_well(module: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
-    first = names_of(module(), ())
+    first = stored_names(module(), ())
     other = kept / "random.py"
     other.write_bytes(store.CONSTANTS.read_bytes() + b"\n")
     monkeypatch.setattr(store, "CONSTANTS", other)
     age(other)
-    assert names_of(module(), ()) != first
+    assert stored_names(module(), ()) != first
 
 
 def test_what_killed_processes_and_other_sources_left_is_removed(kept: Path) -> None:
-    stem, name = names_of(double, ())
+    stem, name = stored_names(double, ())
     names = {
         "code of other sources": f"{stem}0123456789abcdef.code",
         "lock of other sources": f"{stem}0123456789abcdef.lock",
@@ -259,9 +259,9 @@ def test_processes_that_start_together_compile_a_kernel_once(kept: Path) -> None
 
 
 def test_who_comes_second_waits_for_what_the_first_one_compiles(kept: Path) -> None:
-    stem, name = names_of(double, ())
+    stem, name = stored_names(double, ())
     answers: list[str] = []
-    with only_one(kept / f"{name}.lock"):
+    with file_lock(kept / f"{name}.lock"):
         other = threading.Thread(target=lambda: answers.append(in_child(lambda: was_compiled(double))))
         other.start()
         other.join(0.3)
@@ -279,10 +279,10 @@ def is_free(lock: Path) -> bool:
 
 def test_a_process_that_is_killed_lets_the_next_one_in(kept: Path) -> None:
     fork = multiprocessing.get_context("fork")
-    lock = kept / f"{names_of(double, ())[1]}.lock"
+    lock = kept / f"{stored_names(double, ())[1]}.lock"
 
     def hold() -> None:
-        with only_one(lock):
+        with file_lock(lock):
             (kept / "held").touch()
             time.sleep(100)
 
@@ -319,7 +319,7 @@ def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None
     stop = fork.Event()
     child = fork.Process(target=stop.wait, args=(60,))
     lock = tmp_path / "lock"
-    with only_one(lock):
+    with file_lock(lock):
         child.start()
     assert is_free(lock)
     stop.set()
@@ -328,7 +328,7 @@ def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None
 
 def test_nobody_waits_for_ever(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "WAIT_SECONDS", 0.05)
-    lock = kept / f"{names_of(double, ())[1]}.lock"
+    lock = kept / f"{stored_names(double, ())[1]}.lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert [was_compiled(double), was_compiled(double)] == [True, False]

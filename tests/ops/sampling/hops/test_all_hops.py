@@ -200,14 +200,14 @@ def test_only_the_programs_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -
     pool = ProgramPool()
     recipes = [RECIPE._replace(fanouts=((1, fanout),)) for fanout in (1, 2, 3)]
     for recipe in recipes:
-        pool.give_back(pool.take(recipe))
+        pool.release(pool.acquire(recipe))
     assert list(pool.idle) == recipes[1:]
 
 
 def test_a_program_with_much_room_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hop_program, "MOST_COLUMNS", 1)
     pool = ProgramPool()
-    pool.give_back(pool.take(RECIPE))
+    pool.release(pool.acquire(RECIPE))
     assert not pool.idle
 
 

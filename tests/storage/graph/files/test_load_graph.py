@@ -19,7 +19,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphfeed.ops.arguments import has_passed
+from graphfeed.ops.arguments import is_verified
 from graphfeed.storage import FusedCSCSamplingGraph, fused_csc_sampling_graph, load_from_shared_memory, load_graph
 from graphfeed.storage.graph.files.graph_file import ALIGNMENT, name_to_path
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -130,7 +130,9 @@ def test_a_damaged_file_that_has_its_stamp_leads_nowhere(
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     with contextlib.suppress(ValueError):
         graph = load_graph(path)
-        assert has_passed("saved graph", (graph.csc_indptr, graph.indices, graph.node_type_offset, graph.type_per_edge))
+        assert is_verified(
+            "saved graph", (graph.csc_indptr, graph.indices, graph.node_type_offset, graph.type_per_edge)
+        )
         is_typed = graph.node_type_to_id is not None
         seeds = {"user": torch.arange(2), "item": torch.arange(2)} if is_typed else torch.arange(4)
         fanouts = [torch.tensor([1] * 2), torch.tensor([3])] if is_typed else [torch.tensor([2]), torch.tensor([-1])]

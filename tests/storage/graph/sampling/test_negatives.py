@@ -4,7 +4,7 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampling.negatives import sample_negative_pairs
+from graphfeed.storage.graph.sampling.negatives import negative_pairs_of
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 from tests.refusals import Refusal, check_refused
@@ -21,22 +21,22 @@ def typed() -> gf.FusedCSCSamplingGraph:
 def test_strict_ones_are_no_edges_of_their_type() -> None:
     for kind, (seed, *sizes) in KINDS.items():
         edges = {tuple(pair) for pair in random_edges(sizes[0], sizes[1], 300, seed).T.tolist()}
-        found = sample_negative_pairs(typed(), kind, gf.NegativeQuery(strict=True), 3000, 7)
+        found = negative_pairs_of(typed(), kind, gf.NegativeQuery(strict=True), 3000, 7)
         assert {tuple(pair) for pair in found.tolist()}.isdisjoint(edges), kind
-        anything = sample_negative_pairs(typed(), kind, gf.NegativeQuery(), 3000, 7)
+        anything = negative_pairs_of(typed(), kind, gf.NegativeQuery(), 3000, 7)
         assert {tuple(pair) for pair in anything.tolist()} & edges, kind
         assert found.amax(0).tolist() <= [size - 1 for size in sizes], kind
 
 
 def test_both_nodes_exist_at_the_time_of_the_pair() -> None:
     limits = torch.arange(15).repeat(50)
-    found = sample_negative_pairs(typed(), "a:r:b", gf.NegativeQuery(time_name="time"), 750, 7, limits)
+    found = negative_pairs_of(typed(), "a:r:b", gf.NegativeQuery(time_name="time"), 750, 7, limits)
     assert (found <= limits[:, None]).all()
     assert (found == limits[:, None]).any(0).all()
 
 
 def test_a_relation_that_is_not_in_the_graph_has_the_nodes_of_its_types() -> None:
-    drawn = [sample_negative_pairs(typed(), kind, gf.NegativeQuery(), 50, 7) for kind in ("a:x:b", "a:r:b")]
+    drawn = [negative_pairs_of(typed(), kind, gf.NegativeQuery(), 50, 7) for kind in ("a:x:b", "a:r:b")]
     assert_same(*drawn)
 
 
@@ -51,7 +51,7 @@ def test_uniform_ones_have_the_destinations_of_their_type() -> None:
 
 
 def drawn_of(kind: str, query: gf.NegativeQuery, graph: Any = typed) -> Callable[[], object]:
-    return lambda: sample_negative_pairs(graph(), kind, query, 5, 7)
+    return lambda: negative_pairs_of(graph(), kind, query, 5, 7)
 
 
 OF_30 = gf.NegativeQuery(destination_weights=gf.NodeWeights(torch.ones(30)))

@@ -70,7 +70,7 @@ def fill_buckets(index: Index, draws: UInt64s, buckets: Buckets) -> None:
             marks &= marks - ONE
             size += 1
         if size >= BATCH or block >= num_nodes:
-            look_up(index, nodes[:size], first, second, switch, buckets)
+            find_bucket(index, nodes[:size], first, second, switch, buckets)
             size = 0
 
 
@@ -102,7 +102,7 @@ def mark_likely_range(node, count, first, second, switch, limit):
 
 
 @device_function
-def look_up(index, nodes, first, second, switch, buckets):
+def find_bucket(index, nodes, first, second, switch, buckets):
     """Add the entries of nodes to the buckets of their columns, if they are within the columns' limits."""
     starts, entries = index.starts, index.entries
     last, last_entry = nodes.size - 1, entries.size - 1

@@ -3,16 +3,16 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Int64s, kernel
-from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, PAGE, Order, ask_ahead, key_of, sort_positions, touch_pages
+from graphfeed.ops.cpu.pages import BLOCK, CHUNK, NUMBER, PAGE, Order, ask_ahead, page_key, sort_positions, touch_pages
 from graphfeed.ops.cpu.sampling.passes.candidates import Buckets
 from graphfeed.ops.cpu.sampling.passes.state import (
     COUNT,
     EDITED,
     Indptr,
     NodeIds,
-    Picks,
+    PickBlock,
     Relations,
-    Rows,
+    RowBlock,
     Runs,
     Sources,
     TypePerEdge,
@@ -20,7 +20,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
 
 
 @kernel
-def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: NodeIds, order: Order) -> None:
+def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: RowBlock, nodes: NodeIds, order: Order) -> None:
     """Prefault the starts of a hop's new columns, which `open_columns` reads next."""
     for kind in range(rows.firsts.size - 1):
         own, first_id = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind]
@@ -29,7 +29,7 @@ def touch_columns(hop: int, page_bits: int, graph: Indptr, rows: Rows, nodes: No
             count = min(rows.known[hop, kind] - chunk, CHUNK)
             for number in range(count):
                 node = first_id + np.int64(own[np.uintp(chunk + number)])
-                order.keys[np.uintp(number)] = key_of(graph.indptr, node, 0, page_bits)
+                order.keys[np.uintp(number)] = page_key(graph.indptr, node, 0, page_bits)
             touch_pages(order, graph.indptr, count, page_bits)
 
 
@@ -40,7 +40,7 @@ def touch_types(page_bits: int, graph: TypePerEdge, columns: Runs, order: Order)
         count = 0
         for column in range(chunk, min(chunk + CHUNK, columns.sizes[COUNT])):
             if columns.degrees[np.uintp(column)] > 0:
-                order.keys[np.uintp(count)] = key_of(graph.types, columns.starts[np.uintp(column)], 0, page_bits)
+                order.keys[np.uintp(count)] = page_key(graph.types, columns.starts[np.uintp(column)], 0, page_bits)
                 count += 1
         touch_pages(order, graph.types, count, page_bits)
 
@@ -54,8 +54,8 @@ def touch_runs(page_bits: int, graph: Sources, columns: Runs, buckets: Buckets, 
         picks, degree = columns.offsets[run + np.uintp(1)] - columns.offsets[run], columns.degrees[run]
         # LABOR does not read runs whose edges are all picked, nor runs with a bucket.
         if picks > 0 and picks != degree and (buckets.of_runs.size == 0 or buckets.of_runs[run] < 0):
-            low = key_of(graph.indices, columns.starts[run], 0, page_bits) >> PAGE
-            high = key_of(graph.indices, columns.starts[run] + degree - 1, 0, page_bits) >> PAGE
+            low = page_key(graph.indices, columns.starts[run], 0, page_bits) >> PAGE
+            high = page_key(graph.indices, columns.starts[run] + degree - 1, 0, page_bits) >> PAGE
             for page in range(np.int64(low), np.int64(high) + 1):
                 if count == CHUNK:
                     touch_pages(order, graph.indices, count, page_bits)
@@ -67,7 +67,14 @@ def touch_runs(page_bits: int, graph: Sources, columns: Runs, buckets: Buckets, 
 
 @kernel
 def read_neighbors_by_page(
-    hop: int, page_bits: int, graph: Sources, rows: Rows, kinds: Relations, edges: Picks, nodes: NodeIds, order: Order
+    hop: int,
+    page_bits: int,
+    graph: Sources,
+    rows: RowBlock,
+    kinds: Relations,
+    edges: PickBlock,
+    nodes: NodeIds,
+    order: Order,
 ) -> int:
     """Read the source of each sampled edge, as `read_neighbors` does, but in file order."""
     outside = np.int64(0)
@@ -90,7 +97,7 @@ def read_neighbors_by_page(
 
 @kernel
 def read_types_by_page(
-    page_bits: int, graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s, order: Order
+    page_bits: int, graph: TypePerEdge, columns: Runs, picks: PickBlock, counts: Int64s, order: Order
 ) -> int:
     """Read the edge type of each pick and count the picks per type, as `read_types` does, but in file order."""
     end = columns.offsets[columns.sizes[COUNT]]

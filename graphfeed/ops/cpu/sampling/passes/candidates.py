@@ -23,8 +23,8 @@ from graphfeed.ops.cpu.jit import (
     count_bits,
     device_function,
     kernel,
+    lanes_below,
     lowest_bit,
-    mark_below,
 )
 from graphfeed.ops.cpu.random import SWITCH, high_bits, mix
 from graphfeed.ops.cpu.sampling.passes.labor import NOT_YET
@@ -39,7 +39,7 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     prefetch_ahead,
     prefetch_column,
 )
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, Picks, Runs, Sources
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, PickBlock, Runs, Sources
 
 FULL = np.uint32(2**32 - 1)
 MAX_COLLECTED = 48
@@ -86,7 +86,7 @@ class Buckets(NamedTuple):
 
 @kernel
 def fill_likely(
-    sources: Sources, draws: UInt64s, columns: Runs, candidates: Candidates, buckets: Buckets, picks: Picks
+    sources: Sources, draws: UInt64s, columns: Runs, candidates: Candidates, buckets: Buckets, picks: PickBlock
 ) -> int:
     """Write the ascending picks of runs that candidates decide. The first pick of other runs becomes `NOT_YET`."""
     positions, indices, code = picks.positions, sources.indices, 0
@@ -110,7 +110,7 @@ def fill_likely(
             elif places.size <= MAX_COLLECTED:
                 size = collect_candidates(indices, low, low + degree, places.size, draws, candidates)
             fits = places.size <= size <= high_halves.size
-            if not (fits and choose(indices, high_halves, found, candidates.chosen, size, low, places)):
+            if not (fits and choose_size(indices, high_halves, found, candidates.chosen, size, low, places)):
                 places[0], code = NOT_YET, UNDECIDED
             # The candidates of a bucket are in the order of the nodes.
             elif bucket >= 0:
@@ -153,7 +153,7 @@ def collect_candidates(sources, low, high, count, draws, candidates):
 
 
 @device_function
-def choose(sources, high_halves, candidates, chosen, size, low, places):
+def choose_size(sources, high_halves, candidates, chosen, size, low, places):
     """Choose `places.size` edges from at least as many candidates; return whether the choice is certain."""
     count = np.int64(0)
     end = -(-size // LANES) * LANES
@@ -163,7 +163,7 @@ def choose(sources, high_halves, candidates, chosen, size, low, places):
     for number in range(size):
         value, rank = high_halves[np.uintp(number)], np.int64(0)
         for block in range(0, end, LANES):
-            rank += count_bits(mark_below(high_halves, block, value))
+            rank += count_bits(lanes_below(high_halves, block, value))
         # Whether a candidate is chosen can't be predicted, so there is no branch.
         chosen[np.uintp(count)] = candidates[np.uintp(number)]
         count += np.int64(rank < places.size)
@@ -177,7 +177,7 @@ def choose(sources, high_halves, candidates, chosen, size, low, places):
 
 @device_function
 def choose_tied(sources, high_halves, candidates, size, low, places):
-    """Like `choose`, but resolves ties between parallel edges from one node: the first of them are chosen."""
+    """Like `choose_size`, but resolves ties between parallel edges from one node: the first of them are chosen."""
     # Large columns have many of these ties, and would otherwise be left to the heap.
     count, chosen, tied = places.size, 0, np.int64(-1)
     for number in range(size):

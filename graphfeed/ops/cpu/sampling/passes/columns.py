@@ -14,16 +14,16 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Moments,
     NodeIds,
     NodeMap,
-    Rows,
+    RowBlock,
+    RowTable,
     Runs,
-    Table,
     TypePerEdge,
 )
 from graphfeed.ops.cpu.search import run_end
 
 
 @kernel
-def check_seeds(rows: Rows, nodes: NodeIds) -> int:
+def check_seed_ranges(rows: RowBlock, nodes: NodeIds) -> int:
     """Return EDITED if a seed is not a node of its type."""
     outside = np.int64(0)
     for kind in range(rows.firsts.size - 1):
@@ -35,7 +35,7 @@ def check_seeds(rows: Rows, nodes: NodeIds) -> int:
 
 
 @kernel
-def mark_rows(hop: int, enter: bool, rows: Rows, nodes: NodeIds, node_map: NodeMap) -> None:
+def mark_rows(hop: int, enter: bool, rows: RowBlock, nodes: NodeIds, node_map: NodeMap) -> None:
     """Write the index of each row, or -1, to the map: one random write per row, prefetched."""
     for kind in range(rows.firsts.size - 1):
         own, places = nodes.rows[rows.firsts[kind] :], node_map.places[rows.first_ids[kind] :]
@@ -47,7 +47,7 @@ def mark_rows(hop: int, enter: bool, rows: Rows, nodes: NodeIds, node_map: NodeM
 
 @kernel
 def open_columns(
-    hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: Rows, nodes: NodeIds, columns: Runs
+    hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: RowBlock, nodes: NodeIds, columns: Runs
 ) -> int:
     """Read the start and the degree of each row's column: one random read per row, prefetched."""
     indptr, kinds, bounds = graph.indptr, rows.firsts.size - 1, columns.bounds
@@ -86,7 +86,7 @@ def open_columns(
 
 
 @kernel
-def draw_states(draws: UInt64s, rows: Rows, columns: Runs, moments: Moments, table: Table) -> None:
+def draw_states(draws: UInt64s, rows: RowBlock, columns: Runs, moments: Moments, table: RowTable) -> None:
     """Write the initial state of each column's draws, from the key of the hop.
 
     A node has different draws at another time, and in the tree of another seed.

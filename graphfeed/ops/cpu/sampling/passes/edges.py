@@ -11,11 +11,11 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Moments,
     NodeIds,
     NodeMap,
-    Picks,
+    PickBlock,
     Relations,
-    Rows,
+    RowBlock,
+    RowTable,
     Sources,
-    Table,
 )
 from graphfeed.ops.cpu.search import find_key, first_slot
 
@@ -25,7 +25,7 @@ reads them, mini-batches of three hops take 1.08 times as long (400,000 nodes, 1
 
 
 @kernel
-def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges: Picks, nodes: NodeIds) -> int:
+def read_neighbors(hop: int, graph: Sources, rows: RowBlock, kinds: Relations, edges: PickBlock, nodes: NodeIds) -> int:
     """Read the source of each sampled edge: one random read per edge, prefetched."""
     # Later passes use the sources as indices. A program may have edited these since the graph was checked, also through
     # a NumPy array that shares their memory, so each is compared with the number of nodes here.
@@ -53,7 +53,7 @@ def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Relations, edges
 
 
 @kernel
-def relabel(hop: int, rows: Rows, kinds: Relations, nodes: NodeIds, node_map: NodeMap) -> None:
+def relabel_hop(hop: int, rows: RowBlock, kinds: Relations, nodes: NodeIds, node_map: NodeMap) -> None:
     """Replace ids by positions in the rows, and append new ids in order of first appearance."""
     for kind in range(rows.known.shape[1]):
         rows.known[hop + 1, kind] = rows.known[hop, kind]
@@ -77,7 +77,7 @@ def relabel(hop: int, rows: Rows, kinds: Relations, nodes: NodeIds, node_map: No
 
 
 @kernel
-def enter_rows(hop: int, rows: Rows, nodes: NodeIds, table: Table) -> None:
+def enter_rows(hop: int, rows: RowBlock, nodes: NodeIds, table: RowTable) -> None:
     """Fill the table with the rows known before a hop, and remove all other entries."""
     table.keys[:] = -1
     for kind in range(rows.firsts.size - 1):
@@ -97,9 +97,9 @@ def base_of(rows, table, place):
 
 @kernel
 def relabel_by_table(
-    hop: int, rows: Rows, moments: Moments, kinds: Relations, starts: ColumnStarts, nodes: NodeIds, table: Table
+    hop: int, rows: RowBlock, moments: Moments, kinds: Relations, starts: ColumnStarts, nodes: NodeIds, table: RowTable
 ) -> int:
-    """Like `relabel`, with a table, and in the tree of each seed if there are trees. New rows get the column's time."""
+    """Like `relabel_hop`, with a table, and per seed if there are trees. New rows get the time of their column."""
     keys, most = table.keys, np.int64(0)
     for kind in range(rows.known.shape[1]):
         most += rows.known[hop + 1, kind]
@@ -152,7 +152,7 @@ def column_edges(starts, begin, column):
 
 @kernel
 def append_rows(
-    hop: int, rows: Rows, moments: Moments, kinds: Relations, edges: Picks, starts: ColumnStarts, nodes: NodeIds
+    hop: int, rows: RowBlock, moments: Moments, kinds: Relations, edges: PickBlock, starts: ColumnStarts, nodes: NodeIds
 ) -> None:
     """Append a row for each edge. Its time, if any, is that of its column or, if edges have times, that of the edge."""
     indptr, edge_times = starts.indptr, moments.edge_times

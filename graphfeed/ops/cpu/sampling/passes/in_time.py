@@ -18,12 +18,12 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     SHORT,
     Moments,
     NodeIds,
-    Picks,
-    Rows,
+    PickBlock,
+    RowBlock,
     Runs,
     Sources,
     Sums,
-    TimeOrder,
+    TimeBlock,
 )
 
 BLOCK = 128
@@ -33,7 +33,7 @@ FEW_TIMES = 16
 
 
 @kernel
-def open_moments(rows: Rows, columns: Runs, moments: Moments) -> None:
+def open_moments(rows: RowBlock, columns: Runs, moments: Moments) -> None:
     """Write the time of each column and, if there are windows, the first time in its window."""
     for kind in range(rows.firsts.size - 1):
         first, low = rows.firsts[kind], columns.bounds[kind]
@@ -47,7 +47,7 @@ def open_moments(rows: Rows, columns: Runs, moments: Moments) -> None:
 
 
 @kernel
-def narrow_to_times(ranked: TimeOrder, moments: Moments, by_run: bool, columns: Runs) -> None:
+def narrow_to_times(ranked: TimeBlock, moments: Moments, by_run: bool, columns: Runs) -> None:
     """Reduce runs of ranks to their eligible edges, by one bisection per run, or two if there are windows."""
     # Runs before the first new one were narrowed in the previous hop.
     times, first, below = ranked.times, columns.sizes[FIRST_NEW], columns.scratch[BLOCK:]
@@ -123,7 +123,7 @@ class Gathered(NamedTuple):
 
 @kernel
 def gather_block(
-    ranked: TimeOrder, weights: Sums, moments: Moments, by_run: bool, columns: Runs, block: Runs,
+    ranked: TimeBlock, weights: Sums, moments: Moments, by_run: bool, columns: Runs, block: Runs,
     gathered: Gathered, sums: Sums,
 ) -> int:  # fmt: skip
     """Copy the edges of as many runs as fit into a block. The runs of the block refer to the copies."""
@@ -167,7 +167,7 @@ def gather_block(
 
 @kernel
 def gather_sources(
-    graph: Sources, ranked: TimeOrder, columns: Runs, block: Runs, gathered: Gathered, sources: Sources
+    graph: Sources, ranked: TimeBlock, columns: Runs, block: Runs, gathered: Gathered, sources: Sources
 ) -> None:
     """Write the source of each edge of a block: one random read per edge, or two without links."""
     order, links = ranked.order, ranked.links
@@ -184,7 +184,7 @@ def gather_sources(
 
 
 @kernel
-def return_block(columns: Runs, block: Runs, gathered: Gathered, picks: Picks) -> int:
+def return_block(columns: Runs, block: Runs, gathered: Gathered, picks: PickBlock) -> int:
     """Replace the picks of a block, which are indices of copies, by ranks. Returns AGAIN if another block follows."""
     size, first = block.sizes[COUNT], gathered.cursor[0]
     for edge in range(block.offsets[0], block.offsets[size]):
@@ -198,7 +198,7 @@ def return_block(columns: Runs, block: Runs, gathered: Gathered, picks: Picks) -
 
 
 @kernel
-def follow_ranks(ranked: TimeOrder, columns: Runs, picks: Picks, nodes: NodeIds) -> None:
+def follow_ranks(ranked: TimeBlock, columns: Runs, picks: PickBlock, nodes: NodeIds) -> None:
     """Replace the ranks of all picks by positions in the graph: one random read per pick, prefetched."""
     links, order, positions, neighbors = ranked.links, ranked.order, picks.positions, nodes.neighbors
     count = columns.sizes[COUNT]

@@ -32,7 +32,7 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     mark_block,
     prefetch_ahead,
 )
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, Picks, Runs, Sources, Sums
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, PickBlock, Runs, Sources, Sums
 from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_before
 
 TOP_BIT = np.uint64(1 << 63)
@@ -59,7 +59,7 @@ class Heap(NamedTuple):
 @kernel
 def fill_labor(
     sources: Sources, sums: Sums, replace: bool, fill_all: bool, draws: UInt64s, columns: Runs, heap: Heap,
-    picks: Picks,
+    picks: PickBlock,
 ) -> None:  # fmt: skip
     """Write the picks of each run in ascending order. Reads all edges of the run."""
     positions, indices, cumulative = picks.positions, sources.indices, sums.cumulative
@@ -129,7 +129,7 @@ def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places
                         is_better = not less_product(limit, unit, value, per)
                     if not is_better:
                         break
-                    size = push(values, units, places, size, value, unit, edge)
+                    size = push_heap(values, units, places, size, value, unit, edge)
                     if size == count:
                         limit, per = values[0], units[0]
                         highest = high_limit(limit, per, bits)
@@ -170,7 +170,7 @@ def waiting_time(bits):
 
 
 @device_function
-def push(values, units, places, size, value, unit, place):
+def push_heap(values, units, places, size, value, unit, place):
     """Push an entry onto a heap of `size` entries, and return the new size. A full heap drops its worst entry."""
     capacity = places.size
     # The worst entry is on top.

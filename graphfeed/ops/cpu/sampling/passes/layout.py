@@ -9,9 +9,9 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     SHORT,
     ColumnStarts,
     NodeIds,
-    Picks,
+    PickBlock,
     Relations,
-    Rows,
+    RowBlock,
     Runs,
     TypePerEdge,
 )
@@ -21,7 +21,7 @@ FEW = 32
 
 
 @kernel
-def sort_picks(columns: Runs, picks: Picks) -> None:
+def sort_picks(columns: Runs, picks: PickBlock) -> None:
     for column in range(columns.sizes[COUNT]):
         sort_values(picks.positions[columns.offsets[np.uintp(column)] : columns.offsets[np.uintp(column + 1)]])
 
@@ -63,7 +63,7 @@ def sift_down(values, parent, end):
 
 
 @kernel
-def read_types(graph: TypePerEdge, columns: Runs, picks: Picks, counts: Int64s) -> int:
+def read_types(graph: TypePerEdge, columns: Runs, picks: PickBlock, counts: Int64s) -> int:
     """Read the edge type of each pick, one random read, prefetched, and count the picks of each type."""
     types, last = graph.types, columns.offsets[columns.sizes[COUNT]] - 1
     counts[:] = 0
@@ -85,7 +85,7 @@ def count_picks(columns: Runs, counts: Int64s) -> None:
 
 @kernel
 def lay_out(
-    hop: int, merged: bool, counts: Int64s, columns: Runs, rows: Rows, kinds: Relations, edges: Picks,
+    hop: int, merged: bool, counts: Int64s, columns: Runs, rows: RowBlock, kinds: Relations, edges: PickBlock,
     starts: ColumnStarts,
 ) -> int:  # fmt: skip
     """Assign to each edge type with picks in the hop its ranges in the results.
@@ -130,7 +130,7 @@ def write_starts(hop: int, columns: Runs, kinds: Relations, starts: ColumnStarts
 
 @kernel
 def split_picks(
-    hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: Picks, kinds: Relations, edges: Picks,
+    hop: int, counts: Int64s, scratch: Int64s, columns: Runs, picks: PickBlock, kinds: Relations, edges: PickBlock,
     starts: ColumnStarts,
 ) -> None:  # fmt: skip
     """Write each pick to the range of its edge type, and the column starts of each type, in one pass."""
@@ -157,7 +157,9 @@ def split_picks(
 
 
 @kernel
-def join_hops(kinds: Relations, starts: ColumnStarts, rows: Rows, nodes: NodeIds, ids: Int64s, out: Int64s) -> None:
+def write_joined_hops(
+    kinds: Relations, starts: ColumnStarts, rows: RowBlock, nodes: NodeIds, ids: Int64s, out: Int64s
+) -> None:
     """For each edge type, write the rows of its edges, hop after hop, then their columns, then their ids."""
     hops, place = kinds.edge_starts.shape[0] - 1, np.int64(0)
     for edge_type in range(kinds.sources.size):

@@ -47,7 +47,7 @@ class Sums(NamedTuple):
     guides: Int32s
 
 
-class TimeOrder(NamedTuple):
+class TimeBlock(NamedTuple):
     """The edges of each column, or of each edge type in it, sorted by time. Arrays that are not needed are empty."""
 
     times: Int64s
@@ -66,7 +66,7 @@ class NodeMap(NamedTuple):
     places: Int32s
 
 
-class Table(NamedTuple):
+class RowTable(NamedTuple):
     """A hash table of rows, instead of a map, such as for nodes that are merged in the tree of each seed."""
 
     trees: Int64s
@@ -77,7 +77,7 @@ class Table(NamedTuple):
     """Position of the row in those of its type."""
 
 
-class Rows(NamedTuple):
+class RowBlock(NamedTuple):
     """Layout of the nodes of a mini-batch, with a separate range for each node type.
 
     ::
@@ -164,7 +164,7 @@ class ColumnStarts(NamedTuple):
     indptr: Int64s
 
 
-class Picks(NamedTuple):
+class PickBlock(NamedTuple):
     """Sampled edges: those of one hop by column, or those of all hops, hop after hop, and by edge type in a hop."""
 
     positions: Int64s

@@ -7,20 +7,20 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Int64s, device_function, kernel
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, Picks, Runs
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, PickBlock, Runs
 from graphfeed.ops.cpu.search import find_key
 
 ALL = np.int64(np.iinfo(np.int64).max)
 
 
-class Table(NamedTuple):
+class PickTable(NamedTuple):
     """A hash table of picks, all -1 between columns. Its size is a power of two."""
 
     slots: Int64s
 
 
 @kernel
-def count_uniform(replace: bool, columns: Runs, picks: Picks) -> int:
+def count_uniform(replace: bool, columns: Runs, picks: PickBlock) -> int:
     """Write the offsets of each run's picks: its fan-out or, without replacement, at most its degree."""
     degrees, offsets = columns.degrees, columns.offsets
     total = offsets[0]
@@ -37,7 +37,7 @@ def count_uniform(replace: bool, columns: Runs, picks: Picks) -> int:
 
 
 @kernel
-def fill_uniform(table: Table, columns: Runs, picks: Picks) -> None:
+def fill_uniform(table: PickTable, columns: Runs, picks: PickBlock) -> None:
     """Write the picks of each run, drawn without replacement. No memory is read at random."""
     positions = picks.positions
     at, few = columns.offsets[0], table.slots.size == 0
@@ -56,7 +56,7 @@ def fill_uniform(table: Table, columns: Runs, picks: Picks) -> None:
 
 
 @kernel
-def fill_repeated(columns: Runs, picks: Picks) -> None:
+def fill_repeated(columns: Runs, picks: PickBlock) -> None:
     """Write the picks of each run, drawn with replacement, or all its edges if the fan-out is -1."""
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
@@ -67,7 +67,7 @@ def fill_repeated(columns: Runs, picks: Picks) -> None:
 
 
 @kernel
-def fill_latest(columns: Runs, picks: Picks) -> None:
+def fill_latest(columns: Runs, picks: PickBlock) -> None:
     for number in range(columns.sizes[COUNT]):
         run = np.uintp(number)
         at, end = columns.offsets[run], columns.offsets[np.uintp(number + 1)]

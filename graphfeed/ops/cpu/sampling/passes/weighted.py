@@ -17,7 +17,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Float64s, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
-from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, Picks, Runs, Sums
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, SHORT, PickBlock, Runs, Sums
 from graphfeed.ops.cpu.search import first_above
 
 BLOCK = 32
@@ -64,7 +64,7 @@ class Queue(NamedTuple):
 
 
 @kernel
-def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> int:
+def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: PickBlock) -> int:
     """Write the offsets of each run's picks, as `count_uniform` does, without edges of weight 0."""
     cumulative = sums.cumulative
     total, last = columns.offsets[0], columns.sizes[COUNT] - 1
@@ -83,7 +83,7 @@ def count_weighted(sums: Sums, replace: bool, columns: Runs, picks: Picks) -> in
 
 
 @kernel
-def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> int:
+def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: PickBlock) -> int:
     """Write the picks of each run, drawn without replacement, one after the other, in ascending order."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
     # Two cache misses per pick, prefetched, and a loop over the run's picks so far. The last iteration draws the rest.
@@ -101,13 +101,13 @@ def fill_weighted(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> int:
             columns.sizes[NEEDED] = count
             return SHORT
         else:
-            enter(cumulative, columns, queue, size, run)
+            queue_run(cumulative, columns, queue, size, run)
             size += 1
     return 0
 
 
 @kernel
-def fill_weighted_repeated(sums: Sums, columns: Runs, queue: Queue, picks: Picks) -> None:
+def fill_weighted_repeated(sums: Sums, columns: Runs, queue: Queue, picks: PickBlock) -> None:
     """Write the picks of each run, drawn with replacement, in the order of draws. Two cache misses per pick."""
     cumulative, size, last = sums.cumulative, 0, columns.sizes[COUNT] - 1
     for run in range(last + 2):
@@ -120,12 +120,12 @@ def fill_weighted_repeated(sums: Sums, columns: Runs, queue: Queue, picks: Picks
         if fanout_of(columns, run) < 0:
             take_eligible(cumulative, columns, run, picks.positions)
         else:
-            enter(cumulative, columns, queue, size, run)
+            queue_run(cumulative, columns, queue, size, run)
             size += 1
 
 
 @device_function
-def enter(cumulative, columns, queue, size, run):
+def queue_run(cumulative, columns, queue, size, run):
     low, high = columns.starts[run], columns.starts[run] + columns.degrees[run]
     before = weight_before(cumulative, columns.bases[run], low)
     total = cumulative[np.uintp(high - 1)] - before
@@ -146,7 +146,7 @@ def draw_with_replacement(sums, columns, queue, size, out):
             until = min(queue.counts[own], number + DRAWS - drawn)
             for draw in range(number, until):
                 target = draw_below(columns.states[run], draw, queue.totals[own])
-                aim(sums, queue, drawn, own, target)
+                guess_line(sums, queue, drawn, own, target)
                 queue.owners[drawn], queue.places[drawn] = own, columns.offsets[run] + draw
                 drawn += 1
             number = until
@@ -155,7 +155,7 @@ def draw_with_replacement(sums, columns, queue, size, out):
         for draw in range(drawn):
             look_closer(sums, queue, draw, queue.owners[draw])
         for draw in range(drawn):
-            out[np.uintp(queue.places[draw])] = settle(sums.cumulative, queue, draw, queue.owners[draw])
+            out[np.uintp(queue.places[draw])] = find_passing_edge(sums.cumulative, queue, draw, queue.owners[draw])
 
 
 @device_function
@@ -176,7 +176,7 @@ def draw_without_replacement(sums, columns, queue, size, out):
             if number < queue.counts[own]:
                 target = draw_below(columns.states[queue.runs[own]], number, queue.totals[own])
                 skipped, rank = skip_picks(queue.marks[own * room :], queue.weights[own * room :], number, target)
-                aim(sums, queue, own, own, target + skipped)
+                guess_line(sums, queue, own, own, target + skipped)
                 queue.targets[own], queue.skips[own], queue.places[own] = target, skipped, rank
         for own in range(size):
             if number < queue.counts[own]:
@@ -194,7 +194,7 @@ def draw_without_replacement(sums, columns, queue, size, out):
 @device_function
 def cut_out(cumulative, queue, own, number):
     """Find the edge of a run's draw, and cut out its weight from the remaining weight."""
-    edge = settle(cumulative, queue, own, own)
+    edge = find_passing_edge(cumulative, queue, own, own)
     start = queue.befores[own] if edge == queue.lows[own] else cumulative[np.uintp(edge - 1)]
     weight = cumulative[np.uintp(edge)] - start
     queue.totals[own] -= weight
@@ -228,7 +228,7 @@ def prefetch_total(cumulative, columns, run):
 
 
 @device_function
-def aim(sums, queue, draw, own, target):
+def guess_line(sums, queue, draw, own, target):
     """Guess the edge of a target, and prefetch the guide or the sum there."""
     place = guess_place(queue.lows[own], queue.highs[own], target, queue.densities[own])
     if sums.guides.size > 0:
@@ -261,7 +261,7 @@ def look_closer(sums, queue, draw, own):
 
 
 @device_function
-def settle(cumulative, queue, draw, own):
+def find_passing_edge(cumulative, queue, draw, own):
     """Return the first edge of a run whose sum exceeds a draw's goal, probably in its line."""
     low, high, goal, start = queue.lows[own], queue.highs[own], queue.goals[draw], queue.guesses[draw]
     passed, size = np.int64(0), min(high - low, LINE)
