@@ -1,8 +1,8 @@
-"""Train on a partitioned WordNet graph: each process stores a part of the graph and of the features.
+"""Train on a partitioned WordNet graph: each process stores one partition of the graph and of the features.
 
 `make demo-distributed` starts two processes with torchrun. The model and the task are those of `wordnet_sage.py`. Only
-the graph and the feature of the pipeline differ. Its mini-batches are bit-identical to those of one machine with the
-whole graph, as the printed digests show.
+the graph and the feature of the pipeline differ. The printed digests show that its mini-batches are bit-identical to
+those of one process with the whole graph.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from graphfeed.distributed import PartitionedFeature, PartitionedGraph, assign_n
 
 
 def open_part(dataset: gf.Dataset) -> tuple[PartitionedGraph, gf.BasicFeatureStore]:
-    """Return the graph and its feature; this rank stores one partition, a range of the ids of each node type."""
+    """Return the partitioned graph and feature; this rank owns a contiguous range of ids of each node type."""
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
     part = cut_graph(dataset.graph, assign_nodes(dataset.graph, world_size, "range"), rank)
     book = part.book_of("synset")
@@ -45,7 +45,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 
 def digest(batch: gf.MiniBatch) -> int:
-    """Return a 63-bit digest of a mini-batch."""
+    """Return a 63-bit hash of all tensors of a mini-batch and of its key."""
     state = hashlib.sha256(repr(batch.key).encode())
     for tensor in tensors_of(batch):
         state.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
@@ -54,7 +54,7 @@ def digest(batch: gf.MiniBatch) -> int:
 
 
 class Digests:
-    """Passes on mini-batches, counts them, and adds up their digests."""
+    """Iterates over mini-batches, counts them, and sums up their digests."""
 
     def __init__(self, batches: Iterable[gf.MiniBatch]) -> None:
         self.batches = batches
@@ -72,7 +72,7 @@ class Digests:
 
 
 def accuracy(net: torch.nn.Module, loader: gf.DataLoader) -> float:
-    """Return the share of seeds of all ranks whose class gets the highest score."""
+    """Return the accuracy over the seeds of all ranks."""
     net.eval()
     counts = torch.zeros(2)
     with torch.no_grad():
@@ -84,10 +84,10 @@ def accuracy(net: torch.nn.Module, loader: gf.DataLoader) -> float:
 
 
 def compare_digests(found: Digests, alone: gf.DataLoader, epoch: int) -> str:
-    """Return the digests of all ranks' mini-batches, and those of one process with the whole graph.
+    """Describe the digests of all ranks' mini-batches, and those of one process with the whole graph.
 
     Raises:
-        RuntimeError: They differ.
+        RuntimeError: The digests differ.
     """
     distributed.all_reduce(found.sums)
     wanted = Digests(alone)
@@ -96,12 +96,12 @@ def compare_digests(found: Digests, alone: gf.DataLoader, epoch: int) -> str:
         for _ in wanted:
             pass
         if str(found) != str(wanted):
-            raise RuntimeError(f"{found} with partitions, but {wanted} in one process")
+            raise RuntimeError(f"the digests differ: {found} on the partitioned graph, {wanted} in one process")
     return f"in {distributed.get_world_size()} parts {found}, in one process {wanted}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train on the partitioned graph, and compare the mini-batches with those of one process."""
+    """Train on a partitioned graph, and compare the mini-batches with those of one process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=1024)
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     whole = gf.ItemSampler(dataset.train_set, options.batch_size, shuffle=True)
     alone = gf.DataLoader(make_pipe(whole, dataset.graph, dataset.feature, [10, 10]), 0, seed=0)
     torch.manual_seed(0)
-    net = DistributedDataParallel(SAGE(dataset), find_unused_parameters=True)  # the last layer drops words
+    net = DistributedDataParallel(SAGE(dataset), find_unused_parameters=True)  # the last layer ignores words
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     with load(dataset.train_set, 1, shuffle=True) as training, load(dataset.test_set, 1) as test:
         for epoch in range(options.epochs):

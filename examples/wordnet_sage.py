@@ -1,8 +1,8 @@
-"""Classify the meanings in WordNet into 45 fields, such as noun.food or verb.motion.
+"""Predict which of 45 fields, such as noun.food or verb.motion, each meaning in WordNet belongs to.
 
-A meaning (synset) is described by the words of its definition and by its neighbours in the graph. The model is a
-two-layer GraphSAGE (Hamilton and others, NeurIPS 2017) with separate weights for each relation, in plain PyTorch. It is
-trained twice, the second time with fan-outs of 0, on definitions only. The difference shows the value of the edges.
+The inputs are the words of a meaning's (synset's) definition and its neighbours in the graph. The model is a two-layer
+GraphSAGE (Hamilton and others, NeurIPS 2017) with separate weights for each relation, in plain PyTorch. It is trained
+twice, the second time with fan-outs of 0, so that it only sees definitions. The difference shows what edges contribute.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import graphfeed as gf
 
 
 class SAGELayer(nn.Module):
-    """Maps each node's vector, and adds the mean of its mapped neighbours, relation by relation."""
+    """A linear map of a node's vector plus, for each relation, a linear map of its neighbours' mean."""
 
     def __init__(self, relations: Sequence[str], in_size: int, out_size: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class SAGELayer(nn.Module):
         self.neighbors = nn.ModuleDict({relation: nn.Linear(in_size, out_size, bias=False) for relation in relations})
 
     def forward(self, hop: gf.SampledSubgraph, h: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the vectors of the hop's columns; `h` has those of its rows, which begin with the columns."""
+        """Return the vectors of the hop's columns; `h` has those of its rows, whose first ones are the columns."""
         assert isinstance(hop.original_column_node_ids, dict)
         assert isinstance(hop.sampled_csc, dict)
         columns = hop.original_column_node_ids
@@ -44,7 +44,7 @@ class SAGELayer(nn.Module):
 
 
 class SAGE(nn.Module):
-    """A bag of words and two layers. Word nodes have no features, so their vectors are zero at first."""
+    """A bag of words followed by two layers. Word nodes have no features and start as zero vectors."""
 
     def __init__(self, dataset: gf.Dataset, hidden_size: int = 64) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SAGE(nn.Module):
         assert batch.sampled_subgraphs
         assert isinstance(batch.input_nodes, dict)
         feat = batch.node_features["synset", "feat"]
-        # Equivalent to a linear layer on feat.float(), but skips the zeros: only 6 of 2,048 columns are ones.
+        # Equals a linear layer on feat.float(), but skips the zeros: only about 6 of 2,048 columns are ones.
         rows, columns = feat.nonzero(as_tuple=True)
         h: dict[str, Tensor] = {
             "synset": self.words(columns, torch.searchsorted(rows, torch.arange(len(feat)))),
@@ -75,7 +75,7 @@ class SAGE(nn.Module):
 def make_pipe(
     source: gf.Datapipe, graph: gf.SamplingGraph, feature: gf.FeatureStore, fanouts: Sequence[int]
 ) -> gf.Datapipe:
-    """Return a pipeline of seeds with their labels, sampled neighbours and features."""
+    """Return a pipeline of seeds with labels, sampled neighbours and features; the graph may be partitioned."""
     pipe = source.sample_neighbor(graph, fanouts=fanouts)
     return pipe.fetch_feature(feature, node_feature_keys={"synset": ["feat"]})
 
@@ -83,13 +83,13 @@ def make_pipe(
 def make_loader(
     dataset: gf.Dataset, items: gf.ItemSet | gf.HeteroItemSet, fanouts: Sequence[int], batch_size: int
 ) -> gf.DataLoader:
-    """Return a loader of mini-batches, which are shuffled for training."""
+    """Return a loader, which shuffles the training set."""
     source = gf.ItemSampler(items, batch_size=batch_size, shuffle=items is dataset.train_set)
     return gf.DataLoader(make_pipe(source, dataset.graph, dataset.feature, fanouts), seed=0)
 
 
 class Speed:
-    """Counts an epoch's mini-batches and edges, with a progress bar that disappears at the end."""
+    """Measures mini-batches and sampled edges per second of an epoch, with a transient progress bar."""
 
     def __init__(self, loader: gf.DataLoader, title: str) -> None:
         self.loader = loader
@@ -123,7 +123,7 @@ def train(net: nn.Module, batches: Iterable[Any], optimizer: torch.optim.Optimiz
 
 @torch.no_grad()
 def evaluate(net: SAGE, loader: gf.DataLoader) -> float:
-    """Return the share of seeds whose class gets the highest score."""
+    """Return the accuracy over the seeds."""
     net.eval()
     hits = [net(batch).argmax(1) == batch.labels["synset"] for batch in loader]
     return float(torch.cat(hits).float().mean())
@@ -147,9 +147,9 @@ def run(dataset: gf.Dataset, fanouts: Sequence[int], options: argparse.Namespace
 
 
 def show_loader(loader: gf.DataLoader) -> None:
-    """Print the plan, and the speed of the loader without training."""
+    """Print where each stage runs, and the speed of the loader without a model."""
     print(loader.explain())
-    next(iter(loader))  # compiles the kernels, or loads them
+    next(iter(loader))  # compiles or loads the kernels
     speed = Speed(loader, "the loader alone")
     for _ in speed:
         pass
@@ -164,12 +164,12 @@ def guess(dataset: gf.Dataset) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare a model that sees edges with one that doesn't."""
+    """Compare a model that sees edges with one that does not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=1024)
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # the model is small; workers use the other cores
+    torch.set_num_threads(1)  # the model is small; the loader's workers use the other cores
     dataset = gf.datasets.wordnet()
     with make_loader(dataset, dataset.train_set, [10, 10], options.batch_size) as loader:
         show_loader(loader)

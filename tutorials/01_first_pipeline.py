@@ -9,8 +9,8 @@
 # %% [markdown]
 # # A first pipeline
 #
-# At the end of this page you have a graph network that tells what a dictionary entry is about, trained on mini-batches
-# which two workers sampled for it. It takes seconds on a laptop, and downloads nothing.
+# In this tutorial, you train a graph neural network to predict what a dictionary entry is about, from mini-batches that
+# two workers sample. It takes seconds on a laptop and downloads nothing.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -28,17 +28,17 @@ from torch.nn import functional
 import graphfeed as gf
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 
 # %% [markdown]
 # ## The data
 #
-# WordNet comes with graphfeed. It is a dictionary of 117,659 meanings, and an edge leads from a meaning to a broader
-# one: from *dog* to *canine*, from there to *carnivore*. We take plain tensors out of it, as your own data may be:
+# Graphfeed includes WordNet, a dictionary of 117,659 meanings. An edge leads from a meaning to a broader one: from
+# *dog* to *canine*, and from there to *carnivore*. We extract plain tensors, like those of your own data:
 #
-# - the two ends of each edge,
-# - a row of features for each meaning: which of 2,048 words its definition has,
-# - the ids of the meanings to train on, and for each the field that it belongs to, such as food or motion.
+# - the source and the destination of each edge,
+# - a feature row for each meaning, which marks the words of its definition among 2,048 words,
+# - the ids of the training examples and their labels: the subject field of each, such as food or motion.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -53,8 +53,8 @@ print(len(sources), "edges;", tuple(feat.shape), "features;", len(train_ids), "m
 # %% [markdown]
 # ## A graph
 #
-# `from_coo` makes a graph of the two ends. An edge carries messages from its source to its destination. Here they
-# should flow both ways, so each edge goes in twice, once per direction.
+# `from_coo` builds a graph from the sources and destinations of its edges. An edge carries messages from its source to
+# its destination. Here, messages should flow both ways, so we add each edge twice, once per direction.
 
 # %%
 both_ways = (torch.cat([sources, destinations]), torch.cat([destinations, sources]))
@@ -62,14 +62,14 @@ graph = gf.from_coo(both_ways, num_nodes=len(feat))
 graph
 
 # %% [markdown]
-# Features go into a store. The key says that these belong to nodes, that the nodes have no types, and what the feature
-# is called.
+# Features go into a feature store. The key says that these features belong to nodes, that the nodes have no types, and
+# that the feature is named `feat`.
 
 # %%
 features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(feat)})
 
 # %% [markdown]
-# An item set is what an epoch goes through. `names` says where each tensor goes in a mini-batch.
+# An item set contains the examples of an epoch. `names` assigns each tensor to a field of the mini-batch.
 
 # %%
 train_set = gf.ItemSet((train_ids, train_labels), names=("seeds", "labels"))
@@ -79,14 +79,14 @@ test_set = gf.ItemSet((test_ids, test_labels), names=("seeds", "labels"))
 # %% [markdown]
 # ## A pipeline
 #
-# A pipeline is a chain of stages: take some meanings as seeds, sample neighbours around them, fetch the features of all
-# of these. `fanouts` has one number per hop. The last one is for the hop at the seeds: up to 10 neighbours of each
-# seed, and up to 5 of each neighbour. Writing a pipeline down computes nothing.
+# A pipeline is a chain of stages: select some meanings as seed nodes, sample neighbours around them, and fetch the
+# features of all these nodes. `fanouts` has one number per hop. The last one is for the hop at the seeds: up to 10
+# neighbours of each seed, and then up to 5 of each neighbour. Defining a pipeline computes nothing.
 
 
 # %%
 def make_pipe(items: gf.ItemSet, fanouts: list[int], shuffle: bool) -> gf.Datapipe:
-    """Describe how mini-batches are made."""
+    """Return a pipeline that samples neighbours of the items and fetches features."""
     pipe = gf.ItemSampler(items, batch_size=1024, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=fanouts)
     return pipe.fetch_feature(features, node_feature_keys=["feat"])
@@ -97,32 +97,32 @@ pipe = make_pipe(train_set, [5, 10], shuffle=True)
 # %% [markdown]
 # ## A loader
 #
-# A loader runs a pipeline with workers. With a seed, it makes the same mini-batches each time, however many workers
-# there are. `explain()` shows what runs where, the last stage first.
+# A loader runs a pipeline with workers. With a fixed `seed`, it produces the same mini-batches each time, for any
+# number of workers. `explain()` shows where each stage runs, the last stage first.
 
 # %%
 loader = gf.DataLoader(pipe, num_workers=2, seed=0)
 print(loader.explain())
 
 # %% [markdown]
-# This is what your training loop gets. The features are those of `input_nodes`: the seeds, and all that was sampled
-# around them. The next page, [Look inside](02_look_inside.ipynb), goes through the fields.
+# This is a mini-batch that the training loop receives. Its features are those of `input_nodes`: the seeds and all nodes
+# sampled around them. The next tutorial, [Look inside](02_look_inside.ipynb), explains the fields.
 
 # %% tags=["exact"]
 minibatch = next(iter(loader))
 minibatch
 
 # %% [markdown]
-# ## A net
+# ## A model
 #
-# Two layers of GraphSAGE, in plain PyTorch: each adds up what a node itself says, and the mean of what its neighbours
-# say. A mini-batch has one sampled subgraph per layer. Its edges are sorted by destination: those into destination `i`
-# come from the rows `indices[indptr[i] : indptr[i + 1]]`. The destinations themselves are the first rows.
+# The model has two GraphSAGE layers in plain PyTorch. Each adds a linear map of a node's own vector and one of the mean
+# of its neighbours' vectors. A mini-batch has one sampled subgraph per layer, sorted by destination: the sources of
+# destination `i` are the rows `indices[indptr[i] : indptr[i + 1]]`. The destinations are the first rows.
 
 
 # %%
 class Layer(nn.Module):
-    """Maps a node's vector, and adds the mapped mean of its neighbours' vectors."""
+    """A linear map of a node's vector plus a linear map of its neighbours' mean."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Layer(nn.Module):
 
 
 class Net(nn.Module):
-    """One layer per hop."""
+    """Two GraphSAGE layers, one per hop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,13 +154,13 @@ class Net(nn.Module):
 # %% [markdown]
 # ## Train
 #
-# The loop knows nothing of graphs. Iterating the loader once is an epoch, and one is enough here. We train twice: with
-# neighbours, and with fan-outs of 0, where a meaning has only its own definition.
+# The training loop is not specific to graphs. Iterating over the loader once is an epoch, which is enough here. We
+# train twice: with neighbours, and with fan-outs of 0, where the model sees only a meaning's own definition.
 
 
 # %%
 def train(fanouts: list[int]) -> tuple[list[float], float]:
-    """Return the loss of each step, and the share of test meanings whose field is found."""
+    """Train for one epoch; return the loss of each step and the test accuracy."""
     torch.manual_seed(0)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
@@ -193,7 +193,7 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# A loader holds threads. `close()` ends them; so does the end of a `with` block, as above.
+# A loader owns threads. `close()` stops them, and so does leaving a `with` block, as above.
 
 # %%
 loader.close()
@@ -201,9 +201,9 @@ loader.close()
 # %% [markdown]
 # ## What next
 #
-# - [Look inside](02_look_inside.ipynb): what a mini-batch holds, a stage of your own, a sampler of your own.
-# - [Types of nodes and edges](03_heterogeneous_graphs.ipynb): all of WordNet, with words and 38 relations.
-# - [Find what is slow](08_find_what_is_slow.ipynb): when your step waits for the loader.
-# - [From tables](06_from_tables.ipynb): when your data lies in files.
+# - [Look inside](02_look_inside.ipynb): the fields of a mini-batch, and how to write your own stage and sampler.
+# - [Heterogeneous graphs](03_heterogeneous_graphs.ipynb): all of WordNet, with words and 38 relations.
+# - [Find what is slow](08_find_what_is_slow.ipynb): what to do when training waits for the loader.
+# - [From tables](06_from_tables.ipynb): how to load data from files.
 # - GraphSAGE: Hamilton, Ying and Leskovec, [Inductive representation learning on large
 #   graphs](https://arxiv.org/abs/1706.02216), NeurIPS 2017.

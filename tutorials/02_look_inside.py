@@ -9,10 +9,10 @@
 # %% [markdown]
 # # Look inside, and write your own stages
 #
-# At the end of this page you can read every field of a mini-batch, and you have written a stage, its test and a
-# sampler. A loader runs them in its workers, and a small net learns from what they make.
+# In this tutorial, you learn to read every field of a mini-batch, and you write a stage, a test for it, and a sampler.
+# A loader runs them in its workers, and a small model trains on their mini-batches.
 #
-# The graph is small enough to draw: Zachary's karate club, 34 members and 78 friendships.
+# The graph is small enough to draw: Zachary's karate club, with 34 members and 78 friendships.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -38,7 +38,7 @@ from graphfeed.storage.graph import ByType
 # %% [markdown]
 # ## A mini-batch
 #
-# Each friendship goes in twice, once per direction. Row $i$ of the feature holds $i$, so that we can recognise it.
+# We add each friendship twice, once per direction. Row $i$ of the feature contains $i$, so that we can recognise it.
 
 # %%
 club = nx.karate_club_graph()
@@ -52,23 +52,23 @@ pipe = pipe.sample_neighbor(graph, fanouts=[2, 3])
 pipe = pipe.fetch_feature(features, node_feature_keys=["number"])
 
 # %% [markdown]
-# A pipeline can be iterated without a loader. Here is its first mini-batch.
+# You can iterate over a pipeline without a loader. Here is its first mini-batch.
 
 # %% tags=["exact"]
 minibatch = next(iter(pipe))
 minibatch
 
 # %% [markdown]
-# | field | what it is |
+# | field | content |
 # | --- | --- |
 # | `seeds` | two members |
-# | `sampled_subgraphs` | the sampled friendships, one subgraph per hop, the outermost first |
-# | `input_nodes` | the members that the outermost hop reads from, the seeds first |
-# | `node_features` | the features of `input_nodes`, row by row |
-# | `key` | (seed, epoch, index): which mini-batch this is; its random numbers depend on nothing else |
+# | `sampled_subgraphs` | the sampled friendships: one subgraph per hop, outermost first |
+# | `input_nodes` | all members in the outermost subgraph, seeds first |
+# | `node_features` | the features of `input_nodes`, one row per node |
+# | `key` | (random seed, epoch, index): the identity of the mini-batch, which alone determines its random numbers |
 #
-# A subgraph has columns, which receive messages, and rows, which send them. Both are numbered from 0, and lists of ids
-# say which members these are. Friends of column `c` are the rows `indices[indptr[c] : indptr[c + 1]]`.
+# A subgraph has columns, which receive messages, and rows, which send them. Both are numbered from 0, and two tensors
+# map them to member ids. The friends of column `c` are the rows `indices[indptr[c] : indptr[c + 1]]`.
 
 # %% tags=["exact"]
 inner = minibatch.sampled_subgraphs[-1]
@@ -78,8 +78,8 @@ for column, member in enumerate(inner.original_column_node_ids.tolist()):
     print(f"seed {member}: sampled friends {inner.original_row_node_ids[rows].tolist()}")
 
 # %% [markdown]
-# The rows begin with the columns, so the seeds are also the first rows. `original_edge_ids` are positions in the lists
-# that the graph was made of.
+# The rows begin with the columns, so the seeds are also the first rows. `original_edge_ids` are positions in the edge
+# tensors from which the graph was built.
 
 # %% tags=["exact"]
 print(inner.original_row_node_ids[:2].tolist(), "are the seeds", minibatch.seeds.tolist())
@@ -94,7 +94,7 @@ for hop in minibatch.sampled_subgraphs:
     assert torch.equal(destinations[hop.original_edge_ids], hop.original_column_node_ids[columns])
 
 # %% [markdown]
-# The picture shows the whole club in grey, and what the mini-batch has sampled on top of it.
+# The picture shows the whole club in grey, with the nodes and edges of the mini-batch on top.
 
 # %%
 places = nx.spring_layout(club, seed=4)
@@ -103,7 +103,7 @@ places = nx.spring_layout(club, seed=4)
 def draw(
     groups: dict[str, tuple[Sequence[int], str]], hops: Sequence[tuple[gf.SampledSubgraph, str]], title: str
 ) -> None:
-    """Draw the club, groups of its members, and the sampled edges of some hops."""
+    """Draw the club, with the given groups of members and the sampled edges of the given hops."""
     plt.figure(figsize=(7, 4.6))
     nx.draw_networkx_edges(club, places, edge_color="#dddddd")
     nx.draw_networkx_nodes(club, places, node_color="#e4e4e4", node_size=120, edgecolors="white")
@@ -138,14 +138,14 @@ draw(
 
 
 # %% [markdown]
-# ## A stage of your own
+# ## Write a stage
 #
-# A stage is a dataclass with one method. It gets a mini-batch and returns another; `dataclasses.replace` makes a copy
-# with some fields changed. `gf.Transform` has a first field already, the pipeline to read from, and yours come after
-# it: `HideRows(pipe, "number", share=0.5)`. There is no `__init__` to write.
+# A stage is a dataclass with one method, `__call__`, which receives a mini-batch and returns another;
+# `dataclasses.replace` makes a copy with some fields changed. `gf.Transform` already has a first field, the pipeline to
+# read from, and your fields come after it: `HideRows(pipe, "number", share=0.5)`. You don't need to write `__init__`.
 #
-# This one hides the features of random members, which makes a net rely on their friends. Random numbers need no care:
-# while a stage runs, `torch.rand` draws from the key of the mini-batch.
+# This stage hides the features of random members, so that a model has to rely on their friends. Random numbers need no
+# special care: while a stage runs, `torch.rand` is seeded by the key of the mini-batch.
 
 
 # %%
@@ -166,10 +166,10 @@ hiding = HideRows(pipe, "number", share=0.5)
 print(next(iter(hiding)).node_features["number"][:, 0].tolist())
 
 # %% [markdown]
-# ## Its test
+# ## Test the stage
 #
-# A test makes a mini-batch by hand, and needs neither a graph nor a loader: `IterableSource` is a pipeline of what is
-# given.
+# A test creates a mini-batch by hand and needs neither a graph nor a loader: `IterableSource` is a pipeline that yields
+# the given mini-batches.
 
 
 # %%
@@ -179,13 +179,13 @@ def test_all_rows_or_none_are_hidden() -> None:
         (made,) = HideRows(gf.IterableSource([given]), "x", share)
         assert made.node_features["x"].sum() == left
         assert made.node_features["y"].sum() == 5
-    assert given.node_features["x"].sum() == 10, "a stage changes no mini-batch that it is given"
+    assert given.node_features["x"].sum() == 10, "a stage must not modify its input"
 
 
 test_all_rows_or_none_are_hidden()
 
 # %% [markdown]
-# A second test that every stage deserves: any number of workers makes the same mini-batches.
+# Every stage deserves a second test: any number of workers should produce the same mini-batches.
 
 
 # %%
@@ -200,19 +200,19 @@ def test_workers_make_no_difference() -> None:
 test_workers_make_no_difference()
 
 # %% [markdown]
-# ## A sampler of your own
+# ## Write a sampler
 #
-# A sampler is a stage that derives from `SubgraphSampler`. It gets the seeds, and returns the nodes that it found and a
-# subgraph for each hop.
+# A sampler is a stage that derives from `SubgraphSampler`. It receives the seeds, and returns the sampled nodes and one
+# subgraph per hop.
 #
-# This one walks at random through the graph, and takes the members that the walks from a seed visit most, as PinSAGE
-# does. The graph walks; `draw_key` says by which random numbers. `unique_and_compact_csc_formats` numbers the nodes
-# that were found, the seeds first.
+# This sampler starts random walks at each seed and keeps the members that they visit most often, as PinSAGE does. The
+# graph performs the walks; `draw_key` returns the key of their random numbers. `unique_and_compact_csc_formats`
+# relabels the sampled nodes, seeds first.
 
 
 # %%
 class MostVisited(gf.SubgraphSampler):
-    """Takes the nodes that random walks from a seed visit most."""
+    """Samples the nodes that random walks from a seed visit most often."""
 
     graph: gf.SamplingGraph
     num_walks: int = 30
@@ -240,11 +240,11 @@ draw(
 )
 
 # %% [markdown]
-# ## All of it in a loader
+# ## Use both in a loader
 #
-# The club fell apart after a quarrel between member 0, the instructor, and member 33, the officer. We tell a net whose
-# side these two took, and let it find the sides of the others. A member's feature is a row of the identity matrix: the
-# net knows it by nothing but its number, and by whom walks from it visit.
+# The club split up after a quarrel between member 0, the instructor, and member 33, the officer. We give a model the
+# sides of these two, and let it predict the sides of all others. The feature of a member is a row of the identity
+# matrix, so the model knows members only by their ids and by the members that their walks visit.
 
 
 # %%
@@ -253,7 +253,7 @@ sides = torch.tensor([int(club.nodes[member]["club"] == "Officer") for member in
 
 
 def make_pipe(members: Sequence[int], share: float) -> gf.Datapipe:
-    """Return mini-batches of members and their sides, with a share of the features hidden."""
+    """Return a pipeline of members and their sides that hides a share of the features."""
     ids = torch.tensor(members)
     pipe = gf.ItemSampler(gf.ItemSet((ids, sides[ids]), names=("seeds", "labels")), batch_size=34)
     pipe = MostVisited(pipe, graph, num_walks=50).fetch_feature(identity, node_feature_keys=["who"])
@@ -264,12 +264,12 @@ loader = gf.DataLoader(make_pipe([0, 33], share=0.5), num_workers=2, seed=0)
 print(loader.explain())
 
 # %% [markdown]
-# Your stages run in the workers, like those that come with graphfeed.
+# Your stages run in the workers, just like the built-in ones.
 
 
 # %%
 class Net(nn.Module):
-    """Adds what a member says, and the mean of what those say whom its walks visit."""
+    """A linear map of a member plus one of the mean over the members that its walks visit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -319,10 +319,10 @@ draw(
 # %% [markdown]
 # ## What next
 #
-# - [Types of nodes and edges](03_heterogeneous_graphs.ipynb), where features and edges are found by type.
-# - [Write a stage of your own](../docs/how-to/own-stage.md): a fluent name, random numbers, and where it runs.
-# - [CONTRIBUTING.md](../CONTRIBUTING.md) shows a feature store and a rule of your own, and how a stage becomes a part
-#   of graphfeed. A sampler that asks the graph alone, as this one does, also samples graphs in parts and on a GPU.
+# - [Heterogeneous graphs](03_heterogeneous_graphs.ipynb), where features and edges are stored by type.
+# - [Write your own stage](../docs/how-to/own-stage.md): its fluent name, its random numbers, and where it runs.
+# - [CONTRIBUTING.md](../CONTRIBUTING.md) shows a custom feature store and a custom rule, and how to contribute a stage.
+#   A sampler that only calls methods of the graph, like this one, also works on partitioned graphs and on a GPU.
 # - The club: W. W. Zachary, [An information flow model for conflict and fission in small
 #   groups](https://www.jstor.org/stable/3629752), 1977. PinSAGE: Ying and others, [Graph convolutional neural networks
 #   for web-scale recommender systems](https://arxiv.org/abs/1806.01973), KDD 2018.

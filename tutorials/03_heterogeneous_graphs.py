@@ -7,13 +7,13 @@
 # ---
 
 # %% [markdown]
-# # Types of nodes and edges
+# # Heterogeneous graphs
 #
-# At the end of this page you have trained a net on a graph with two types of nodes and 38 types of edges, and seen
-# which of them it needs.
+# In this tutorial, you train a model on a graph with two types of nodes and 38 types of edges, and find out which of
+# them it needs.
 #
-# Such a graph is called heterogeneous. Nothing changes in the pipeline but this: where a graph has types, every value
-# is a dict by type.
+# Such a graph is called heterogeneous. The pipeline stays the same, with one difference: where the graph has types,
+# every value is a dict with the types as keys.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -32,14 +32,14 @@ from torch.nn import functional
 
 import graphfeed as gf
 
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 
 # %% [markdown]
 # ## The graph
 #
-# WordNet has meanings (synsets) and words. An edge type is written "source:relation:destination". A word names a
-# synset; a hypernym is a broader meaning, and a member belongs to a group. Each relation is there in reverse, too, so
-# that messages flow both ways.
+# WordNet has two types of nodes: meanings (synsets) and words. An edge type is written "source:relation:destination". A
+# word names a synset, a hypernym is a broader meaning, and a member belongs to a group. Each relation also exists in
+# reverse, so that messages flow both ways.
 
 # %% tags=["exact"]
 wordnet = gf.datasets.wordnet()
@@ -48,7 +48,7 @@ print(graph)
 print(*list(graph.edge_type_to_id)[:6], "...", sep="\n")
 
 # %% [markdown]
-# Here is how many edges each relation has. A type that is rare in a graph may still matter.
+# The chart shows how many edges each relation has. A rare relation may still matter.
 
 # %%
 counts = graph.type_per_edge.bincount().tolist()
@@ -60,25 +60,25 @@ axes.set(xscale="log", xlabel="edges", title="Relations of WordNet")
 plt.show()
 
 # %% [markdown]
-# `from_coo` makes such a graph of your own edges: `gf.from_coo({"word:names:synset": (sources, destinations)},
-# num_nodes={"word": ..., "synset": ...})`. Each node type counts its nodes from 0.
+# `from_coo` builds such a graph from your own edges: `gf.from_coo({"word:names:synset": (sources, destinations)},
+# num_nodes={"word": ..., "synset": ...})`. The nodes of each type are numbered from 0.
 #
 # ## The pipeline
 #
-# Item sets and features have a node type, too. Words have no features in WordNet, so we fetch those of synsets.
+# Item sets and features also have a node type. Words have no features in WordNet, so we only fetch those of synsets.
 
 
 # %%
 def make_pipe(items: gf.ItemSet | gf.HeteroItemSet, fanouts: Sequence[torch.Tensor], shuffle: bool) -> gf.Datapipe:
-    """Return mini-batches of synsets with sampled neighbours."""
+    """Return a pipeline of synsets with sampled neighbours."""
     pipe = gf.ItemSampler(items, batch_size=1024, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=fanouts)
     return pipe.fetch_feature(wordnet.feature, node_feature_keys={"synset": ["feat"]})
 
 
 # %% [markdown]
-# A fan-out per edge type is a tensor with a number for each, in the order of `edge_type_to_id`. It says how many
-# neighbours are drawn of each type: here 3 of each, at both hops. With 0, a type is left out.
+# To set a fan-out per edge type, pass a tensor with one number per type, in the order of `edge_type_to_id`. Here, we
+# sample up to 3 neighbours for each type, at both hops. A fan-out of 0 excludes a type.
 
 # %%
 three_of_each = torch.full((len(counts),), 3)
@@ -87,7 +87,7 @@ loader = gf.DataLoader(pipe, num_workers=2, seed=0)
 minibatch = next(iter(loader))
 
 # %% [markdown]
-# Ids are dicts by node type, features by type and name.
+# The keys of ids are node types; those of features are pairs of a node type and a feature name.
 
 # %% tags=["exact"]
 print("seeds      ", {node_type: len(ids) for node_type, ids in minibatch.seeds.items()})
@@ -95,8 +95,8 @@ print("input nodes", {node_type: len(ids) for node_type, ids in minibatch.input_
 print("features   ", {key: tuple(rows.shape) for key, rows in minibatch.node_features.items()})
 
 # %% [markdown]
-# A subgraph has its edges by edge type. Their rows and columns count the nodes of the type of their source and of their
-# destination.
+# A subgraph stores its edges by edge type. Row and column numbers are positions among the nodes of the source type and
+# of the destination type, respectively.
 
 # %% tags=["exact"]
 inner = minibatch.sampled_subgraphs[-1]
@@ -107,15 +107,15 @@ print({node_type: len(ids) for node_type, ids in inner.original_row_node_ids.ite
 print({node_type: len(ids) for node_type, ids in inner.original_column_node_ids.items()})
 
 # %% [markdown]
-# ## A net
+# ## A model
 #
-# A relational GraphSAGE: each edge type has weights of its own. A layer adds up what a node itself says, and for each
-# type the mean of what its neighbours say. Words begin at zero; they carry from one synset to another.
+# In a relational GraphSAGE, each edge type has its own weights. A layer adds a linear map of a node's own vector and,
+# per edge type, one of the mean of its neighbours' vectors. Words start with zeros and pass messages between synsets.
 
 
 # %%
 class Layer(nn.Module):
-    """Maps a node's vector, and adds the mapped mean of its neighbours' vectors, relation by relation."""
+    """A linear map of a node's vector plus, per edge type, a linear map of its neighbours' mean."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Layer(nn.Module):
 
 
 class Net(nn.Module):
-    """Adds up a vector for each word of a definition, and maps it by two layers."""
+    """Sums a vector for each word of a definition, then applies two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Net(nn.Module):
 
     def forward(self, minibatch: gf.MiniBatch) -> torch.Tensor:
         feat = minibatch.node_features["synset", "feat"]
-        rows, words = feat.nonzero(as_tuple=True)  # a definition has some 6 of the 2,048 words
+        rows, words = feat.nonzero(as_tuple=True)  # a definition has about 6 of the 2,048 words
         h = {"synset": self.words(words, torch.searchsorted(rows, torch.arange(len(feat))))}
         h["word"] = torch.zeros(len(minibatch.input_nodes["word"]), 32)
         outer, inner = minibatch.sampled_subgraphs
@@ -159,15 +159,15 @@ class Net(nn.Module):
 
 
 # %% [markdown]
-# ## What each relation adds
+# ## What each relation contributes
 #
-# We train with some relations only, in both directions. The others have a fan-out of 0, and cost nothing. The task is
-# to tell in which of 45 fields a synset is.
+# We train with only some of the relations, each in both directions. The others have a fan-out of 0 and cost nothing.
+# The task is to predict which of 45 fields a synset belongs to.
 
 
 # %%
 def train(relations: Sequence[str]) -> float:
-    """Train for one epoch, and return the share of test synsets whose field is found."""
+    """Train for one epoch with the given relations, and return the test accuracy."""
     taken = [name.split(":")[1].removeprefix("rev_") in relations for name in graph.edge_type_to_id]
     fanouts = [3 * torch.tensor(taken)] * 2
     torch.manual_seed(0)
@@ -212,6 +212,6 @@ loader.close()
 #
 # - [Link prediction](04_link_prediction.ipynb): seeds that are edges.
 # - [Inference](14_inference.ipynb): embeddings of all nodes.
-# - [From PyG](13_from_pyg.ipynb): the same with `HeteroData` and PyG's layers.
-# - Nets with weights per relation: Schlichtkrull and others, [Modeling relational data with graph convolutional
+# - [PyG models](13_from_pyg.ipynb): the same with `HeteroData` and PyG's layers.
+# - Models with weights per relation: Schlichtkrull and others, [Modeling relational data with graph convolutional
 #   networks](https://arxiv.org/abs/1703.06103), 2018.

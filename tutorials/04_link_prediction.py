@@ -9,9 +9,9 @@
 # %% [markdown]
 # # Link prediction without leakage
 #
-# At the end you will have a model that finds what is above an animal in the tree of life as dictionaries see it: that a
-# poodle is a dog. You will rank the right answer among all 7,509 animals, and see how one missing line makes training
-# look splendid and the model worse.
+# In this tutorial, you train a model to predict the hypernym (the more general term) of an animal: that a poodle is a
+# dog. You rank the correct answer among all 7,509 animals, and see how omitting a single line makes the training look
+# excellent and the model worse.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -29,14 +29,14 @@ from torch.nn import functional
 import graphfeed as gf
 from graphfeed.storage.graph import CSCFormatBase, to_coo
 
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
-# ## Animals of WordNet
+# ## Animals in WordNet
 #
-# WordNet comes with graphfeed. A meaning of a word is a synset, and the edge type `hypernym` leads from a synset to a
-# more general one. The feature of a synset says which words its definition has. We take the synsets that are animals,
-# and the words that ten of them have.
+# Graphfeed includes WordNet. A meaning of a word is called a synset, and edges of type `hypernym` lead from a synset to
+# a more general one. The feature of a synset marks the words of its definition. We keep the synsets that are animals,
+# and the words that occur in at least ten of their definitions.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -51,7 +51,7 @@ feat = feat[:, feat.sum(0) >= 10].float()
 features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(feat)})
 
 # %% [markdown]
-# Animals get new numbers, from 0. A row of `edges` is an animal and what is above it.
+# We renumber the animals from 0. A row of `edges` contains an animal and its hypernym.
 
 # %%
 number = is_animal.cumsum(0) - 1
@@ -61,10 +61,10 @@ edges = torch.stack([number[ends.sources[both]], number[ends.destinations[both]]
 print(f"{num_animals} animals, {len(edges)} edges")
 
 # %% [markdown]
-# ## Hide edges before anything else
+# ## Hold out test edges first
 #
-# 1,000 edges are for the test. They are not in the graph at all: neither in training nor in the test may a message
-# travel along an edge that is to be found. The others go in twice, once per direction.
+# 1,000 edges are held out for the test. They are not in the graph at all: neither in training nor in the test may a
+# message travel along an edge that is to be predicted. The remaining edges are added twice, once per direction.
 
 # %%
 torch.manual_seed(0)
@@ -75,15 +75,15 @@ graph
 # %% [markdown]
 # ## A pipeline for edges
 #
-# The seeds are edges. Each gets four negatives: the same animal with a random one in place of what is above it.
+# The seeds are edges. Each gets four negatives: the same animal with a random animal instead of its hypernym.
 #
-# The edges to predict are in the graph, since these are the training edges. So a mini-batch must forget them, in both
-# directions: `exclude_seed_edges` removes them from the sampled subgraphs.
+# The graph contains the edges to predict, since they are the training edges. A mini-batch must therefore not see them
+# in either direction: `exclude_seed_edges` removes them from the sampled subgraphs.
 
 
 # %%
 def make_pipe(excludes: bool) -> gf.Datapipe:
-    """Return mini-batches of edges, negatives, and their sampled neighbours."""
+    """Return a pipeline of edges, their negatives and sampled neighbours."""
     pipe = gf.ItemSampler(gf.ItemSet(train_edges, names="seeds"), batch_size=512, shuffle=True)
     pipe = pipe.sample_uniform_negative(graph, 4)
     pipe = pipe.sample_neighbor(graph, fanouts=[5, 10])
@@ -93,8 +93,8 @@ def make_pipe(excludes: bool) -> gf.Datapipe:
 
 
 # %% [markdown]
-# In one mini-batch: 512 edges come first, then the negatives of the first edge, of the second, and so on.
-# `compacted_seeds` are the same pairs, as positions in the rows of the first hop.
+# A mini-batch contains 512 edges, followed by the negatives of the first edge, of the second, and so on.
+# `compacted_seeds` contains the same pairs, relabelled to columns of the last subgraph.
 
 # %% tags=["exact"]
 minibatch = next(iter(make_pipe(excludes=True)))
@@ -105,7 +105,7 @@ print("compacted seeds", tuple(minibatch.compacted_seeds.shape))
 
 
 # %% [markdown]
-# How many of the seeds can be read off the subgraphs? We count the positives whose own edge was sampled.
+# How many of the seed edges can be read off the subgraphs? We count the positive edges that were sampled.
 
 
 # %%
@@ -132,13 +132,13 @@ assert share_given_away(minibatch) == 0
 # %% [markdown]
 # ## A model
 #
-# GraphSAGE makes a vector of each animal. The score of a pair is the product of the first one's vector, after a linear
-# map, and the second one's. The map is there because "a poodle is a dog" does not mean "a dog is a poodle".
+# GraphSAGE computes a vector for each animal. The score of a pair is the dot product of their vectors, after a linear
+# map of the first one. The map makes the score asymmetric: a poodle is a dog, but a dog is not a poodle.
 
 
 # %%
 class SAGELayer(nn.Module):
-    """Adds the mapped mean of the neighbours to the mapped vector of the node."""
+    """A linear map of a node's vector plus a linear map of its neighbours' mean."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class SAGELayer(nn.Module):
 
 
 class Net(nn.Module):
-    """Vectors of animals, all equally long, and scores of pairs."""
+    """Computes vectors of equal norm; `above` is the linear map for the scores of pairs."""
 
     def __init__(self, size: int = 64) -> None:
         super().__init__()
@@ -171,12 +171,12 @@ class Net(nn.Module):
 
 
 # %% [markdown]
-# In training, the true edge competes with its four negatives: five scores, of which the first should be the highest.
+# In training, the true edge competes with its four negatives: of the five scores, the first should be the highest.
 
 
 # %%
 def train(net: Net, excludes: bool, epochs: int = 3) -> list[float]:
-    """Train, and return the loss of each mini-batch."""
+    """Train the model and return the loss of each mini-batch."""
     optimizer = torch.optim.Adam(net.parameters(), lr=0.005)
     losses = []
     with gf.DataLoader(make_pipe(excludes), num_workers=1, seed=0) as loader:
@@ -198,8 +198,8 @@ def train(net: Net, excludes: bool, epochs: int = 3) -> list[float]:
 # %% [markdown]
 # ## A proper evaluation
 #
-# Four random negatives are easy to beat. So each test edge competes with all animals: the rank of the true answer is
-# one more than the number of animals with a higher score. Other true answers of the same animal don't count as rivals.
+# Four random negatives are easy to beat. Therefore, each test edge competes with all animals: the rank of the true
+# answer is one more than the number of animals with a higher score. Other true answers for the same animal are ignored.
 
 
 # %%
@@ -219,7 +219,7 @@ def ranks_of(net: Net) -> torch.Tensor:
 
 
 # %% [markdown]
-# Two figures sum up the ranks. MRR is the mean of 1 / rank. Hits@k is the share of edges with a rank of k or better.
+# Two metrics summarise the ranks. MRR is the mean of 1 / rank. Hits@k is the share of edges with a rank of k or better.
 #
 # We train twice: once as above, and once without `exclude_seed_edges`.
 
@@ -243,8 +243,8 @@ assert (1 / ranks[True]).mean() > 1.5 * (1 / ranks[False]).mean()
 assert (ranks[True] <= 100).float().mean() > 0.45
 
 # %% [markdown]
-# Without the line, the loss is a tenth, so the model seems ten times as good. In truth it finds less than half as much:
-# it has learnt to look whether the edge is there, and in the test it never is.
+# Without that line, the final loss is over ten times smaller, so the model seems far better. In fact, its MRR is less
+# than half as high: it has learnt to check whether the edge exists, and in the test it never does.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
@@ -261,7 +261,7 @@ plt.show()
 # %% [markdown]
 # ## Further reading
 #
-# - [docs/from-graphbolt.md](../docs/from-graphbolt.md) and [docs/from-pyg.md](../docs/from-pyg.md) say how the link
-#   loaders of other libraries map to these stages.
-# - [Graphs that change in time](05_temporal_graphs.ipynb) has the other common leak: the future.
-# - W. Hu and others, "Open Graph Benchmark" (NeurIPS 2020), defines MRR and Hits@k as they are used here.
+# - [docs/from-graphbolt.md](../docs/from-graphbolt.md) and [docs/from-pyg.md](../docs/from-pyg.md) describe how the
+#   link loaders of other libraries map to these stages.
+# - [Temporal graphs](05_temporal_graphs.ipynb) shows the other common leak: the future.
+# - W. Hu and others, "Open Graph Benchmark" (NeurIPS 2020), defines MRR and Hits@k as used here.

@@ -7,11 +7,11 @@
 # ---
 
 # %% [markdown]
-# # Graphs that change in time
+# # Temporal graphs
 #
-# At the end you will have a model that says, an hour before departure, whether a flight will leave late. It looks at
-# what happened at the airport, to the airline and to the plane before that hour, and at nothing after it. You will also
-# see what happens when a clock is wrong by four hours.
+# In this tutorial, you train a model to predict, an hour before departure, whether a flight will leave late. It uses
+# what happened at the airport, to the airline and to the plane before that hour, and nothing after it. You also see
+# what happens when a clock is wrong by four hours.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -30,13 +30,13 @@ from torch.nn import functional
 
 import graphfeed as gf
 
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
 # ## Flights
 #
-# The table has all flights that left New York in July 2013, in the order in which they were planned. We leave out those
-# that were cancelled. Times are minutes since the month began.
+# The table contains all flights that left New York in July 2013, sorted by scheduled departure. We remove cancelled
+# flights. Times are in minutes since the beginning of the month.
 
 # %%
 table = pq.read_table("data/flights/flights.parquet")
@@ -48,9 +48,9 @@ num_flights = len(delay)
 print(f"{num_flights} flights; {late.float().mean():.0%} of them left more than 15 minutes late")
 
 # %% [markdown]
-# ## A graph with times
+# ## A graph with timestamps
 #
-# A flight is joined to its airport, its airline and its plane, in both directions. These are numbered from 0.
+# Each flight is connected to its airport, airline and plane, in both directions. All nodes are numbered from 0.
 
 # %%
 columns = {"airport": "origin", "airline": "carrier", "plane": "tailnum"}
@@ -63,8 +63,8 @@ for node_type, (_, numbers) in ends.items():
     edges[f"{node_type}:has:flight"] = (torch.from_numpy(numbers), flights)
 
 # %% [markdown]
-# An edge has a time: when somebody could first know of it. An airport knows of a flight and its delay when the flight
-# has left. A flight knows its airport long before, since timetables are printed early.
+# The timestamp of an edge is the earliest time at which it is known. A flight and its delay become known to the airport
+# when the flight has left. The airport of a flight is known long before, since timetables are published early.
 
 # %%
 left_at = scheduled + delay
@@ -74,8 +74,8 @@ graph = gf.from_coo(edges, num_nodes, edge_attributes={"known": known})
 graph
 
 # %% [markdown]
-# The delay is a feature of edges, not of flights. So a flight can't see its own delay: it belongs to edges that are
-# later than the flight's question.
+# The delay is a feature of edges, not of flights. A flight therefore can't see its own delay, which belongs to edges
+# that are later than the time of its question.
 
 # %%
 outcome = torch.stack([delay.clamp(-20, 120) / 60, late.float()], dim=1)
@@ -84,13 +84,13 @@ features = gf.BasicFeatureStore(
 )
 
 # %% [markdown]
-# ## Questions with times
+# ## Questions with timestamps
 #
-# A question is a flight and the time at which we ask: an hour before it should leave. What the timetable says of the
-# flight is known at any time.
+# A question is a flight and the time at which we ask for a prediction: an hour before its scheduled departure. The
+# flight's entry in the timetable is known at any time.
 #
 # We train on the first three weeks and test on the rest. A random split would put flights of the same stormy evening
-# into both.
+# into both sets.
 
 # %%
 hour = scheduled % 1440 / 1440 * 2 * torch.pi
@@ -99,7 +99,7 @@ timetable = torch.cat([hour.sin()[:, None], hour.cos()[:, None], (2 * hour).sin(
 
 
 def questions(chosen: torch.Tensor, ask_at: torch.Tensor) -> gf.HeteroItemSet:
-    """Return some flights, when we ask for each, and the answers."""
+    """Return the chosen flights, the time at which we ask about each, and the answers."""
     tensors = (flights[chosen], ask_at[chosen], late[chosen].float())
     return gf.HeteroItemSet({"flight": gf.ItemSet(tensors, names=("seeds", "timestamp", "labels"))})
 
@@ -108,12 +108,12 @@ is_training = scheduled < 21 * 1440
 hour_before = scheduled - 60
 
 # %% [markdown]
-# ## Sampling in time
+# ## Temporal sampling
 #
-# `temporal_sample_neighbor` takes only edges that are earlier than the time of the seed. The first hop finds the
-# flight's airport, airline and plane. The second finds the last flights of each: `strategy="latest"`.
+# `temporal_sample_neighbor` only samples edges that are earlier than the timestamp of the seed. The first hop finds the
+# flight's airport, airline and plane. The second finds the latest flights of each, due to `strategy="latest"`.
 #
-# Fan-outs are given per edge type, the outermost hop first.
+# Fan-outs are given per edge type, outermost hop first.
 
 # %%
 wanted = {"flight:of:airport": 20, "flight:of:airline": 20, "flight:of:plane": 3}
@@ -122,17 +122,17 @@ inner = torch.tensor([0 if edge_type in wanted else 1 for edge_type in graph.edg
 
 
 def make_pipe(items: gf.HeteroItemSet, shuffle: bool = False) -> gf.Datapipe:
-    """Return mini-batches of flights, and of what was known when we ask for them."""
+    """Return a pipeline of flights and the outcomes that are known when we ask."""
     pipe = gf.ItemSampler(items, batch_size=512, shuffle=shuffle)
     pipe = pipe.temporal_sample_neighbor(graph, [outer, inner], edge_timestamp_attr_name="known", strategy="latest")
     return pipe.fetch_feature(features, edge_feature_keys={key: ["outcome"] for key in wanted})
 
 
 # %% [markdown]
-# ## What one flight may see
+# ## What a flight may see
 #
-# Here is a single flight of a bad evening. Each dot is a flight of the same airport, airline or plane. Those that were
-# sampled are coloured. Nothing to the right of the line was sampled: it had not happened yet.
+# The plot shows a single flight on a bad evening. Each dot is a flight of the same airport, airline or plane, and the
+# sampled ones are coloured. Nothing to the right of the line was sampled, as it had not happened yet.
 
 # %%
 flight = int(((scheduled == 22 * 1440 + 18 * 60) & late).nonzero()[0])
@@ -163,20 +163,20 @@ plt.show()
 # %% [markdown]
 # ## A model
 #
-# Airport, airline and plane each get a vector from the mean outcome of their last flights. The flight adds these to a
-# vector of its timetable. A row of the outer hop is one node at one time, so no vector mixes two questions.
+# Airport, airline and plane each get a vector from the mean outcome of their latest flights. The flight adds these to a
+# vector of its timetable entry. A row of the outer hop is one node at one time, so no vector mixes two questions.
 
 
 # %%
 def mean_by_column(csc: gf.CSCFormatBase, rows: torch.Tensor) -> torch.Tensor:
-    """Return the mean of each column's rows, one for each edge."""
+    """Return the mean over the edges of each column; `rows` has one row per edge."""
     degrees = csc.indptr.diff()
     sums = torch.zeros(len(degrees), rows.shape[1]).index_add(0, torch.repeat_interleave(degrees), rows)
     return sums / degrees.clamp(min=1)[:, None]
 
 
 class Net(nn.Module):
-    """Two hops: outcomes to airports, airlines and planes; these to flights."""
+    """Two hops: from outcomes to airports, airlines and planes, and from these to flights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class Net(nn.Module):
         self.head = nn.Sequential(nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, minibatch: gf.MiniBatch) -> torch.Tensor:
-        """Return a score for each flight: higher where it will rather be late."""
+        """Return a score for each flight; a higher one means that it is more likely to be late."""
         far, near = minibatch.sampled_subgraphs
         h = self.timetable(timetable[minibatch.seeds["flight"]])
         for node_type, linear in self.outcomes.items():
@@ -200,13 +200,13 @@ class Net(nn.Module):
 # %% [markdown]
 # ## Train, and test on later days
 #
-# The figure of merit is the area under the ROC curve: how often a late flight gets a higher score than one on time.
-# Chance is 0.5.
+# The metric is the area under the ROC curve: the probability that a late flight gets a higher score than a punctual
+# one. Random scores would reach 0.5.
 
 
 # %%
 def area_under_curve(scores: torch.Tensor, is_late: torch.Tensor) -> float:
-    """Return the share of pairs of a late flight and one on time that are in the right order."""
+    """Return the share of pairs in which the late flight has a higher score than the punctual one."""
     ranks = torch.empty(len(scores)).scatter_(0, scores.argsort(), torch.arange(1.0, len(scores) + 1))
     count = is_late.sum()
     wins = ranks[is_late].double().sum() - count * (count + 1) / 2
@@ -214,7 +214,7 @@ def area_under_curve(scores: torch.Tensor, is_late: torch.Tensor) -> float:
 
 
 def train_and_test(ask_at: torch.Tensor, epochs: int = 3) -> float:
-    """Train on the first three weeks, and return the area under the curve on the days after them."""
+    """Train on the first three weeks, and return the area under the curve for the later days."""
     torch.manual_seed(0)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.005)
@@ -233,8 +233,8 @@ def train_and_test(ask_at: torch.Tensor, epochs: int = 3) -> float:
 
 
 # %% [markdown]
-# First without any past: if we ask before the month begins, no flight has left yet, and only the timetable is known.
-# Then an hour before departure.
+# First, we train without any past: if we ask before the month begins, no flight has left yet, and only the timetable is
+# known. Then, we ask an hour before departure.
 
 # %%
 areas = {"timetable only": train_and_test(torch.zeros_like(scheduled)), "an hour before": train_and_test(hour_before)}
@@ -245,10 +245,10 @@ for name, area in areas.items():
 assert areas["timetable only"] + 0.03 < areas["an hour before"] < 0.85
 
 # %% [markdown]
-# ## A clock that is wrong
+# ## A wrong clock
 #
-# Suppose that one table is in local time, and another one in UTC. In summer, New York is four hours behind, so we would
-# ask three hours after the departure. The sampler does as it is told, and finds the answers.
+# Suppose that one table is in local time and another one in UTC. In summer, New York is four hours behind UTC, so we
+# would ask three hours after the departure. The sampler trusts these timestamps, and finds the answers.
 
 # %%
 areas["clock wrong by 4 hours"] = train_and_test(hour_before + 4 * 60)
@@ -266,11 +266,11 @@ axes.invert_yaxis()
 plt.show()
 
 # %% [markdown]
-# The last bar is no better model. It is a leak, and it looks like success. When a figure seems too good, draw what one
+# The last bar is not a better model. It is a leak, which looks like success. When a result seems too good, plot what a
 # seed may see, as above.
 #
 # ## Further reading
 #
-# - [docs/glossary.md](../docs/glossary.md) says what each word means.
-# - [Link prediction](04_link_prediction.ipynb) has the other common leak: edges that give themselves away.
-# - The data is described in [data/README.md](data/README.md).
+# - [docs/glossary.md](../docs/glossary.md) defines the terms.
+# - [Link prediction](04_link_prediction.ipynb) shows the other common leak: edges that give themselves away.
+# - [data/README.md](data/README.md) describes the data.

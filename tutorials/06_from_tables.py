@@ -9,9 +9,9 @@
 # %% [markdown]
 # # From tables to a trained model
 #
-# At the end you will have made a data set of three tables, in CSV and in Parquet, and a model that tells who built a
-# plane from where it flies and for whom. The tables are as tables are: ids are texts, values are missing, and some rows
-# name things that another table lacks.
+# In this tutorial, you build a data set from three tables, in CSV and Parquet, and train a model to predict the maker
+# of a plane from its routes and airlines. The tables are as messy as real ones: ids are strings, values are missing,
+# and some rows refer to entries that another table lacks.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -36,12 +36,12 @@ from torch.nn import functional
 import graphfeed as gf
 from graphfeed.ingest import build_dataset, inspect_dataset, read_spec
 
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
 # ## The tables
 #
-# They have all flights from New York in July 2013, the planes that were used, and the airlines.
+# They contain all flights from New York in July 2013, the planes that were used, and the airlines.
 
 # %%
 folder = Path("scratch/flights")
@@ -52,17 +52,17 @@ for path in sorted(folder.iterdir()):
 pq.read_table(folder / "flights.parquet").slice(0, 1).to_pylist()
 
 # %% [markdown]
-# A plane has a tail number, which flights name it by.
+# A plane has a tail number, by which flights refer to it.
 
 # %%
 planes = csv.read_csv(folder / "planes.csv")
 planes.slice(0, 1).to_pylist()
 
 # %% [markdown]
-# ## Tidy up what needs it
+# ## Clean the data
 #
-# The task is to tell who built a plane. The column has "AIRBUS" and "AIRBUS INDUSTRIE", and many makers of a plane or
-# two. We keep the first word of the five large ones. Another new column says which planes are for the test.
+# The task is to predict the maker of a plane. The column has both "AIRBUS" and "AIRBUS INDUSTRIE", and many rare
+# makers. We keep the first word of the five large ones. Another new column splits the planes into training and test.
 
 # %%
 words = [text.split()[0] for text in planes["manufacturer"].to_pylist()]
@@ -74,11 +74,11 @@ csv.write_csv(planes, folder / "planes.csv")
 # %% [markdown]
 # ## A specification
 #
-# A specification says which columns are ids, features and labels. An edge type is `source:relation:destination`, and
-# messages go in this direction. Planes are to learn from their flights, so planes are the destinations.
+# A specification lists the columns that are ids, features and labels. An edge type is `source:relation:destination`,
+# and messages flow in this direction. Planes should learn from their flights, so planes are the destinations.
 #
-# The year in which a plane was built is its only feature: `seats` would give the answer away. `missing` takes the place
-# of years that are missing. Airports have no table: they are what the flights name.
+# The only feature of a plane is the year in which it was built: `seats` would give the answer away. `missing` replaces
+# missing years. Airports have no table: their ids are collected from the flights.
 
 # %%
 text = """
@@ -101,9 +101,9 @@ edges:
 spec = read_spec(folder / "spec.yaml")
 
 # %% [markdown]
-# ## One call makes the data set
+# ## Build the data set
 #
-# It stops at the first row that is wrong, and says which one that is: a flight of a plane that has no row.
+# `build_dataset` stops at the first invalid row and reports it: a flight whose plane is not in the table of planes.
 
 # %%
 try:
@@ -112,8 +112,8 @@ except ValueError as error:
     print(str(error).replace(f"{folder.resolve()}/", ""))
 
 # %% [markdown]
-# The registry of planes has gaps, and we can live with that. `on_error="skip"` leaves such rows out, and counts them.
-# The command line does the same: `graphfeed ingest spec.yaml dataset --on-error skip`.
+# The registry of planes has gaps, which we can tolerate. `on_error="skip"` skips such rows and counts them. The command
+# line does the same: `graphfeed ingest spec.yaml dataset --on-error skip`.
 
 # %%
 build_dataset(spec, folder / "dataset", on_error="skip")
@@ -121,8 +121,8 @@ report = inspect_dataset(folder / "dataset")
 print(str(report).replace(f"{folder.resolve()}/", ""))
 
 # %% [markdown]
-# The data set opens in milliseconds: graph and features stay in their files. Nodes have numbers now, and `ids` has what
-# they were called.
+# The data set opens in milliseconds, because graph and features stay in their files. Nodes are now numbered, and `ids`
+# returns their original ids.
 
 # %%
 dataset = gf.OnDiskDataset(folder / "dataset").load()
@@ -135,12 +135,12 @@ print(dataset.ids("airport")[[0, 1, 2]])
 # %% [markdown]
 # ## Mini-batches
 #
-# A mini-batch has some planes, and up to 20 of each plane's flights: where to, how far, and for whom.
+# A mini-batch contains some planes, and up to 20 of each plane's flights, with destination, distance and airline.
 
 
 # %%
 def make_pipe(items: gf.ItemSet | gf.HeteroItemSet, shuffle: bool) -> gf.Datapipe:
-    """Return mini-batches of planes."""
+    """Return a pipeline of planes with sampled flights."""
     pipe = gf.ItemSampler(items, batch_size=128, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=[20])
     edge_keys = {"airport:reached_by:plane": ["miles"]}
@@ -153,20 +153,20 @@ next(iter(make_pipe(task.train_set, shuffle=False)))
 # %% [markdown]
 # ## A model
 #
-# A plane is described by its year and by the mean of its flights. Each airport and each airline has a vector of its own
-# that is learnt, since they have no features.
+# A plane is described by its year and by the mean of its flights. Airports and airlines have no features, so each of
+# them has a learned vector.
 
 
 # %%
 def mean_by_column(csc: gf.CSCFormatBase, rows: torch.Tensor) -> torch.Tensor:
-    """Return the mean of each column's rows, one for each edge."""
+    """Return the mean over the edges of each column; `rows` has one row per edge."""
     degrees = csc.indptr.diff()
     sums = torch.zeros(len(degrees), rows.shape[1]).index_add(0, torch.repeat_interleave(degrees), rows)
     return sums / degrees.clamp(min=1)[:, None]
 
 
 class Net(nn.Module):
-    """Scores of makers from one hop of neighbours."""
+    """Predicts the maker of a plane from one hop of neighbours."""
 
     def __init__(self, size: int = 32) -> None:
         super().__init__()
@@ -216,8 +216,8 @@ print(f"test accuracy {accuracy:.2f}; the most frequent maker has {most:.2f}")
 assert accuracy > 0.8
 
 # %% [markdown]
-# The picture on the left says which makers are taken for which. The one on the right says why it works: how far planes
-# fly, by the maker that the model finds.
+# The left plot shows which makers are mistaken for which. The right plot shows why the model works: it compares how far
+# planes fly, grouped by predicted maker.
 
 # %%
 confusion = torch.zeros(len(makers), len(makers)).index_put_((labels, found), torch.ones(len(labels)), accumulate=True)
@@ -242,6 +242,6 @@ plt.show()
 # %% [markdown]
 # ## Further reading
 #
-# - [docs/ingest.md](../docs/ingest.md) has all keys of a specification, and what happens to wrong rows.
-# - [From TFRecords](16_from_tfrecords.ipynb) does the same for files that were made for TensorFlow.
-# - The data is described in [data/README.md](data/README.md).
+# - [docs/ingest.md](../docs/ingest.md) lists all keys of a specification, and explains what happens to invalid rows.
+# - [From TFRecords](16_from_tfrecords.ipynb) does the same for files that were written for TensorFlow.
+# - [data/README.md](data/README.md) describes the data.

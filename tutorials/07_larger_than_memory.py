@@ -7,11 +7,11 @@
 # ---
 
 # %% [markdown]
-# # Larger than memory
+# # Data larger than memory
 #
-# At the end of this page you have mini-batches of a graph and of features that stay in files, with a tenth of the rows
-# in memory, and know how the loader reads the rest. The files here are small, so that the page runs anywhere. With
-# hundreds of gigabytes the program is the same.
+# In this tutorial, you sample mini-batches from a graph and features that stay in files, with a tenth of the rows in
+# memory, and learn how the loader reads the rest. The files here are small, so that the tutorial runs anywhere. The
+# program is the same for hundreds of gigabytes.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -33,11 +33,11 @@ import torch
 import graphfeed as gf
 
 # %% [markdown]
-# ## A graph and rows in files
+# ## A graph and features in files
 #
-# We make a graph in which few nodes have most of the edges, as in most graphs, and 64 numbers for each node.
-# `graph.save` and `numpy.save` write them. Tables become such files by
-# [`graphfeed ingest`](06_from_tables.ipynb), in bounded memory.
+# We generate a graph in which few nodes have most of the edges, like many real graphs, and 64 numbers for each node.
+# `graph.save` and `numpy.save` write them to files. [`graphfeed ingest`](06_from_tables.ipynb) converts tables to such
+# files in bounded memory.
 
 # %%
 NUM_NODES, NUM_EDGES = 200_000, 2_000_000
@@ -46,7 +46,7 @@ shutil.rmtree(folder, ignore_errors=True)
 folder.mkdir(parents=True)
 
 chance = np.random.default_rng(0)
-popular = chance.permutation(NUM_NODES)  # the popular nodes lie anywhere
+popular = chance.permutation(NUM_NODES)  # popular nodes have random ids
 sources = popular[(chance.random(NUM_EDGES) ** 3 * NUM_NODES).astype(np.int64)]
 destinations = chance.integers(0, NUM_NODES, NUM_EDGES)
 gf.from_coo((sources, destinations), num_nodes=NUM_NODES).save(folder / "graph")
@@ -55,10 +55,10 @@ for path in sorted(folder.iterdir()):
     print(f"{path.name}: {path.stat().st_size / 1e6:.0f} MB")
 
 # %% [markdown]
-# ## Open them
+# ## Open the files
 #
-# `load_graph` maps the file, and a `DiskBasedFeature` reads rows where they lie. Both take milliseconds, whatever the
-# size: nothing is read before it is needed.
+# `load_graph` maps the file, and `DiskBasedFeature` reads rows directly from its file. Both take milliseconds for any
+# size, because nothing is read before it is needed.
 
 # %%
 begin = time.perf_counter()
@@ -70,29 +70,29 @@ seconds = time.perf_counter() - begin
 print(f"{1000 * seconds:.1f} ms")
 
 # %% [markdown]
-# In an `OnDiskDataset`, entries of `metadata.yaml` with `in_memory: false` are opened like that.
+# In an `OnDiskDataset`, entries of `metadata.yaml` with `in_memory: false` are opened in the same way.
 #
-# ## A pipeline as any other
+# ## The usual pipeline
 #
-# Stages don't know where their data lies.
+# Stages don't depend on where their data is stored.
 
 
 # %%
 def make_pipe(feature: gf.Feature) -> gf.Datapipe:
-    """Return mini-batches of a fiftieth of the nodes, with the rows of their neighbours."""
+    """Return a pipeline of a fiftieth of the nodes, with the features of their neighbours."""
     features = gf.BasicFeatureStore({("node", None, "feat"): feature})
     pipe = gf.ItemSampler(gf.ItemSet(NUM_NODES // 50, names="seeds"), batch_size=16, shuffle=True)
     return pipe.sample_neighbor(graph, fanouts=[5, 10]).fetch_feature(features, node_feature_keys=["feat"])
 
 
 # %% [markdown]
-# Which rows the next mini-batches need is known before they are read, because a mini-batch depends on the seed, the
-# epoch and its index alone. So where a file exceeds the memory that there is for it, the loader samples a *window* of
-# mini-batches ahead. It reads the rows that all of them need at once, each of them once and in the order of the file,
-# while the mini-batches of the window before are used.
+# The rows that the next mini-batches need are known before they are read, because a mini-batch depends only on the
+# random seed, the epoch and its index. If a file exceeds the memory limit, the loader therefore samples a *window* of
+# mini-batches ahead. It reads the rows of the whole window together, without duplicates and in file order, while the
+# mini-batches of the previous window are in use.
 #
-# By default it takes a third of the memory that is left. That would hold our file many times, so we allow it a tenth of
-# the file.
+# By default, the limit is a third of the available memory. Our file would fit many times over, so we set the limit to a
+# tenth of the file.
 
 # %%
 limit = (folder / "feat.npy").stat().st_size // 10
@@ -102,7 +102,7 @@ print([line.strip() for line in loader.explain().splitlines() if "fetch_in_windo
 # %% [markdown]
 # ## The mini-batches are the same
 #
-# Memory decides when rows are read, and never which. Here is an epoch beside one with all rows in memory.
+# The memory limit affects when rows are read, never which. We compare an epoch with one that has all rows in memory.
 
 # %%
 in_memory = gf.DataLoader(make_pipe(on_disk.read_into_memory()), num_workers=2, seed=0)
@@ -118,18 +118,18 @@ print(len(equal), "mini-batches, all of them equal:", all(equal))
 assert all(equal)
 
 # %% [markdown]
-# After an epoch, `loader.explain()` shows how many rows were in memory when a window asked for them.
+# After an epoch, `loader.explain()` shows how many of the requested rows were already in memory.
 #
 # ## What it saves
 #
-# A disk reads whole pages of 4096 bytes, each with 16 of our rows. The more mini-batches are read for at once, the more
-# of a page's rows are of use, and the more pages lie side by side. To see it, we count the pages that are asked for: by
-# a feature that is never in the system's memory, as a file of 100 GB is not.
+# A disk reads whole pages of 4096 bytes, each with 16 of our rows. The more mini-batches are read together, the more
+# rows of a page are useful, and the more pages are adjacent. To demonstrate this, we count the requested pages, for a
+# feature that claims never to be in the page cache of the operating system, as would be the case for a file of 100 GB.
 
 
 # %%
 class Counted(gf.DiskBasedFeature):
-    """Counts the pages of the file that are read."""
+    """Counts the pages that are read from the file."""
 
     pages = 0
 
@@ -145,7 +145,7 @@ class Counted(gf.DiskBasedFeature):
 
 
 class CountedAlone(Counted):
-    """Counts reads for one mini-batch. A class with a `read` of its own is not read ahead, as it may change rows."""
+    """Counts reads for one mini-batch. A class that overrides `read` is not prefetched, as it may change rows."""
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         assert ids is not None
@@ -154,7 +154,7 @@ class CountedAlone(Counted):
 
 
 def count(cache_bytes: int = 0, **options: Any) -> float:
-    """Return the pages per mini-batch in an epoch."""
+    """Return the number of pages read per mini-batch in an epoch."""
     feature = (CountedAlone if options.get("window") == 0 else Counted)(folder / "feat.npy")
     wrapped = gf.cpu_cached_feature(feature, cache_bytes) if cache_bytes else feature
     batches = sum(1 for _ in gf.DataLoader(make_pipe(wrapped), num_workers=2, seed=0, **options))
@@ -182,10 +182,10 @@ most, _, _, least = pages.values()
 assert least < most / 2
 
 # %% [markdown]
-# ## A cache beside
+# ## Cache rows instead
 #
-# A cache is for reads whose order nobody knows, such as those of a loop of your own. `cpu_cached_feature` keeps rows
-# that are asked for often. It steps aside as long as the system has the file in memory, as it always has a small one.
+# A cache is useful for reads in an unpredictable order, such as those of your own loop. `cpu_cached_feature` keeps rows
+# that are requested often. It is bypassed while the system has the whole file in memory, as it does with small files.
 
 # %%
 cached = gf.cpu_cached_feature(Counted(folder / "feat.npy"), max_cache_size_in_bytes=limit)
@@ -197,6 +197,6 @@ print(f"{1 - cached.miss_rate:.0%} of the rows were in the cache")
 # %% [markdown]
 # ## Further reading
 #
-# - [Features that are larger than the memory](../docs/how-to/larger-than-memory.md) has the options.
+# - [Features larger than memory](../docs/how-to/larger-than-memory.md) describes the options.
 # - [From tables to a trained model](06_from_tables.ipynb) writes data sets that open like these files.
-# - [Many machines](10_many_machines.ipynb) splits a graph among machines instead.
+# - [Many machines](10_many_machines.ipynb) partitions a graph among machines instead.

@@ -9,10 +9,10 @@
 # %% [markdown]
 # # Find what is slow
 #
-# At the end of this page you have measured a training that waits for its loader, found the stage that it waits for,
-# changed it until the net itself is the limit, and seen how many workers the loader needs.
+# In this tutorial, you profile a training loop that waits for its loader, find the stage that causes the wait, rewrite
+# it until the model itself is the bottleneck, and see how many workers the loader needs.
 #
-# The times on this page are those of one small machine. Yours will differ, and so may the advice.
+# The times were measured on one small machine. Yours will differ, and so may the advice.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -34,14 +34,14 @@ from graphfeed.loader.profile import Profile
 from graphfeed.storage.graph import to_coo
 
 # %matplotlib inline
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 
 # %% [markdown]
-# ## A training that is slow
+# ## A slow training loop
 #
-# The graph is that of [the first page](01_first_pipeline.ipynb). A definition has some 6 of 2,048 words, so we look up
-# a vector for each of its words, rather than multiply 2,048 columns. A stage of our own lists the words. It is written
-# as one would write it first: a loop over the rows.
+# The graph is the one from [the first tutorial](01_first_pipeline.ipynb). A definition has about 6 of 2,048 words, so
+# we look up a vector for each of its words instead of multiplying 2,048 columns. Our own stage lists the words. Its
+# first version is a simple loop over the rows.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -58,7 +58,7 @@ pipe = pipe.fetch_feature(features, node_feature_keys=["feat"])
 
 
 class ListWords(gf.Transform):
-    """Lists the words of all definitions, and where the words of each one begin."""
+    """Lists the words of all definitions, and the position at which each definition begins."""
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         words: list[int] = []
@@ -70,12 +70,12 @@ class ListWords(gf.Transform):
 
 
 # %% [markdown]
-# The net, and a loop over an epoch.
+# The model, and a training loop for one epoch:
 
 
 # %%
 class Layer(nn.Module):
-    """Maps a node's vector, and adds the mapped mean of its neighbours' vectors."""
+    """A linear map of a node's vector plus a linear map of its neighbours' mean."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Layer(nn.Module):
 
 
 class Net(nn.Module):
-    """Adds up a vector for each word of a definition, and maps it by two layers."""
+    """Sums a vector for each word of a definition, then applies two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Net(nn.Module):
 
 
 def train(loader: gf.DataLoader) -> float:
-    """Train a new net for one epoch, and return the last loss."""
+    """Train a new model for one epoch and return the last loss."""
     torch.manual_seed(0)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
@@ -123,13 +123,13 @@ def train(loader: gf.DataLoader) -> float:
 # %% [markdown]
 # ## Measure
 #
-# `loader.profile()` measures the epochs that begin within its block. Printed, a profile begins with a verdict: who
-# waits for whom, and what to try. Below it are the stages, and what each takes of a mini-batch.
+# `loader.profile()` measures the epochs that begin within its block. A printed profile begins with a verdict: what
+# waits for what, and what to try. It is followed by the stages, with the time that each spends on a mini-batch.
 
 
 # %%
 def measure(pipe: gf.Datapipe, num_workers: int) -> tuple[Profile, float]:
-    """Return the profile of an epoch, and the last loss."""
+    """Return the profile of an epoch and the last loss."""
     with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader, loader.profile() as profile:
         loss = train(loader)
     return profile, loss
@@ -141,13 +141,13 @@ inline, loss = measure(ListWords(pipe), num_workers=0)
 print(inline)
 
 # %% [markdown]
-# Without workers, all stages run in the thread of the loop, and the step waits for all of them. The verdict names how
-# many workers may help. It does so after each measurement: it also says when fewer would do, or when processes are
-# better than threads. Without `num_workers`, a loader has one thread per core.
+# Without workers, all stages run in the thread of the loop, and the step waits for all of them. The verdict recommends
+# a number of workers. After each measurement, it also reports when fewer would be enough, or when processes are better
+# than threads. Without `num_workers`, a loader has one thread per core.
 #
-# ## Take workers
+# ## Add workers
 #
-# Two workers make mini-batches ahead, while the net computes.
+# Two workers prepare mini-batches ahead of time, while the model computes.
 
 # %%
 threads, same_loss = measure(ListWords(pipe), num_workers=2)
@@ -156,11 +156,11 @@ threads, same_loss = measure(ListWords(pipe), num_workers=2)
 print(threads)
 
 # %% [markdown]
-# They are busy, and yet the step waits. A line of the table says why: our stage takes nearly all of a mini-batch, and
-# the CPU works on it for only a part of that time. Workers are threads, and Python runs one thread at a time. Stages
-# that come with graphfeed let go of Python's lock while they compute; a loop over rows holds it.
+# The workers are busy, and yet the step waits. The table shows why: our stage takes nearly all of the time, and the CPU
+# works on it for only part of that time. Workers are threads, and Python runs one thread at a time. Built-in stages
+# release Python's global interpreter lock while they compute; a loop over rows holds it.
 #
-# `to_dict()` has all figures of the table, so that a picture can show the same.
+# `to_dict()` returns all figures of the table, for example for a plot.
 
 # %% tags=["volatile"]
 figures = threads.to_dict()
@@ -176,14 +176,14 @@ axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
 
 # %% [markdown]
-# ## Change the stage
+# ## Rewrite the stage
 #
-# Few calls of torch do the same as the loop, and they release the lock.
+# A few calls of torch do the same as the loop, and they release the lock.
 
 
 # %%
 class ListWordsAtOnce(gf.Transform):
-    """Does the same as ListWords, for all rows at once."""
+    """Does the same as ListWords for all rows at once."""
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         rows, words = minibatch.node_features["feat"].nonzero(as_tuple=True)
@@ -197,11 +197,11 @@ at_once, last_loss = measure(ListWordsAtOnce(pipe), num_workers=2)
 print(at_once)
 
 # %% [markdown]
-# Now the step hardly waits: it is the net that takes the time. A loader can do little more for it.
+# Now the step hardly waits: the model takes most of the time. A loader can do little more for it.
 #
-# If a stage can't be written like that, `gf.DataLoader(..., worker="process")` gives each worker a Python of its own.
+# If you can't rewrite a stage like that, `gf.DataLoader(..., worker="process")` runs each worker in a separate process.
 #
-# Each of these trainings has seen the same mini-batches:
+# All of these runs have seen the same mini-batches:
 
 # %% tags=["exact"]
 print("the same loss:", loss == same_loss == last_loss)
@@ -222,8 +222,8 @@ plt.show()
 # %% [markdown]
 # ## What next
 #
-# - `profile.to_chrome_trace("trace.json")` writes all of it for [Perfetto](https://ui.perfetto.dev), and
-#   `loader.explain()` shows the measured times beside the plan.
+# - `profile.to_chrome_trace("trace.json")` writes a trace for [Perfetto](https://ui.perfetto.dev), and
+#   `loader.explain()` shows the measured times next to the plan.
 # - `graphfeed doctor` checks the machine itself.
-# - What a profile concludes from utilisation and demand is known as operational analysis: Denning and Buzen, [The
+# - Drawing such conclusions from utilisation and demand is known as operational analysis: Denning and Buzen, [The
 #   operational analysis of queueing network models](https://dl.acm.org/doi/10.1145/356733.356735), 1978.

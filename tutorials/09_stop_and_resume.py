@@ -9,11 +9,11 @@
 # %% [markdown]
 # # Stop, resume, and lose a worker
 #
-# At the end of this page you have stopped a training in the middle of an epoch, resumed it with other workers, and
-# killed a worker on the way. The losses are the same to the last bit as those of a run that nobody disturbed.
+# In this tutorial, you stop training in the middle of an epoch, resume it with a different number of workers, and kill
+# a worker. The losses are bit-identical to those of an uninterrupted run.
 #
-# That works because a mini-batch depends on the pipeline, the seed, the epoch and its index, and on nothing else. Who
-# makes it, and when, makes no difference.
+# This works because a mini-batch depends only on the pipeline, the random seed, the epoch and its index. It makes no
+# difference which worker produces it, or when.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -35,13 +35,13 @@ from torch.nn import functional
 
 import graphfeed as gf
 
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 
 # %% [markdown]
-# ## A training
+# ## The task
 #
-# The task is that of [the first page](01_first_pipeline.ipynb), with the pipeline of the README: tell the field of a
-# meaning from its definition and those of broader meanings.
+# The task is the one from [the first tutorial](01_first_pipeline.ipynb), with the pipeline of the README: predict the
+# field of a meaning from its definition and those of broader meanings.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -51,7 +51,7 @@ pipe = pipe.fetch_feature(wordnet.feature, node_feature_keys={"synset": ["feat"]
 
 
 class Training:
-    """A net, its optimizer, and the losses so far."""
+    """A model, its optimizer, and the losses so far."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -72,7 +72,7 @@ class Training:
 
 
 # %% [markdown]
-# First, an epoch that nobody disturbs.
+# First, we train for an epoch without interruption.
 
 # %%
 undisturbed = Training()
@@ -87,8 +87,8 @@ assert undisturbed.losses[-1] < 1.3
 # %% [markdown]
 # ## Stop
 #
-# The second training stops after 25 steps, as if its time on the machine were over. `state_dict()` says where the
-# loader is. We save it beside the net and the optimizer.
+# The second run stops after 25 steps, as if its time on the machine had run out. `state_dict()` returns the position of
+# the loader. We save it together with the model and the optimizer.
 
 # %%
 stopped = Training()
@@ -104,7 +104,7 @@ nets = {"net": stopped.net.state_dict(), "optimizer": stopped.optimizer.state_di
 torch.save({**nets, "losses": stopped.losses, "loader": state}, "scratch/checkpoint.pt")
 
 # %% [markdown]
-# Three numbers say where an epoch is. The fingerprint says of which pipeline.
+# Three numbers describe the position in training. The state also contains a fingerprint of the pipeline.
 
 # %% tags=["exact"]
 print({name: state[name] for name in ("seed", "epoch", "index")})
@@ -113,8 +113,8 @@ print(len(json.dumps(state)), "characters as JSON")
 # %% [markdown]
 # ## Resume
 #
-# A new process would do what follows: make everything anew, and load. This loader has three workers rather than two. It
-# begins with the 26th mini-batch; those before are not made again.
+# A new process would do the following: create everything from scratch, and load the checkpoint. This loader has three
+# workers instead of two. It starts at the 26th mini-batch, without producing the earlier ones again.
 
 # %%
 checkpoint = torch.load("scratch/checkpoint.pt")
@@ -136,10 +136,10 @@ print("the same weights:", torch.equal(resumed.net.weight, undisturbed.net.weigh
 assert resumed.losses == undisturbed.losses
 
 # %% [markdown]
-# ## A state of something else
+# ## The state of a different pipeline
 #
-# Here somebody has changed the fan-out in the meantime. Going on would mix two epochs, so the loader refuses, and says
-# what differs.
+# Here, the fan-out has changed in the meantime. Resuming would mix two different epochs, so the loader raises an error
+# that describes the difference.
 
 # %% tags=["exact"]
 changed = gf.ItemSampler(wordnet.train_set, batch_size=1024, shuffle=True)
@@ -153,9 +153,9 @@ except ValueError as error:
 # %% [markdown]
 # ## Kill a worker
 #
-# Workers are threads unless you ask for processes. A process may die: the system kills it when memory runs out, or a
-# stage of yours crashes. Here we do it ourselves, after 10 steps. The loader starts another process, and makes the
-# mini-batches again that were lost.
+# Workers are threads unless you request processes. A process may die: the system kills it when memory runs out, or one
+# of your stages crashes. Here, we kill it ourselves after 10 steps. The loader starts another process, and produces the
+# lost mini-batches again.
 
 # %%
 hit = Training()
@@ -175,7 +175,7 @@ print("the same losses:", hit.losses == undisturbed.losses)
 assert hit.losses == undisturbed.losses
 
 # %% [markdown]
-# Three trainings, one curve: each line covers the one below it.
+# Three runs, one curve: each line covers the one below it.
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 3.6))
@@ -191,6 +191,6 @@ plt.show()
 # %% [markdown]
 # ## What next
 #
-# - [Many machines](10_many_machines.ipynb): a sampling server is killed, and another one goes on.
-# - With torchdata, put `loader.as_node()` into its `Loader`, whose state then holds this one.
-# - [ARCHITECTURE.md](../ARCHITECTURE.md#five-ideas) says how random numbers are drawn so that this holds.
+# - [Many machines](10_many_machines.ipynb): a sampling server is killed, and another one takes over.
+# - With torchdata, pass `loader.as_node()` to its `Loader`, whose state then includes the state of this loader.
+# - [ARCHITECTURE.md](../ARCHITECTURE.md#five-ideas) explains how random numbers are drawn to make this possible.

@@ -7,11 +7,11 @@
 # ---
 
 # %% [markdown]
-# # Many machines, on one
+# # Many machines, simulated on one
 #
-# At the end you will have cut a graph into three parts and trained a model on them, by three processes that share no
-# memory and ask each other over the network, as three machines would. Then two sampling servers make the same
-# mini-batches, and go on when one of them is killed.
+# In this tutorial, you split a graph into three parts and train a model on them with three processes. Like three
+# machines, they share no memory and exchange data over the network. Then, two sampling servers produce the same
+# mini-batches, even when one of them is killed.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -42,13 +42,13 @@ import graphfeed as gf
 from graphfeed.distributed import assign_nodes, report_partition, write_partition
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
 # ## A graph
 #
-# WordNet comes with graphfeed: meanings of words (synsets), and for each of them the more general ones. The task is to
-# tell its subject field. To be quick, we fold the 2,048 columns of the feature to 64, and train on 6,144 synsets.
+# Graphfeed includes WordNet: meanings of words (synsets), with edges to more general ones. The task is to predict the
+# subject field of a synset. To save time, we fold the 2,048 feature columns into 64 and train on 6,144 synsets.
 
 # %%
 folder = Path("scratch/machines")
@@ -72,10 +72,10 @@ train_set, test_set = (gf.ItemSet(tuple(items), names=("seeds", "labels")) for i
 torch.save(train_items, folder / "train.pt")
 
 # %% [markdown]
-# ## Its parts
+# ## Partition the graph
 #
-# `assign_nodes` says which part owns each node. Here are two methods: a hash of the node, and LDG, which goes over the
-# nodes once and puts each one where most of its neighbours are.
+# `assign_nodes` assigns each node to a part. We compare two methods: a hash of the node, and LDG, which goes through
+# the nodes once and assigns each one to the part that contains most of its neighbours.
 
 # %%
 reports = {method: report_partition(graph, assign_nodes(graph, 3, method), 3) for method in ("hash", "ldg")}
@@ -89,8 +89,8 @@ axes.set(title="Edges between parts", xlabel="% of all edges", xlim=(0, 100))
 plt.show()
 
 # %% [markdown]
-# LDG cuts fewer edges, so we write these parts to files, with the rows of the features. On the command line, `graphfeed
-# partition` does that.
+# LDG cuts fewer edges, so we write its parts to files, together with the feature rows. On the command line, `graphfeed
+# partition` does the same.
 
 # %%
 assignment = assign_nodes(graph, 3, "ldg")
@@ -99,15 +99,15 @@ sorted(path.name for path in (folder / "parts").iterdir())
 
 
 # %% [markdown]
-# ## What each machine runs
+# ## The program of each machine
 #
-# A model, and a digest of a mini-batch by which we can compare it later. cloudpickle writes both to a file; in a
-# project, they would be in a module.
+# Each machine needs the model, and a function that computes a digest of a mini-batch for a later comparison.
+# cloudpickle writes both to a file; in a project, they would be in a module.
 
 
 # %%
 class Net(nn.Module):
-    """Scores of the fields: two hops of means, and a layer for each."""
+    """Two layers, each with a linear map of a node's vector and its neighbours' mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Net(nn.Module):
 
 
 def digest(minibatch: gf.MiniBatch) -> str:
-    """Return a text that depends on all nodes, edges, rows and labels."""
+    """Return a hash of all nodes, edges, feature rows and labels."""
     state = hashlib.sha256()
     for hop in minibatch.sampled_subgraphs:
         csc = hop.sampled_csc
@@ -139,8 +139,8 @@ def digest(minibatch: gf.MiniBatch) -> str:
 written = (folder / "job.pkl").write_bytes(cloudpickle.dumps((Net, digest)))
 
 # %% [markdown]
-# The sampler and the fetcher are those of one machine. Only the graph and the features differ: `open_part` opens one
-# part, and `PartitionedGraph` asks the other ranks for what is not in it.
+# The sampler and the fetcher are the same as on one machine. Only the graph and the features differ: `open_part` opens
+# one part, and `PartitionedGraph` requests everything else from the other ranks.
 
 # %%
 MACHINE = """
@@ -184,7 +184,7 @@ with gf.DataLoader(pipe, num_workers=1, seed=0) as loader:
             optimizer.step()
 
 peers.close()
-peers.join()  # until the others ask nothing any more
+peers.join()  # wait until the other ranks have finished
 counts = {"sent": peers.traffic.bytes_sent, "exchanges": peers.traffic.exchanges}
 (folder / f"machine{rank}.json").write_text(json.dumps({"digests": digests, **counts}))
 if rank == 0:
@@ -194,7 +194,7 @@ distributed.destroy_process_group()
 written = (folder / "machine.py").write_text(MACHINE)
 
 # %% [markdown]
-# torchrun starts the three. On real machines, it is started once on each of them.
+# torchrun starts the three processes. On real machines, you start it once on each of them.
 
 # %%
 torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
@@ -207,16 +207,16 @@ for rank, machine in enumerate(machines):
     print(f"machine {rank} made mini-batches {', '.join(machine['digests'])}; {machine['exchanges']} exchanges in all")
 
 # %% [markdown]
-# Each mini-batch took an exchange per hop, and one for the features.
+# Each mini-batch took one exchange per hop, and one for the features.
 #
-# ## The same bits
+# ## The mini-batches are the same
 #
-# One process with the whole graph makes the same mini-batches, bit for bit.
+# One process with the whole graph produces bit-identical mini-batches.
 
 
 # %% tags=["exact"]
 def make_pipe(items: gf.ItemSet, shuffle: bool) -> gf.Datapipe:
-    """Return mini-batches of the whole graph."""
+    """Return a pipeline over the whole graph."""
     pipe = gf.ItemSampler(items, batch_size=256, shuffle=shuffle)
     return pipe.sample_neighbor(graph, fanouts=[5, 5]).fetch_feature(features, node_feature_keys=["feat"])
 
@@ -229,7 +229,7 @@ assert found == expected
 print(f"{len(found)} of {len(expected)} mini-batches are equal")
 
 # %% [markdown]
-# So nothing that the model learns depends on where the graph lies. We test it with the whole graph.
+# So the trained model does not depend on how the graph is distributed. We test it with the whole graph.
 
 # %%
 net = Net()
@@ -246,8 +246,8 @@ assert accuracy > 2.5 * most
 # %% [markdown]
 # ## Sampling servers
 #
-# Another way: machines with CPUs make whole mini-batches, and machines with GPUs read them. Each server maps the whole
-# graph from a file. `graphfeed serve` reads the pipeline from a Python file.
+# Alternatively, machines with CPUs produce whole mini-batches, and machines with GPUs receive them. Each server maps
+# the whole graph from a file. `graphfeed serve` reads the pipeline from a Python file.
 
 # %%
 graph.save(folder / "graph")
@@ -274,7 +274,7 @@ written = (folder / "token").write_text(token)
 
 # %%
 def start_server() -> subprocess.Popen[str]:
-    """Start a server on a free port; the end of its first line is its address."""
+    """Start a server on a free port. The last word of its first line is its address."""
     command = [sys.executable, "-m", "graphfeed", "serve", pipeline, "--token-file", str(folder / "token")]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     atexit.register(server.kill)
@@ -286,7 +286,7 @@ addresses = [server.stdout.readline().split()[-1] for server in servers if serve
 
 # %% [markdown]
 # The loader has the same pipeline, and reads from both servers. We kill the first one after five mini-batches. The
-# other one makes what is missing.
+# other one produces the missing mini-batches.
 
 # %% tags=["exact"]
 received = {}
@@ -309,5 +309,5 @@ for server in servers:
 # %% [markdown]
 # ## Further reading
 #
-# - [docs/many-machines.md](../docs/many-machines.md) says when to choose what, and how to start it on real machines.
+# - [docs/many-machines.md](../docs/many-machines.md) explains which setup to choose, and how to start it.
 # - [A database as a graph](15_a_database_as_a_graph.ipynb) trains on two ranks with Lightning.

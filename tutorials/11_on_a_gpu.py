@@ -9,11 +9,11 @@
 # %% [markdown]
 # # On a GPU
 #
-# At the end of this page you have put the copy to a GPU at three places of a pipeline, read what the loader makes of
-# each, and seen how many bytes cross the bus to the GPU.
+# In this tutorial, you place the copy to a GPU at three positions in a pipeline, read the loader's plan for each, and
+# see how many bytes cross the bus to the GPU.
 #
-# A loader explains a plan for a GPU on any machine. Cells that need one say so and do nothing where there is none; the
-# training at the end then runs on the CPU.
+# A loader can explain a plan for a GPU on any machine. Cells that need a GPU are skipped if there is none; the training
+# at the end then runs on the CPU.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -31,12 +31,12 @@ from torch.nn import functional
 import graphfeed as gf
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 has_gpu = torch.cuda.is_available()
 print("there is a GPU" if has_gpu else "there is no GPU: cells that need one are skipped")
 
 # %% [markdown]
-# The graph is that of [the first page](01_first_pipeline.ipynb).
+# The graph is the one from [the first tutorial](01_first_pipeline.ipynb).
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -52,8 +52,8 @@ items = gf.ItemSampler(train_set, batch_size=1024, shuffle=True)
 # %% [markdown]
 # ## Copy at the end
 #
-# Workers sample and fetch on the CPU, and whole mini-batches are copied. This needs nothing of the GPU but memory for a
-# few mini-batches.
+# Workers sample and fetch on the CPU, and whole mini-batches are copied. The GPU only needs memory for a few
+# mini-batches.
 
 # %%
 pipe = items.sample_neighbor(graph, fanouts=[5, 10])
@@ -62,14 +62,14 @@ pipe = pipe.copy_to("cuda")
 print(gf.DataLoader(pipe, num_workers=2, seed=0).explain())
 
 # %% [markdown]
-# Read it from below. The worker stages end at `InWorkers`. Then a mini-batch goes to page-locked memory, and is copied
-# on a stream of its own, in a thread that is ahead of your loop. So the copy of the next mini-batches and the step on
-# this one overlap.
+# Read the plan from the bottom up. The worker stages end at `InWorkers`. Then, each mini-batch is moved to page-locked
+# memory and copied on a separate stream, by a thread that runs ahead of your loop. So the copy of the next mini-batches
+# and the step on the current one overlap.
 #
 # ## Copy before fetching
 #
-# Only ids are copied here, 200 kB rather than 13 MB. The GPU then reads the rows that it needs out of the CPU's memory.
-# That memory must be page-locked, which is said once.
+# Only ids are copied here, 200 kB rather than 13 MB. The GPU then reads the rows that it needs from the CPU's memory.
+# That memory must first be page-locked with `pin_memory_()`.
 
 # %%
 fetch_on_gpu = items.sample_neighbor(graph, fanouts=[5, 10]).copy_to("cuda")
@@ -81,8 +81,8 @@ print(gf.DataLoader(fetch_on_gpu, num_workers=2, seed=0).explain())
 # %% [markdown]
 # ## Copy first
 #
-# If the seeds are copied, the GPU samples, too. The graph may be page-locked like the rows, or lie in the GPU's memory:
-# `graph.to("cuda")`. Workers have nothing to do, so there are none.
+# If the seeds are copied, the GPU samples as well. The graph may be page-locked like the rows, or stored in the GPU's
+# memory: `graph.to("cuda")`. Workers would have nothing to do, so there are none.
 
 # %%
 all_on_gpu = items.copy_to("cuda").sample_neighbor(graph, fanouts=[5, 10])
@@ -94,8 +94,8 @@ print(gf.DataLoader(all_on_gpu, seed=0).explain())
 # %% [markdown]
 # ## The same mini-batches
 #
-# Where a mini-batch is made does not change it. On a machine with a GPU, this compares the first ones of the three
-# plans.
+# The device on which a mini-batch is produced does not change it. On a machine with a GPU, the next cell compares the
+# first mini-batch of each of the three pipelines.
 
 # %%
 if has_gpu:
@@ -107,9 +107,8 @@ else:
 # %% [markdown]
 # ## Keep some rows on the GPU
 #
-# `gpu_cached_feature` keeps the rows that were used last in the GPU's memory. Its kernels exist for the CPU as well,
-# with the same results. So we can find out here how often a cache would have to ask for a row, if there is room for 40
-# % of them.
+# `gpu_cached_feature` keeps recently used rows in the GPU's memory. Its kernels also exist for the CPU, with the same
+# results. We can therefore measure here how often a row is missing from a cache that has space for 40 % of them.
 
 # %%
 cached = gf.gpu_cached_feature(gf.TorchBasedFeature(feat), int(0.4 * feat.nbytes), device="cuda" if has_gpu else "cpu")
@@ -126,7 +125,7 @@ with gf.DataLoader(with_cache, num_workers=0, seed=0) as loader:
 print(f"{cached.miss_rate:.0%} of the rows are not in the cache, over the first epoch")
 
 # %% [markdown]
-# The bytes of a mini-batch that cross the bus follow from that.
+# This determines how many bytes of a mini-batch cross the bus.
 
 # %%
 crossing = {
@@ -144,12 +143,12 @@ axes.set(xlabel="MB per mini-batch", title="What crosses the bus to the GPU", xl
 plt.show()
 
 # %% [markdown]
-# The first two move the same bytes. In the second, no core of the CPU copies them.
+# The first two move the same number of bytes. In the second, no CPU core copies them.
 #
 # ## Train
 #
-# The net maps definitions to scores of 45 fields, and adds to a meaning's own scores the mean of its neighbours', once
-# per hop. The loop needs no word about devices: mini-batches come where the copy put them.
+# The model maps definitions to scores of 45 fields and, for each hop, adds the mean of the neighbours' scores to a
+# meaning's own scores. The loop doesn't move any tensors: mini-batches arrive on the device given to `copy_to`.
 
 # %%
 device = torch.device("cuda" if has_gpu else "cpu")
@@ -187,8 +186,8 @@ plt.show()
 # %% [markdown]
 # ## What next
 #
-# - [On GPUs](../docs/gpu.md) says what is checked without a GPU, and what is still to be measured on one. `graphfeed
-#   doctor --cuda` tells what a machine lacks.
-# - [Find what is slow](08_find_what_is_slow.ipynb) tells which of the three to try.
-# - Nets that pass scores on: Wu and others, [Simplifying graph convolutional
+# - [On GPUs](../docs/gpu.md) describes what was tested and measured on a GPU. `graphfeed doctor --cuda` reports what is
+#   missing on a machine.
+# - [Find what is slow](08_find_what_is_slow.ipynb) helps you choose one of the three variants.
+# - Models that propagate scores: Wu and others, [Simplifying graph convolutional
 #   networks](https://arxiv.org/abs/1902.07153), ICML 2019.

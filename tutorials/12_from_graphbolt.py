@@ -9,7 +9,7 @@
 # %% [markdown]
 # # From GraphBolt
 #
-# At the end of this page you have run two programs that were written for DGL's GraphBolt, a node classification and a
+# In this tutorial, you run two programs that were written for DGL's GraphBolt, one for node classification and one for
 # link prediction, with one line changed:
 #
 # ```diff
@@ -17,7 +17,7 @@
 # + import graphfeed as gb
 # ```
 #
-# [The guide](../docs/from-graphbolt.md) goes task by task through everything else, and lists each name.
+# [The guide](../docs/from-graphbolt.md) covers everything else task by task, and lists all names.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -38,14 +38,14 @@ from torch.nn import functional
 import graphfeed as gb  # was: import dgl.graphbolt as gb
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 device = torch.device("cpu")
 
 # %% [markdown]
-# ## A data set as GraphBolt has it
+# ## A data set in GraphBolt's format
 #
-# You have a folder with a `metadata.yaml`. So that this page needs none, we write one: the meanings of WordNet, edges
-# to broader and narrower ones, and the words of definitions, hashed to 256 columns. The file is in GraphBolt's format.
+# You may have a folder with a `metadata.yaml`. To keep this tutorial self-contained, we write one in GraphBolt's
+# format: WordNet's meanings, edges to broader and narrower ones, and words of definitions hashed to 256 columns.
 
 # %%
 wordnet = gb.datasets.wordnet()
@@ -89,7 +89,7 @@ tasks:
 print(*sorted(path.name for path in folder.glob("*.*")))
 
 # %% [markdown]
-# From here on, this is the program. A folder that GraphBolt has preprocessed opens, too.
+# The actual program starts here. It can also open folders that GraphBolt has preprocessed.
 
 # %% tags=["exact"]
 dataset = gb.OnDiskDataset("scratch/graphbolt").load()
@@ -101,7 +101,7 @@ print(graph)
 # %% [markdown]
 # ## Node classification
 #
-# The pipeline of DGL's tutorials, stage by stage.
+# This is the pipeline of DGL's tutorials, stage by stage.
 
 
 # %%
@@ -117,13 +117,13 @@ train_dataloader = create_dataloader(train_set, shuffle=True)
 test_dataloader = create_dataloader(test_set, shuffle=False)
 
 # %% [markdown]
-# Where DGL is installed, `minibatch.blocks` goes into the layers of `dgl.nn`, as before. Here is a layer that needs
-# torch alone: `to_pyg` gives the vectors of sources, the ends of the edges, and the number of rows and columns.
+# If DGL is installed, `minibatch.blocks` still works with the layers of `dgl.nn`. The layer here only needs torch:
+# `to_pyg` returns the vectors of sources, the endpoints of the edges, and the numbers of rows and columns.
 
 
 # %%
 class SAGE(nn.Module):
-    """Two layers of GraphSAGE."""
+    """GraphSAGE with two layers."""
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int) -> None:
         super().__init__()
@@ -169,8 +169,8 @@ assert accuracies[-1] > 0.7
 # %% [markdown]
 # ## Link prediction
 #
-# Seeds are pairs now. The pipeline draws negatives, and leaves the edges to predict out of what it samples. A vector
-# for each node, and the dot product of two says whether an edge joins them.
+# The seeds are now pairs. The pipeline draws negatives, and excludes the edges to predict from the sampled subgraphs.
+# The model computes a vector for each node; the dot product of two vectors is the score of an edge between them.
 
 # %%
 pairs = both_ways[:, torch.randperm(both_ways.shape[1] // 2)].T.long()
@@ -225,9 +225,9 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# ## What the same program has now
+# ## Reproducible mini-batches
 #
-# Mini-batches no longer depend on the number of workers. Here those of two workers are compared with those of none.
+# Mini-batches no longer depend on the number of workers. Here, we compare two workers with none.
 
 
 # %% tags=["exact"]
@@ -241,8 +241,8 @@ def first_nodes(num_workers: int) -> list[int]:
 print("the same nodes:", first_nodes(0) == first_nodes(2))
 
 # %% [markdown]
-# So a loader can say in a few numbers where it is: [Stop and resume](09_stop_and_resume.ipynb). And it explains what it
-# makes of the pipeline.
+# A few numbers are therefore enough to save the position of a loader: see [Stop and resume](09_stop_and_resume.ipynb).
+# A loader also explains how it runs the pipeline.
 
 # %%
 print(train_dataloader.explain())
@@ -254,8 +254,8 @@ test_dataloader.close()
 # %% [markdown]
 # ## What next
 #
-# - [Link prediction](04_link_prediction.ipynb): how to keep test edges out of training, and how to measure.
-# - [From GraphBolt](../docs/from-graphbolt.md): stages and samplers of your own, caches, DDP, what differs and why.
-# - [On a GPU](11_on_a_gpu.ipynb): where `copy_to` may stand.
-# - DGL's own pages: [Stochastic training of GNNs with
+# - [Link prediction](04_link_prediction.ipynb): how to keep test edges out of training, and how to evaluate.
+# - [From GraphBolt](../docs/from-graphbolt.md): custom stages and samplers, caches, DDP, what differs and why.
+# - [On a GPU](11_on_a_gpu.ipynb): where `copy_to` may be placed.
+# - DGL's documentation: [Stochastic training of GNNs with
 #   GraphBolt](https://www.dgl.ai/dgl_docs/stochastic_training/index.html).

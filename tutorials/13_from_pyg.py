@@ -7,10 +7,10 @@
 # ---
 
 # %% [markdown]
-# # PyG's models, fed by graphfeed
+# # Train PyG models with graphfeed
 #
-# At the end you will have trained two of PyG's models with PyG's data and PyG's layers. Only the import of the loader
-# differs from what you would write for PyG alone.
+# In this tutorial, you train two PyG models with PyG's data classes and layers. Compared with a program for PyG alone,
+# only the import of the loader differs.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -32,15 +32,15 @@ from graphfeed.pyg import NeighborLoader  # was: from torch_geometric.loader imp
 from graphfeed.storage.graph import to_coo
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
 # ## One type of node
 #
-# WordNet comes with graphfeed. Its meanings of words (synsets) are in 45 subject fields, which are to be predicted. To
-# be quick, we fold the 2,048 columns of the features to 256, and train on 10,240 synsets.
+# Graphfeed includes WordNet. Its meanings of words (synsets) belong to 45 subject fields, which we predict. To save
+# time, we fold the 2,048 feature columns into 256 and train on 10,240 synsets.
 #
-# In PyG's `Data`, an edge leads from what is more general to what is special, and there is another one back.
+# In PyG's `Data`, one edge leads from a general synset to a more specific one, and another edge leads back.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -58,8 +58,8 @@ train_ids, test_ids = train_ids[:10_240], test_ids[:4_096]
 data
 
 # %% [markdown]
-# The loader takes PyG's arguments and gives PyG's `Data`. With `seed`, the mini-batches are the same in each run, with
-# any number of workers.
+# The loader accepts PyG's arguments and returns PyG's `Data`. With `seed`, the mini-batches are the same in each run,
+# for any number of workers.
 
 # %%
 train_loader = NeighborLoader(
@@ -69,14 +69,14 @@ test_loader = NeighborLoader(data, num_neighbors=[5, 5], input_nodes=test_ids, b
 next(iter(train_loader))
 
 # %% [markdown]
-# Underneath is a pipeline, and `explain()` shows where its stages run.
+# Internally, the loader runs a pipeline, and `explain()` shows where its stages run.
 
 # %%
 print(train_loader.explain())
 
 # %% [markdown]
-# `GraphSAGE` is PyG's. The seeds come first in a mini-batch, so the first scores are theirs. Given the numbers of nodes
-# and edges per hop, the model leaves out in each layer what no longer reaches the seeds.
+# `GraphSAGE` is PyG's model. The seeds come first in a mini-batch, so the first scores are theirs. Given the numbers of
+# nodes and edges per hop, each layer of the model skips nodes and edges that can no longer reach the seeds.
 
 # %%
 model = GraphSAGE(data.num_features, hidden_channels=64, num_layers=2, out_channels=45)
@@ -100,7 +100,7 @@ for _ in range(2):
         loss.backward()
         optimizer.step()
         losses["one type"].append(loss.item())
-train_loader.close()  # ends its threads; so does the end of a `with` block
+train_loader.close()  # stops its threads, as does leaving a `with` block
 
 # %%
 with torch.no_grad():
@@ -115,7 +115,7 @@ assert accuracies["one type"] > 0.4
 # %% [markdown]
 # ## Types of nodes and edges
 #
-# Words name synsets, and adjectives are similar to each other. In PyG's `HeteroData`, each relation goes in twice, once
+# Words name synsets, and adjectives are similar to each other. In PyG's `HeteroData`, we add each relation twice, once
 # per direction.
 
 # %%
@@ -134,13 +134,13 @@ for source, relation, end in (
 words
 
 # %% [markdown]
-# The seeds are of the type `synset`. Words have no features, so they begin with zeros and carry what their synsets tell
-# them.
+# The seeds are of the type `synset`. Words have no features, so they start with zeros and pass on messages from their
+# synsets.
 
 
 # %%
 def make_loader(ids: torch.Tensor, shuffle: bool = False) -> NeighborLoader:
-    """Return a loader of some synsets."""
+    """Return a loader of the given synsets."""
     return NeighborLoader(
         words,
         num_neighbors=[5, 5],
@@ -153,7 +153,7 @@ def make_loader(ids: torch.Tensor, shuffle: bool = False) -> NeighborLoader:
 
 
 class Net(nn.Module):
-    """Two layers, each with a SAGE convolution for each relation."""
+    """Two layers, each with one SAGE convolution per relation."""
 
     def __init__(self, size: int = 64) -> None:
         super().__init__()
@@ -208,4 +208,4 @@ plt.show()
 # ## Further reading
 #
 # - [docs/from-pyg.md](../docs/from-pyg.md) has a table of every argument of every loader.
-# - [docs/from-pyg-distributed.md](../docs/from-pyg-distributed.md) does the same for graphs in parts.
+# - [docs/from-pyg-distributed.md](../docs/from-pyg-distributed.md) does the same for partitioned graphs.

@@ -7,13 +7,13 @@
 # ---
 
 # %% [markdown]
-# # Inference over the whole graph
+# # Inference on the whole graph
 #
-# At the end of this page you have an embedding of each of WordNet's 117,659 meanings, in a file, computed from all of
-# their neighbours, and a map of them.
+# In this tutorial, you compute embeddings of WordNet's 117,659 meanings from all of their neighbours, write them to a
+# file, and plot a map of them.
 #
-# Training samples neighbours. For the final answer you may want all of them, and each node's vector once: layer by
-# layer.
+# Training samples neighbours. For the final result, you may want to use all of them and compute each node's vector
+# once: layer by layer.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -34,13 +34,13 @@ from torch.nn import functional
 import graphfeed as gf
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # the net is small, and leaves the other cores to the loader
+torch.set_num_threads(1)  # the model is small; leave the other cores to the loader
 torch.manual_seed(0)
 
 # %% [markdown]
-# ## A net, trained on samples
+# ## A model, trained on samples
 #
-# The graph is that of [the first page](01_first_pipeline.ipynb): meanings, and edges to broader and narrower ones.
+# The graph is that of [the first tutorial](01_first_pipeline.ipynb): meanings, and edges to broader and narrower ones.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -54,13 +54,13 @@ train_set, test_set = (
 )
 
 # %% [markdown]
-# The net is written so that each layer can be called alone. Its second layer gives the embeddings, and a linear map
-# makes scores of these.
+# The model is written so that each layer can be called separately. Its second layer returns the embeddings, and a
+# linear map computes scores from them.
 
 
 # %%
 class Layer(nn.Module):
-    """Maps a node's vector, and adds the mapped mean of its neighbours' vectors."""
+    """A linear map of a node's vector plus a linear map of its neighbours' mean."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -96,8 +96,8 @@ with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
 # %% [markdown]
 # ## Why layer by layer
 #
-# A mini-batch with all neighbours of two hops reads many nodes besides its seeds, and mini-batches read the same nodes
-# again and again. Let us count how many rows are read for all nodes.
+# A mini-batch with all neighbours of two hops reads many nodes besides its seeds, and different mini-batches read the
+# same nodes again and again. We count the rows that are read for all nodes.
 
 # %% tags=["exact"]
 everybody = gf.ItemSet(len(feat), names="seeds")
@@ -109,18 +109,18 @@ for hops in (1, 2, 3):
     print(f"{hops} hops: {read[hops] / len(feat):.1f} rows are read per node")
 
 # %% [markdown]
-# It grows with each hop, and on a denser graph much faster. Layer by layer, each layer is one pass of one hop over all
-# nodes.
+# The number grows with each hop, and much faster on a denser graph. With layer-wise inference, each layer is a single
+# pass over all nodes, with one hop.
 #
 # ## One pass per layer
 #
-# The fan-out -1 takes all neighbours. What a layer gives for all nodes becomes the feature that the next one reads. The
-# last one writes to a file that is mapped, so that the result may be larger than memory.
+# A fan-out of -1 selects all neighbours. The output of a layer for all nodes becomes the feature that the next layer
+# reads. The last layer writes to a memory-mapped file, so that the result may be larger than memory.
 
 
 # %%
 def run_layer(layer: nn.Module, given: gf.Feature, out: torch.Tensor) -> None:
-    """Write what a layer gives for every node."""
+    """Apply a layer to all nodes and write the results to `out`."""
     store = gf.BasicFeatureStore({("node", None, "h"): given})
     pipe = gf.ItemSampler(everybody, batch_size=4096).sample_neighbor(graph, fanouts=[-1])
     pipe = pipe.fetch_feature(store, node_feature_keys=["h"])
@@ -141,7 +141,7 @@ file.flush()
 # %% [markdown]
 # ## The same numbers
 #
-# Mini-batches with all neighbours of two hops give the same vectors, but for rounding.
+# Mini-batches with all neighbours of two hops give the same vectors, up to rounding.
 
 # %%
 some = gf.ItemSampler(gf.ItemSet(torch.arange(0, len(feat), 500), names="seeds"), batch_size=4096)
@@ -156,7 +156,7 @@ print(torch.allclose(h, embeddings[minibatch.seeds], atol=1e-4))
 assert torch.allclose(h, embeddings[minibatch.seeds], atol=1e-4)
 
 # %% [markdown]
-# Scores need no graph any more.
+# Computing scores no longer needs the graph.
 
 # %%
 test_ids, test_labels = test_set[:]
@@ -170,15 +170,15 @@ assert accuracy > 0.75
 # %% [markdown]
 # ## Use the file
 #
-# `np.load` opens it, and so does `DiskBasedFeature`, which reads rows as they are asked for. Another pipeline may fetch
-# them like any feature.
+# `np.load` opens the file, and so does `DiskBasedFeature`, which reads rows on request. Another pipeline can fetch them
+# like any other feature.
 
 # %% tags=["exact"]
 saved = gf.DiskBasedFeature("scratch/embeddings.npy")
 print(saved.count(), "rows of", tuple(saved.size()))
 
 # %% [markdown]
-# Here is a map of meanings of six fields. The two axes are those along which their embeddings differ most.
+# The plot shows the embeddings of meanings from six fields. Its two axes are those of the largest variance.
 
 # %%
 names = wordnet.metadata["class_names"]
@@ -199,7 +199,7 @@ plt.show()
 # %% [markdown]
 # ## What next
 #
-# - Types of nodes are in the same way: an item set with all nodes of each type is `wordnet.all_nodes_set`, and a store
-#   holds a feature per type. See [Types of nodes and edges](03_heterogeneous_graphs.ipynb).
-# - [Infer layer by layer](../docs/how-to/inference.md) has the loop alone, and [from
-#   PyG](../docs/from-pyg.md#layer-wise-inference) that of PyG's.
+# - Graphs with node types work in the same way: `wordnet.all_nodes_set` is an item set with all nodes of each type, and
+#   a store has one feature per type. See [Heterogeneous graphs](03_heterogeneous_graphs.ipynb).
+# - [Infer layer by layer](../docs/how-to/inference.md) shows only the loop, and [From
+#   PyG](../docs/from-pyg.md#layer-wise-inference) the one for PyG models.

@@ -9,9 +9,9 @@
 # %% [markdown]
 # # A database as a graph
 #
-# At the end you will have trained a model on a graph that never leaves its SQLite database: one class makes the tables
-# a graph, another one makes them features. Two processes train it together, once with PyTorch's
-# `DistributedDataParallel` and once with Lightning, and both come to the same model.
+# In this tutorial, you train a model on a graph that never leaves its SQLite database: one class presents the tables as
+# a graph, another one as features. Two processes train the model together, once with PyTorch's
+# `DistributedDataParallel` and once with Lightning, and both runs produce the same model.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -40,13 +40,13 @@ from torch import nn
 import graphfeed as gf
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
 # ## The database
 #
-# We fill three tables from WordNet, which comes with graphfeed: meanings of words (synsets) and their subject fields,
-# how synsets are related, and which words their definitions have. In your case, the tables are there already.
+# We fill three tables from WordNet, which is included in graphfeed: meanings of words (synsets) and their subject
+# fields, relations between synsets, and the words of their definitions. In your case, the tables already exist.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -62,7 +62,7 @@ destinations = torch.cat([ends[name].destinations for name in relations])
 owners, words = wordnet.feature.read("node", "synset", "feat").nonzero(as_tuple=True)
 
 # %% [markdown]
-# What is looked up needs an index: edges by their destination, words by their synset.
+# Lookups need an index: edges by their destination, and words by their synset.
 
 # %%
 path = Path("scratch/wordnet.sqlite").absolute()
@@ -90,16 +90,16 @@ with closing(sqlite3.connect(path)) as db:
 # %% [markdown]
 # ## A graph
 #
-# A graph of your own derives from `SamplingGraph`. It says how many nodes and edges there are, and samples one hop. All
-# samplers for graphs without times make of it what they need.
+# A custom graph derives from `SamplingGraph`. It defines the numbers of nodes and edges, and a method that samples one
+# hop. All samplers for graphs without timestamps are based on these.
 #
-# `look_up` has a connection of its own in each call, so worker threads and processes can ask at once. Only the path
-# travels to them.
+# `look_up` opens a separate connection in each call, so worker threads and processes can query concurrently. Only the
+# path is sent to them.
 
 
 # %%
 def look_up(path: Path, query: str, ids: torch.Tensor) -> torch.Tensor:
-    """Return the rows of a query, whose parameter is a list of ids."""
+    """Return the result of a query that has a list of ids as its parameter."""
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute(query, [json.dumps(ids.tolist())]).fetchall()
     width = query.partition("FROM")[0].count(",") + 1
@@ -135,13 +135,13 @@ class DatabaseGraph(gf.SamplingGraph):
     ) -> gf.SampledSubgraph:
         """Return up to `fanouts` in-edges of each seed."""
         if replace or probs_name is not None or key is None or isinstance(seeds, dict):
-            raise NotImplementedError("neighbours are sampled without types, replacement and weights, and by a key")
+            raise NotImplementedError("sampling needs a key, and supports no types, replacement or weights")
         rows = look_up(
             self.path,
             "SELECT destination, source, id FROM edge WHERE destination IN (SELECT value FROM json_each(?))",
             seeds,
         )
-        # In a random order in each column, so that the first ones are a random choice.
+        # Shuffle the edges of each column, so that the first ones are a random sample.
         chances = torch.rand(len(rows), generator=torch.Generator().manual_seed(key))
         rows = rows[np.lexsort((chances.numpy(), rows[:, 0].numpy()))]
         columns = rows[:, 0].contiguous()
@@ -158,10 +158,10 @@ class DatabaseGraph(gf.SamplingGraph):
 graph = DatabaseGraph(path)
 
 # %% [markdown]
-# The key says which random numbers to draw. It depends on the seed, the epoch and the mini-batch, and not on who makes
-# it. So the mini-batches of this graph, too, are the same with any number of workers, and on any number of ranks.
+# The key determines the random numbers. It depends on the random seed, the epoch and the mini-batch, and not on the
+# worker. The mini-batches of this graph are therefore also the same for any number of workers and ranks.
 #
-# Does it tell the truth? We ask for all in-edges of some synsets, and compare them with the edges that we wrote.
+# Is the graph correct? We fetch all in-edges of some synsets, and compare them with the edges that we wrote.
 
 # %% tags=["exact"]
 some = torch.tensor([1740, 17, 100_000])
@@ -175,7 +175,7 @@ hop.sampled_csc.indptr
 # %% [markdown]
 # ## Features
 #
-# A feature of your own derives from `Feature`, and reads the rows of some nodes. A row has a one for each word of the
+# A custom feature derives from `Feature` and reads the rows of the given nodes. A row has a one for each word of the
 # definition.
 
 
@@ -187,7 +187,7 @@ class DatabaseFeature(gf.Feature):
         self.path, self.num_rows = path, count
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows of some nodes, in their order."""
+        """Return the rows of the given nodes, in the same order."""
         ids = torch.arange(self.num_rows) if ids is None else ids
         query = "SELECT synset, word FROM definition WHERE synset IN (SELECT value FROM json_each(?))"
         synsets, words = look_up(self.path, query, ids).T.contiguous()
@@ -205,7 +205,7 @@ class DatabaseFeature(gf.Feature):
         return self.num_rows
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise: nobody writes to this table."""
+        """Not supported: the table is read-only."""
         raise NotImplementedError("definitions can't be changed")
 
 
@@ -224,7 +224,7 @@ train_set, test_set = (gf.ItemSet((ids, fields[ids]), names=("seeds", "labels"))
 
 
 def make_pipe(items: gf.ItemSet, shuffle: bool = False) -> gf.Datapipe:
-    """Return mini-batches of synsets, of which each rank makes its own."""
+    """Return a pipeline of synsets; each rank gets its share of the mini-batches."""
     pipe = gf.DistributedItemSampler(items, batch_size=256, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=[5, 5])
     return pipe.fetch_feature(features, node_feature_keys=["words"])
@@ -236,12 +236,12 @@ print(make_pipe(train_set))
 # %% [markdown]
 # ## A model
 #
-# GraphSAGE, with a layer per hop.
+# The model is GraphSAGE, with one layer per hop.
 
 
 # %%
 class Net(nn.Module):
-    """Two layers: each adds the mean of the neighbours to the vector of the node."""
+    """Layers that add a linear map of a node's vector and one of its neighbours' mean."""
 
     def __init__(self, sizes: Sequence[int] = (64, 64, 45)) -> None:
         super().__init__()
@@ -263,10 +263,10 @@ class Net(nn.Module):
 
 
 # %% [markdown]
-# ## What the other processes need
+# ## Share the job with other processes
 #
-# In a project, it would be in a module that they import. A notebook is no module, so cloudpickle writes it to a file.
-# The items lie in memory that the processes share for as long as the notebook runs.
+# In a project, the pipeline and the model would be in a module that all processes import. A notebook is not a module,
+# so cloudpickle writes them to a file. The items are in memory that is shared as long as the notebook runs.
 
 # %%
 job = make_pipe(train_set, shuffle=True), Net
@@ -276,8 +276,8 @@ print(f"{written >> 10} KiB")
 # %% [markdown]
 # ## A loop for two ranks
 #
-# The loop is that of one process, but for two lines: `init_process_group`, and `DistributedDataParallel`, which
-# averages the gradients of all ranks.
+# The loop is the same as for one process, except for two lines: `init_process_group`, and `DistributedDataParallel`,
+# which averages the gradients of all ranks.
 
 # %%
 DDP = """
@@ -311,8 +311,8 @@ if distributed.get_rank() == 0:
 # %% [markdown]
 # ## The same with Lightning
 #
-# Lightning takes the loader as it is, and writes the loop. It begins an epoch 0 to see whether there is any data, and
-# trains from epoch 1 on. This is why the loop above begins there.
+# Lightning accepts the loader unchanged, and runs its own loop. It begins epoch 0 only to check for data, and trains
+# starting at epoch 1. This is why the loop above starts at epoch 1.
 
 # %%
 LIGHTNING = """
@@ -343,7 +343,7 @@ if trainer.is_global_zero:
 """
 
 # %% [markdown]
-# torchrun starts two ranks, which train both ways, one after the other.
+# torchrun starts two ranks, which train with one loop and then with the other.
 
 # %%
 Path("scratch/train.py").write_text(DDP + LIGHTNING)
@@ -354,9 +354,9 @@ assert done.returncode == 0, done.stderr
 
 
 # %% [markdown]
-# ## Both have the same model
+# ## Both runs train the same model
 #
-# The mini-batches are the same, and in the same order. So are the losses, step by step, and the models.
+# The mini-batches are the same, in the same order. So are the losses, step by step, and the final models.
 
 # %%
 (parameters, ddp_losses), (lightning_parameters, lightning_losses) = (
@@ -393,8 +393,8 @@ plt.show()
 # %% [markdown]
 # ## Further reading
 #
-# - Where a copy will do, [docs/ingest.md](../docs/ingest.md) makes a data set of queries: `build_dataset` takes what
-#   cursors of ADBC return, of PostgreSQL and SQLite among others, and numbers the ids itself.
-# - [docs/how-to/own-storage.md](../docs/how-to/own-storage.md) says what else a graph and a feature of your own can do.
-# - [docs/many-machines.md](../docs/many-machines.md) says how to start ranks on several machines.
+# - If a copy is acceptable, [docs/ingest.md](../docs/ingest.md) builds a data set from queries: `build_dataset` accepts
+#   the results of ADBC cursors, of PostgreSQL and SQLite among others, and numbers the ids itself.
+# - [docs/how-to/own-storage.md](../docs/how-to/own-storage.md) describes what else custom graphs and features can do.
+# - [docs/many-machines.md](../docs/many-machines.md) explains how to start ranks on several machines.
 # - M. Fey and others, "Relational Deep Learning" (2023), on models of databases.

@@ -9,9 +9,9 @@
 # %% [markdown]
 # # From TFRecords
 #
-# At the end you will have read a graph that was written for TensorFlow, in two ways: as a data set on disk, and by the
-# classes that programs of GiGL's use. Both give the same mini-batches, and a model learns from them. TensorFlow is not
-# needed.
+# In this tutorial, you read a graph that was written for TensorFlow in two ways: as a data set on disk, and with the
+# classes that GiGL programs use. Both produce the same mini-batches, and you train a model on them. TensorFlow is not
+# required.
 
 # %% tags=["remove-cell"]
 import importlib.util
@@ -40,14 +40,14 @@ from graphfeed.ingest import (
 )
 from graphfeed.storage.graph import to_coo
 
-torch.set_num_threads(1)  # leaves the other cores to the loader
+torch.set_num_threads(1)  # leave the other cores to the loader
 
 # %% [markdown]
 # ## An export
 #
-# You have such files already. Here we write them, from WordNet, which comes with graphfeed: a record for each meaning
-# (synset), with its id, features, subject field, and part of the split. To keep the files small, 2,048 columns of zeros
-# and ones are folded to 64 counts.
+# You may have such files already. Here, we write them from WordNet, which is included in graphfeed: one record for each
+# meaning (synset), with its id, features, subject field and split. To keep the files small, we fold 2,048 columns of
+# zeros and ones into 64 counts.
 
 # %%
 wordnet = gf.datasets.wordnet()
@@ -61,8 +61,8 @@ folded = feat.view(count, 32, 64).sum(1, dtype=torch.uint8).float()
 columns = {"id": torch.arange(count), "feat": folded, "label": label, "split": split}
 
 # %% [markdown]
-# Large tables are written in shards. `source` and `destination` of an edge are the ids of its ends: what is more
-# general than a synset, and the synset. So messages go from the general to the special.
+# Large tables are written in shards. The `source` of an edge is the id of the more general synset, and its
+# `destination` that of the synset itself. So messages flow from the general to the specific.
 
 # %% tags=["exact"]
 folder = Path("scratch/tfrecords")
@@ -81,8 +81,8 @@ for path in sorted(folder.iterdir()):
 # %% [markdown]
 # ## As a data set
 #
-# A specification names the files and what their features are for. `build_dataset` makes a folder of it, once. It
-# verifies the checksum of each record.
+# A specification lists the files and states how their features are used. `build_dataset` converts them to a folder,
+# once. It verifies the checksum of each record.
 
 # %%
 text = """
@@ -104,9 +104,9 @@ task = dataset.tasks[0]
 dataset.graph
 
 # %% [markdown]
-# ## As programs of GiGL's do
+# ## With GiGL's classes
 #
-# They say what the records of an entity hold, and read its tensors. Only the import differs.
+# GiGL programs describe the records of an entity, and load its tensors. Only the import differs.
 
 # %%
 node_info = SerializedTFRecordInfo(
@@ -131,7 +131,7 @@ assert edge_features is None
 print(node_ids.shape, node_features.shape, edge_index.shape)
 
 # %% [markdown]
-# Tensors become a graph and a store of features.
+# The tensors become a graph and a feature store.
 
 # %%
 graph = gf.from_coo(edge_index, num_nodes=len(node_ids))
@@ -144,7 +144,7 @@ features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(no
 
 # %%
 def make_pipe(items: gf.ItemSet, graph: gf.SamplingGraph, features: gf.FeatureStore) -> gf.Datapipe:
-    """Return mini-batches of synsets, and up to 5 more general ones for each."""
+    """Return a pipeline of synsets, with up to 5 more general ones for each."""
     pipe = gf.ItemSampler(items, batch_size=1024, shuffle=True, seed=0)
     pipe = pipe.sample_neighbor(graph, fanouts=[5])
     return pipe.fetch_feature(features, node_feature_keys=["feat"])
@@ -163,13 +163,13 @@ first
 # %% [markdown]
 # ## A model
 #
-# The task is to tell the subject field of a synset: from its own features, and the mean of those of what is more
-# general.
+# The task is to predict the subject field of a synset from its own features and the mean of the features of its more
+# general synsets.
 
 
 # %%
 def describe(minibatch: gf.MiniBatch) -> torch.Tensor:
-    """Return the features of each seed, and the mean of those of its neighbours."""
+    """Return the features of each seed, concatenated with the mean of its neighbours' features."""
     rows, csc = minibatch.node_features["feat"], minibatch.sampled_subgraphs[0].sampled_csc
     degrees = csc.indptr.diff()
     sums = torch.zeros(len(degrees), rows.shape[1]).index_add(0, torch.repeat_interleave(degrees), rows[csc.indices])
@@ -209,5 +209,5 @@ plt.show()
 # %% [markdown]
 # ## Further reading
 #
-# - [docs/ingest.md](../docs/ingest.md) has all keys of a specification, and what happens to damaged records.
+# - [docs/ingest.md](../docs/ingest.md) lists all keys of a specification, and explains what happens to damaged records.
 # - [From tables](06_from_tables.ipynb) does the same for CSV and Parquet.

@@ -1,4 +1,4 @@
-"""Executes the tutorials, which people edit as text, and writes them as notebooks with their outputs.
+"""Executes the tutorials, which are edited as Python scripts, and writes them as notebooks with outputs.
 
 `make notebooks` writes all of them, and `make notebooks ONLY=03` those whose names begin with 03.
 """
@@ -24,13 +24,13 @@ TEXTS = sorted(TUTORIALS.glob("[0-9]*.py"))
 
 
 def read_text(path: Path) -> NotebookNode:
-    """Return the text of a tutorial as a notebook without outputs."""
-    # In Jupytext's other formats for Python, the line that installs the package would remain a comment.
+    """Return the script of a tutorial as a notebook without outputs."""
+    # With Jupytext's other Python formats, the line that installs the package would remain a comment.
     notebook: NotebookNode = jupytext.read(path, fmt="py:percent")
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{path.stem}-{number}"
-        if "remove-cell" in cell.metadata.get("tags", ()):  # of which the site makes nothing, and Jupyter a bar
+        if "remove-cell" in cell.metadata.get("tags", ()):  # the site omits it, Jupyter collapses it
             cell.metadata["jupyter"] = {"outputs_hidden": True, "source_hidden": True}
     return notebook
 
@@ -42,9 +42,9 @@ def outputs(notebook: NotebookNode) -> Iterator[NotebookNode]:
 
 
 def execute(path: Path) -> NotebookNode:
-    """Run a tutorial in a kernel of its own, beside copies of its files, and return it with its outputs.
+    """Run a tutorial in a new kernel, in a folder with copies of its files, and return it with its outputs.
 
-    Nothing of the result differs from run to run unless the tutorial's own outputs do.
+    The result is the same in each run unless the outputs of the tutorial itself differ.
     """
     notebook = read_text(path)
     with TemporaryDirectory() as temporary:
@@ -52,12 +52,12 @@ def execute(path: Path) -> NotebookNode:
         kept_out = shutil.ignore_patterns("*.ipynb", "*.py", "__pycache__", "scratch")
         shutil.copytree(TUTORIALS, folder, ignore=kept_out)
         names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
-        # Without the user's settings, and without files in the user's folders.
+        # Ignore the user's settings, and write no files to the user's folders.
         environment = dict.fromkeys(names, temporary)
         environment["PYTHONPATH"] = os.pathsep.join([str(TUTORIALS.parent), *filter(None, [os.getenv("PYTHONPATH")])])
-        # PyG imports tqdm, which would rather draw its bars with widgets.
+        # PyG imports tqdm, which warns if widgets for its progress bars are not installed.
         environment["PYTHONWARNINGS"] = "ignore:IProgress not found"
-        # Else the kernel would not draw into the notebook.
+        # Otherwise, the kernel would not draw into the notebook.
         environment["MPLBACKEND"] = ""
         client = NotebookClient(
             notebook,
@@ -77,7 +77,7 @@ def execute(path: Path) -> NotebookNode:
 
 
 def shrink(picture: str) -> str:
-    """Return a picture, which is base64 of a PNG file, with 128 colours: a third of the bytes."""
+    """Reduce a base64-encoded PNG file to 128 colours, which takes a third of the bytes."""
     file = io.BytesIO()
     with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
         image.convert("RGB").quantize(128).save(file, "PNG", optimize=True)
@@ -85,10 +85,10 @@ def shrink(picture: str) -> str:
 
 
 def tidy(notebook: NotebookNode) -> None:
-    """Take out of a notebook what no reader needs."""
+    """Remove stderr output from a notebook and print it; compress its pictures."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            # Such as that kernels were compiled, which the author should see.
+            # For example that kernels were compiled: only the author should see it.
             told = [output for output in cell.outputs if output.get("name") == "stderr"]
             print(*(output.text for output in told), sep="", end="", file=sys.stderr)
             cell.outputs = [output for output in cell.outputs if output not in told]
@@ -98,7 +98,7 @@ def tidy(notebook: NotebookNode) -> None:
 
 
 def keep_volatile(notebook: NotebookNode, before: NotebookNode) -> None:
-    """Let cells that show times keep what they showed before, unless the text has changed."""
+    """Keep the previous outputs of cells that show times, unless the source of a cell has changed."""
     if [cell.source for cell in notebook.cells] == [cell.source for cell in before.cells]:
         for cell, old in zip(notebook.cells, before.cells, strict=True):
             if "volatile" in cell.metadata.get("tags", ()):
@@ -106,7 +106,7 @@ def keep_volatile(notebook: NotebookNode, before: NotebookNode) -> None:
 
 
 def main(*prefixes: str) -> None:
-    """Write the notebooks whose names begin so."""
+    """Write the notebooks whose names begin with one of the prefixes; without prefixes, all of them."""
     for path in TEXTS:
         if path.name.startswith(prefixes or ""):
             print(path.stem)
