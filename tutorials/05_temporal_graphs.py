@@ -261,7 +261,7 @@ figure, axes = plt.subplots(figsize=(6.5, 2.2))
 bars = axes.barh(list(areas), list(areas.values()), color=["#bdbdbd", "#08519c", "#d94801"], height=0.6)
 axes.bar_label(bars, fmt=" %.2f")
 axes.set(xlim=(0.5, 1.05), xlabel="area under the curve, on days after the training")
-axes.set_title("How well late flights are told")
+axes.set_title("How well late flights are predicted")
 axes.invert_yaxis()
 plt.show()
 

@@ -35,7 +35,7 @@ class Call(NamedTuple):
     changes: Sequence[Mapping[str, Any]] = ({},)
     """The arguments that are others in each of several calls."""
     on_cpu: tuple[str, ...] = ()
-    """The arguments that lie on the CPU also where the operation runs on a GPU."""
+    """Names of the arguments that stay on the CPU when the operation runs on a GPU."""
     over_the_bus: tuple[str, ...] = ()
     """The arguments that a GPU may read in page-locked memory."""
 
@@ -228,7 +228,7 @@ def calls_of_one_hop(inputs: Inputs) -> dict[str, Call]:
 
 
 def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
-    """Return the calls of several hops, at random and in time."""
+    """Return the calls of several hops, with uniform and temporal sampling."""
     ordered = sampling.order_by_time(inputs.indptr, inputs.times)
     timed = TemporalGraph(inputs.indptr, inputs.indices, ordered.times, ordered.order, earliest=ordered.times - 100)
     graph, seeds = HopGraph(inputs.indptr, inputs.indices), inputs.seeds.to(inputs.indices.dtype)
@@ -257,7 +257,7 @@ def typed_hops(graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence
 
 
 def calls_in_time(inputs: Inputs) -> dict[str, Call]:
-    """Return the calls of one hop in time: random and latest edges, windows, a second time, weights, types; LABOR."""
+    """Return the calls of one temporal hop: random and latest edges, windows, a second time, weights, types; LABOR."""
     times, windows = torch.arange(len(inputs.seeds)) * 37 % 1100, torch.arange(len(inputs.seeds)) * 53 % 800
     changes: list[dict[str, Any]] = []
     for by_type, weighted in product((True, False), (True, False)):
@@ -285,8 +285,8 @@ def calls_in_time(inputs: Inputs) -> dict[str, Call]:
         if not own["hop"].drawing.replace and own["graph"].cumulative is None
     ]
     return {
-        "sample_neighbors in time": call_of_hops(changes[0], [*changes, *latest]),
-        "sample_neighbors in time by LABOR": call_of_hops(by_labor(changes[0]), [*map(by_labor, changes)]),
+        "sample_neighbors, temporal": call_of_hops(changes[0], [*changes, *latest]),
+        "sample_neighbors, temporal, by LABOR": call_of_hops(by_labor(changes[0]), [*map(by_labor, changes)]),
     }
 
 

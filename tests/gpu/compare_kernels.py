@@ -10,7 +10,7 @@ from tests.gpu.calls import Call, Inputs, calls
 
 
 class Comparison(NamedTuple):
-    """What became of one operation on a GPU."""
+    """Outcome of one operation on a GPU."""
 
     case: str
     same: bool

@@ -1,7 +1,7 @@
 """Runs on a GPU what only a GPU can show, and writes one report: `python -m tests.gpu.report --minutes 30`.
 
-What matters most comes first. Each step is a process of its own, as a kernel that goes wrong ends its process, or never
-ends; the report is written anew behind each, and names no user, machine or folder of yours.
+The most important steps come first. Each step has its own process, because a faulty kernel ends its process, or never
+ends. The report is rewritten after each step, and names no user, machine or folder of yours.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def all_steps(folder: Path) -> list[Step]:
 
 
 def is_for_gpus(path: Path) -> bool:
-    """Tell whether a file may have tests for a GPU."""
+    """Return whether a file may have tests for a GPU."""
     return re.search(r"\bcuda: |\bdevice: |mark\.gpu", path.read_text()) is not None
 
 

@@ -1,4 +1,4 @@
-"""What mini-batches cost a GPU: `python -m tests.gpu.speed STEP [FOLDER]` prints it, and writes a trace to a folder."""
+"""Cost of mini-batches on a GPU: `python -m tests.gpu.speed STEP [FOLDER]` prints it, and writes a trace to a folder."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ WORK, CALLS = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_dri
 
 
 def sampled(graph_on: str, rows_on: str, device: torch.device, typed: bool = False) -> gf.Datapipe:
-    """Return a pipeline whose graph and features each lie on the GPU, are pinned, or are for the CPU's threads.
+    """Return a pipeline whose graph and features are on the GPU, pinned, or read by the CPU's threads.
 
     With types, edges also have weights.
     """
@@ -157,7 +157,7 @@ def read_tables(device: torch.device, trace: Path) -> Iterator[tuple[str, str]]:
         part = table[: size // row_bytes]
         speeds = []
         for least in (size + 1, 0):
-            # What decides about the order is a constant; this process ends with the step.
+            # A constant decides the order; it may be changed, because this process ends with the step.
             kernels("rows.gather", torch.empty(0, device=device)).SORTED_BYTES = least  # type: ignore[attr-defined]
             ids = [torch.randint(len(part), (SIZES.read_rows,)).to(device) for _ in range(SIZES.warm_up)]
             for own in ids:

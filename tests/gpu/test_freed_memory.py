@@ -39,11 +39,11 @@ def work(cuda: Cuda) -> Iterator[Work]:
 
 
 Freed = tuple[torch.Tensor, torch.Tensor, Callable[[], object]]
-"""What a kernel reads of pinned memory, what it must read, and a function that frees that memory."""
+"""A kernel's result from pinned memory, the right one, and a function that frees that memory."""
 
 
 def temporary(work: Work, numbered: torch.Tensor, here: torch.Tensor, ids: torch.Tensor, begin: Any) -> Freed:
-    """Read a tensor that the user has pinned, and that nobody keeps."""
+    """Read a tensor that the user has pinned, without keeping a reference to it."""
     held = [numbered.pin_memory()]
     begin()
     return gather_rows(held[0], ids), numbered[here], held.clear

@@ -1,4 +1,4 @@
-"""What a GPU computes on a large graph, from its own memory and over the bus, has the bits of the CPU's results."""
+"""Results of a GPU on a large graph, from its own memory and over the bus, are bit-identical to those of the CPU."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""What is measured on a GPU, measured on what stands for one."""
+"""The measurements for a GPU, run on an emulated one."""
 
 import re
 from collections.abc import Iterator
