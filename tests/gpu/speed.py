@@ -1,4 +1,4 @@
-"""Cost of mini-batches on a GPU: `python -m tests.gpu.speed STEP [FOLDER]` prints it, and writes a trace to a folder."""
+"""Cost of mini-batches on a GPU: `python -m tests.gpu.speed STEP [FOLDER]` prints it and writes a trace there."""
 
 import json
 import sys
