@@ -285,8 +285,8 @@ def calls_in_time(inputs: Inputs) -> dict[str, Call]:
         if not own["hop"].drawing.replace and own["graph"].cumulative is None
     ]
     return {
-        "sample_neighbors, temporal": call_of_hops(changes[0], [*changes, *latest]),
-        "sample_neighbors, temporal, by LABOR": call_of_hops(by_labor(changes[0]), [*map(by_labor, changes)]),
+        "sample_neighbors (temporal)": call_of_hops(changes[0], [*changes, *latest]),
+        "sample_neighbors (temporal) by LABOR": call_of_hops(by_labor(changes[0]), [*map(by_labor, changes)]),
     }
 
 

@@ -58,7 +58,7 @@ def counting() -> Iterator[list[Counted]]:
     launch = import_launch()
     noted: list[torch.Tensor] = []
     counts: list[Counted] = []
-    as_argument, start = launch.as_argument, launch.start
+    as_argument, start = launch.as_argument, launch.start_driver
 
     def note(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.numel():
@@ -103,7 +103,7 @@ def counting() -> Iterator[list[Counted]]:
         patch.object(emulated_cuda, "run", counted_run),
         patch.object(EmulatedCuda, "late", False),
         patch.object(launch, "as_argument", note),
-        patch.object(launch, "start", counted_start),
+        patch.object(launch, "start_driver", counted_start),
     ):
         yield counts
     for cached in (compiled_kernels.compiled, launch.module, launch.function_of):

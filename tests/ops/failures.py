@@ -30,7 +30,7 @@ def takes_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
 def failing_at(number: int) -> Iterator[list[str]]:
     """Make only the n-th operation fail; yield the names of the operations so far."""
     launch, run, seen = import_launch(), emulated_cuda.run, []
-    start = launch.start
+    start = launch.start_driver
 
     def count(name: str, error: Exception) -> None:
         seen.append(name)
@@ -48,5 +48,5 @@ def failing_at(number: int) -> Iterator[list[str]]:
             count(function.name, NotStartedError())
         start(function, *given)
 
-    with patch.object(emulated_cuda, "run", counted_run), patch.object(launch, "start", counted_start):
+    with patch.object(emulated_cuda, "run", counted_run), patch.object(launch, "start_driver", counted_start):
         yield seen

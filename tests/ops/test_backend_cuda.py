@@ -242,13 +242,13 @@ def test_a_kernel_gets_no_values_between_addresses(there: EmulatedCuda, launch: 
 def test_memory_stays_locked_from_the_check_to_the_start(there: EmulatedCuda, launch: ModuleType) -> None:
     """A feature may be updated while its former rows are fetched."""
     held: list[bool] = []
-    start = launch.start
+    start = launch.start_driver
 
     def noted(*given: Any) -> None:
         held.append(pinned.LOCKED.lock.locked())
         start(*given)
 
-    with patch.object(launch, "start", noted):
+    with patch.object(launch, "start_driver", noted):
         ops.gather_rows(there.pin(torch.eye(3)), there.put(torch.tensor([1])))
         ops.gather_rows(there.put(torch.eye(3)), there.put(torch.tensor([1])))
     assert held == [True, False]

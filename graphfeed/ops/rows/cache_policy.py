@@ -80,7 +80,7 @@ def count_parts(capacity: int) -> list[tuple[int, type[np.generic]]]:
 
 def clear_policy(state: PolicyState) -> None:
     """Remove all keys."""
-    kernels("rows.cache_policy", torch.empty(0, device="cpu")).clear(state.lists)
+    kernels("rows.cache_policy", torch.empty(0, device="cpu")).clear_state(state.lists)
 
 
 def find_keys(state: PolicyState, keys: torch.Tensor) -> SlotLookup:

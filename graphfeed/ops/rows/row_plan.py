@@ -114,7 +114,7 @@ def place_rows(plan: RowPlan, first: int) -> tuple[torch.Tensor, torch.Tensor]:
     free = module.count_free(plan, first, counts)
     rows = torch.empty(min(int(plan.num_waiting[0]), free + int(counts.sum())), dtype=torch.int64, device="cpu")
     slots = torch.empty_like(rows)
-    module.take_waiting(plan, rows)
+    module.pop_waiting(plan, rows)
     module.place_rows(plan, rows, first, free, counts, slots)
     return rows, slots
 

@@ -131,10 +131,10 @@ def sample_negative_pairs(
     ends = []
     for end in (drawn, destinations):
         times = end.times.contiguous() if limits.numel() else NOTHING
-        ends.append(module.Population(torch.tensor([end.size], device="cpu"), end.cumulative.contiguous(), times))
+        ends.append(module.PopulationBlock(torch.tensor([end.size], device="cpu"), end.cumulative.contiguous(), times))
     wanted = torch.tensor([edges.kind, edges.first_source, edges.first_destination], device="cpu")
     columns = as_int64(edges.indptr, out), edges.indices.contiguous(), as_types(edges.types, out)
-    known = module.KnownEdges(*columns, wanted)
+    known = module.KnownEdgeBlock(*columns, wanted)
     module.sample_negative_pairs(*ends, fixed.contiguous(), limits.contiguous(), known, key, out)
     if count and int(out.min()) < 0:
         place = int((out[:, 1] < 0).nonzero()[0])

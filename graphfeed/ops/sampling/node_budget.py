@@ -63,7 +63,7 @@ class NodeBudget:
             torch.empty(int(numbers.sum()), dtype=torch.int64, device="cpu"),
             torch.zeros(kinds, dtype=torch.int64, device="cpu"),
         )
-        self.module.draw_hop(self.first_ids, numbers, key, self.known, self.module.Draws(*scratch), out, counts)
+        self.module.draw_hop(self.first_ids, numbers, key, self.known, self.module.BudgetDraws(*scratch), out, counts)
         return list(torch.split(out[: int(counts.sum())], counts.tolist()))
 
     def make_room(self, more: int) -> None:

@@ -122,7 +122,7 @@ def hops_on_gpu(
             continue
         written.append((rows, rows, offsets.to(dtype), positions, local))
         if moments is None:
-            module.compact_hop(hop, indices, picks, hop_types, rows, local, next(slots, None))
+            module.relabel_hop(hop, indices, picks, hop_types, rows, local, next(slots, None))
         else:
             times, windows = moments
             moments = SeedTimes(times.new_empty(size), None if windows is None else windows.new_empty(size))
