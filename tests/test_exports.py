@@ -153,6 +153,31 @@ def test_the_error_for_a_name_that_was_removed_has_a_recipe_that_runs() -> None:
     assert (made["to_scipy"]["matrix"] != given["matrix"]).nnz == 0
 
 
+def test_public_names_of_the_release_before_work_with_a_warning() -> None:
+    own: Any = graphfeed
+    with pytest.warns(DeprecationWarning, match="RendezvousAddress"):
+        assert own.MeetingPoint is graphfeed.RendezvousAddress
+    with pytest.warns(DeprecationWarning, match=r"rename Before\.begin to sample_window"):
+
+        class Before(graphfeed.NeighborSampler):
+            def begin(self, minibatches: Any, each: Any = map) -> Any:
+                with pytest.warns(DeprecationWarning, match="sample_window"):
+                    return super().begin(minibatches, each)
+
+    ring = graphfeed.from_coo(([0, 1, 2], [1, 2, 0]), num_nodes=3)
+    sampler = Before(graphfeed.ItemSampler(graphfeed.ItemSet(3, names="seeds"), batch_size=3), ring, [1])
+    [minibatch] = graphfeed.ItemSampler(graphfeed.ItemSet(3, names="seeds"), batch_size=3)
+    [hops] = sampler.sample_window([minibatch])
+    with pytest.warns(DeprecationWarning, match="attach_hops"):
+        assert sampler.finish(minibatch, hops).input_nodes.tolist() == [0, 1, 2]
+    with pytest.warns(DeprecationWarning, match=r"rename Read\.begin_reading to start_read"):
+
+        class Read(graphfeed.DiskBasedFeature):
+            def begin_reading(self, *given: Any) -> Any: ...
+
+    assert Read.start_read is Read.begin_reading
+
+
 def test_classes_of_the_top_pickle_by_name() -> None:
     classes = [getattr(graphfeed, name) for name in [*dir(graphfeed), *graphfeed._FOUND_IN]]
     classes = [value for value in classes if inspect.isclass(value)]
