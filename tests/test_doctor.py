@@ -29,7 +29,7 @@ def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "ingest Builds a data set from tables" in text
-    assert "partition Partitions a graph in files, with its features" in text
+    assert "partition Partitions a stored graph with its features" in text
     assert "serve Serves the mini-batches of a pipeline" in text
     assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "serve", "warm-up"]
 

@@ -72,7 +72,7 @@ RULES: dict[Any, Rule] = {
     float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
     bytes: Rule(
-        lambda value: isinstance(value, bytes), "bytes, as from Path('chain.pem').read_bytes()", frozenset([bytes])
+        lambda value: isinstance(value, bytes), "bytes, such as Path('chain.pem').read_bytes()", frozenset([bytes])
     ),
     type: Rule(lambda value: isinstance(value, type), "a class"),
     PathLike: Rule(lambda value: isinstance(value, (str, PathLike)), "a path"),

@@ -1,4 +1,4 @@
-"""Report the contents of a dataset or a graph file: types, edges, features, items, and whether it is intact."""
+"""Reports the contents of a dataset or a graph file: types, edges, features, items, and whether it is intact."""
 
 import argparse
 import hashlib

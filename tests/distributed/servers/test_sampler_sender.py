@@ -36,7 +36,7 @@ def test_wrong_arguments_are_refused() -> None:
                 r"tls_root_certs=\.\.\., or write 'grpc://no",
             ),
             (lambda: send({0: "tcp://node7:5"}, token=""), ValueError, "node7 is reachable for others: give both"),
-            (lambda: send(far, token="a", tls_root_certs="chain.pem"), TypeError, "must be bytes, as Path"),
+            (lambda: send(far, token="a", tls_root_certs="chain.pem"), TypeError, "must be bytes, such as Path"),
             (lambda: send(here, token=b"a"), TypeError, "token must be a string, but is b'a'"),
             (lambda: SamplerReceiver(None, "127.0.0.1:0", 0), ValueError, "num_sender must be 1 or more, but is 0"),
             (lambda: SamplerReceiver(None, "127.0.0.1:0", 1, "mpi"), ValueError, "net_type must be 'socket', but is"),
