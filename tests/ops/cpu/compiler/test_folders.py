@@ -16,6 +16,9 @@ from tests.ops.cpu.compiler.kernels import add, was_compiled
 
 pytestmark = pytest.mark.usefixtures("places")
 
+STRANGER = 54321
+"""The id of a user that is neither root nor the one that runs the tests."""
+
 
 def codes(folder: Path) -> list[Path]:
     """Return the files of machine code."""
@@ -121,12 +124,40 @@ def test_a_folder_of_a_group_that_can_write_to_the_package_is_used(
     assert warnings(caplog) == []
 
 
-def test_a_folder_of_somebody_elses_is_not_used(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_folder_of_somebody_elses_is_not_used(
+    inside: bool, places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = places / "given"
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(given))
+    assert loads(1) == [True]
+    (theirs,) = codes(given)
+    os.chown(theirs.parent if inside else given, STRANGER, -1)
+    assert loads() == [True, False]
+    assert codes(places) == sorted([theirs, *codes(places / "sources")])
+    assert warnings(caplog) == [
+        f"compiled kernels are not saved in GRAPHFEED_CACHE_DIR, {given}: other users can write to it"
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+def test_a_folder_of_the_owner_of_the_package_is_used(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(places / "given"))
+    (places / "given").mkdir(mode=0o755)
+    for folder in ("sources", "given"):
+        os.chown(places / folder, STRANGER, -1)
+    assert loads() == [True, False]
+    assert codes(places) == codes(places / "given")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root's folders are used by all users")
+def test_a_folder_of_another_user_than_root_is_not_trusted(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_trusted(places.lstat())
     owner = places.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr(folders, "SOURCES", Path(os.sep))
-    assert is_trusted(places.lstat()) == (owner == 0)
+    assert not is_trusted(places.lstat())
 
 
 @pytest.mark.parametrize("place", ["GRAPHFEED_CACHE_DIR", "NUMBA_CACHE_DIR", "home", "XDG_CACHE_HOME"])
