@@ -341,6 +341,26 @@ def test_a_state_goes_on_with_the_same_parts_alone() -> None:
         loaders[2].load_state_dict(state)
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_a_state_without_owners_is_refused_by_a_loader_with_owners_and_the_other_way_round(old: bool) -> None:
+    """A state of an older version does not name the owners, which were added later."""
+
+    def loader_of(owners: PartBook | None) -> gf.DataLoader:
+        items = gf.ItemSet(8, names="seeds")
+        return gf.DataLoader(gf.DistributedItemSampler(items, 2, rank=0, world_size=2, owners=owners), 0, seed=SEED)
+
+    book = PartBook.from_bounds([0, 4, 8])
+    without, with_owners = json.loads(json.dumps([loader_of(owners).state_dict() for owners in (None, book)]))
+    if old:
+        del without["fingerprint"]["1 DistributedItemSampler"]["owners"]
+    loader_of(None).load_state_dict(without)
+    loader_of(book).load_state_dict(with_owners)
+    with pytest.raises(ValueError, match="owners of stage 1 DistributedItemSampler is None in it, but ItemsByOwner of"):
+        loader_of(book).load_state_dict(without)
+    with pytest.raises(ValueError, match="owners of stage 1 DistributedItemSampler is ItemsByOwner .* but None here"):
+        loader_of(None).load_state_dict(with_owners)
+
+
 def test_it_pickles_small() -> None:
     items = gf.ItemSet(100_000, names="seeds")
     book = PartBook.from_bounds([0, 70_000, 100_000])
