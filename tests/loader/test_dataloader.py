@@ -131,6 +131,89 @@ def test_the_state_at_the_end_of_an_epoch_is_accepted() -> None:
         assert loader.state_dict()["epoch"] == 1
 
 
+def leave_open(loader: gf.DataLoader) -> Any:
+    """Return the iterator of an epoch, after some mini-batches."""
+    epoch = iter(loader)
+    for _ in range(2):
+        next(epoch)
+    return epoch
+
+
+def use(loader: gf.DataLoader, history: str) -> Any:
+    """Use a loader in one of several ways, and return what has to stay alive."""
+    if history == "whole epochs":
+        assert [len(list(loader)) for _ in range(2)] == [len(loader)] * 2
+    elif history == "a break":
+        for _ in loader:
+            break
+    elif history == "a closed iterator":
+        leave_open(loader).close()
+    elif history == "an iterator that never began":
+        return iter(loader)
+    elif history == "an open iterator":
+        return leave_open(loader)
+    elif history == "a closed iterator and another one":
+        leave_open(loader).close()
+        return leave_open(loader)
+    elif history == "another state":
+        loader.load_state_dict({"seed": 1, "epoch": 9, "index": 1})
+    elif history == "another state and an open iterator":
+        loader.load_state_dict({"seed": 1, "epoch": 9, "index": 1})
+        return leave_open(loader)
+    elif history == "another epoch":
+        loader.set_epoch(7)
+    return None
+
+
+HISTORIES = [
+    "none",
+    "whole epochs",
+    "a break",
+    "a closed iterator",
+    "an iterator that never began",
+    "an open iterator",
+    "a closed iterator and another one",
+    "another state",
+    "another state and an open iterator",
+    "another epoch",
+]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_state_of_a_loader_is_the_one_that_was_loaded(history: str, num_workers: int) -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, seed=1) as source:
+        states = [source.state_dict()]
+        for _ in source:
+            states.append(source.state_dict())
+    assert [(state["epoch"], state["index"]) for state in (states[0], states[3], states[-1])] == [
+        (0, 0),
+        (0, 3),
+        (1, 0),
+    ]
+    for state in (states[0], states[3], states[-1], {**states[0], "epoch": 5, "index": 2}):
+        with gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, seed=1) as loader:
+            old = use(loader, history)
+            loader.load_state_dict(state)
+            assert loader.state_dict() == state
+            if old is not None:
+                next(old)  # An epoch that began before goes on, but is no longer the latest.
+                assert loader.state_dict() == state
+            assert digests(loader) == digests(pipelines.shuffled().with_seed(1, state["epoch"]))[state["index"] :]
+            assert place_of(loader) == {"seed": 1, "epoch": state["epoch"] + 1, "index": 0}
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_after_set_epoch_the_state_is_the_beginning_of_that_epoch(history: str) -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=1) as loader:
+        old = use(loader, history)
+        loader.set_epoch(5)
+        assert place_of(loader) == {"seed": 1, "epoch": 5, "index": 0}
+        if old is not None:
+            next(old)
+            assert place_of(loader) == {"seed": 1, "epoch": 5, "index": 0}
+
+
 def test_every_whole_number_is_the_same_seed() -> None:
     items = gf.ItemSet(10, names="seeds")
     expected = digests(pipelines.shuffled().with_seed(3))
