@@ -184,8 +184,7 @@ HISTORIES = [
 def test_the_state_of_a_loader_is_the_one_that_was_loaded(history: str, num_workers: int) -> None:
     with gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, seed=1) as source:
         states = [source.state_dict()]
-        for _ in source:
-            states.append(source.state_dict())
+        states += [source.state_dict() for _ in source]
     assert [(state["epoch"], state["index"]) for state in (states[0], states[3], states[-1])] == [
         (0, 0),
         (0, 3),

@@ -45,7 +45,7 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
 def map_npy(path: str | Path) -> Any:
     """Map a `.npy` file read-only as a `numpy.memmap`. A damaged file or one with objects raises a ValueError."""
     with open(path, "rb", opener=regular_file), PARSING.lock:  # NumPy opens the path, and would block on a pipe
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def check_saved_numbers(path: str | Path, dtype: np.dtype[Any]) -> None:

@@ -357,7 +357,7 @@ def test_a_state_without_owners_is_refused_by_a_loader_with_owners_and_the_other
     loader_of(book).load_state_dict(with_owners)
     with pytest.raises(ValueError, match="owners of stage 1 DistributedItemSampler is None in it, but ItemsByOwner of"):
         loader_of(book).load_state_dict(without)
-    with pytest.raises(ValueError, match="owners of stage 1 DistributedItemSampler is ItemsByOwner .* but None here"):
+    with pytest.raises(ValueError, match=r"owners of stage 1 DistributedItemSampler is ItemsByOwner .* but None here"):
         loader_of(None).load_state_dict(with_owners)
 
 
