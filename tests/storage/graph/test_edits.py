@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage import SamplingRequest
+from graphfeed.storage.graph.sampling import all_hops
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from tests.digests import digests
 from tests.ops.arguments.test_checks import large_graph
@@ -114,6 +116,31 @@ def test_what_was_computed_from_an_attribute_goes_with_it() -> None:
     gc.collect()
     assert [own() for own in made] == [None] * len(made)
     assert graph.cumulative_weights("v") is kept
+
+
+@pytest.mark.parametrize("name", ["csc_indptr", "indices", "node_attributes", "edge_attributes"])
+def test_hops_that_are_prepared_during_an_edit_are_neither_used_again_nor_kept_in_memory(name: str) -> None:
+    prepare, other = all_hops.hop_graph, random_graph(1)
+    fields = {**random_graph(0).fields(), name: getattr(other, name)}
+    expected = sampled(gf.FusedCSCSamplingGraph(**fields))
+    for number, after in enumerate(expected):
+        graph = random_graph(0)
+        pipe = list(ways_to_sample(graph))[number]
+        made: list[Any] = []
+
+        def prepare_and_edit(*given: Any, graph: Any = graph, made: list[Any] = made, **options: Any) -> Any:
+            arrays = prepare(*given, **options)
+            made.append(weakref.ref(arrays.indptr))
+            setattr(graph, name, getattr(other, name))
+            return arrays
+
+        with patch.object(all_hops, "hop_graph", prepare_and_edit):
+            digests(pipe)
+        gc.collect()
+        assert len(made) == 1
+        if not name.endswith("attributes"):  # An edit of attributes keeps the array of the starts of columns.
+            assert made[0]() is None
+        assert digests(pipe) == after
 
 
 NUM_NODES, DEGREE = 200, 3
