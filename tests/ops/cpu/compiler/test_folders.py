@@ -151,6 +151,26 @@ def test_a_folder_of_the_owner_of_the_package_is_used(places: Path, monkeypatch:
     assert codes(places) == codes(places / "given")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+def test_a_folder_of_a_group_that_cannot_write_to_the_package_is_not_used(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("sources", "given"):
+        (places / folder).mkdir(exist_ok=True)
+        (places / folder).chmod(0o775)
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(places / "given"))
+    os.chown(places / "given", -1, STRANGER)
+    assert loads() == [True, False]
+    assert codes(places) == codes(places / "sources")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
+def test_other_users_trust_the_folders_of_root(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(places / "sources", STRANGER, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER + 1)
+    assert is_trusted(places.lstat())
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root's folders are used by all users")
 def test_a_folder_of_another_user_than_root_is_not_trusted(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_trusted(places.lstat())
