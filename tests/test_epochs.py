@@ -23,7 +23,7 @@ from tests.digests import digest
 from tests.forked import held_elsewhere, in_child
 from tests.programs import run_body, start
 from tests.scripts import REPOSITORY
-from tests.waiting import FailsAt
+from tests.waiting import NO_EXCEPTIONS, FailsAt
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 EVERY_KIND = pytest.mark.parametrize(("num_workers", "worker"), [(0, "thread"), (2, "thread"), (2, "process")])
@@ -62,6 +62,21 @@ def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int
         assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in note
         where = "the main thread" if num_workers == 0 else f"worker {worker} graphfeed"
         assert f"in {where}" in note
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("error", NO_EXCEPTIONS)
+def test_an_error_that_is_no_exception_is_raised_by_the_loader(
+    num_workers: int, worker: str, error: type[BaseException]
+) -> None:
+    pipe = pipelines.homogeneous()
+    expected, found = [digest(batch) for batch in pipe.with_seed(3)], list[str]()
+    failing = pipe.transform(FailsAt(5, error))
+    with gf.DataLoader(failing, num_workers, worker=worker, seed=3) as loader:
+        with pytest.raises(error, match="no"):
+            found.extend(map(digest, loader))
+        assert found == expected[: len(found)]
+        assert len(found) <= 5
 
 
 def test_an_epoch_is_resumed_with_any_number_and_kind_of_workers() -> None:

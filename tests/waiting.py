@@ -1,5 +1,6 @@
 """Waiting for other threads or processes, however busy the machine is."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -39,15 +40,23 @@ class HangAtTheSecond:
 
 
 class FailsAt:
-    """A function of mini-batches that fails at one of them."""
+    """A function of mini-batches that raises an error at one of them."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, index: int, error: type[BaseException] = ArithmeticError) -> None:
+        self.index, self.error = index, error
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         if minibatch.key.index == self.index:
-            raise ArithmeticError("no")
+            raise self.error("no")
         return minibatch
+
+
+class Stop(BaseException):
+    """An error of a user that is no Exception."""
+
+
+NO_EXCEPTIONS = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, Stop]
+"""Errors that `except Exception` does not catch."""
 
 
 def unchanged(minibatch: Any) -> Any:

@@ -19,7 +19,7 @@ from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import Together
 from tests.digests import digest, digests
 from tests.loader.late_streams import late_streams
-from tests.waiting import FailsAt, unchanged
+from tests.waiting import NO_EXCEPTIONS, FailsAt, unchanged
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -106,6 +106,21 @@ def test_a_failure_comes_in_the_place_of_its_mini_batch(kind: str, tmp_path: Pat
             assert [next(minibatches) for _ in range(index)] == expected(kind, tmp_path)[:index]
             with pytest.raises(ArithmeticError, match="no") as caught:
                 next(minibatches)
+            assert f"in MiniBatchTransformer, stage 2, mini-batch {index} of epoch 0" in caught.value.__notes__[0]
+
+
+@EACH
+@pytest.mark.parametrize("error", NO_EXCEPTIONS)
+def test_an_error_that_is_no_exception_does_not_look_like_the_end_of_the_epoch(
+    kind: str, error: type[BaseException], tmp_path: Path
+) -> None:
+    for index in (0, 4):
+        with running(kind, tmp_path, function=FailsAt(index, error)) as (_, begin):
+            found: list[str] = []
+            with pytest.raises(error, match="no") as caught:
+                found.extend(begin())
+            # In the thread that iterates, it is raised at once, as Ctrl-C must be.
+            assert found == expected(kind, tmp_path)[: len(found)]
             assert f"in MiniBatchTransformer, stage 2, mini-batch {index} of epoch 0" in caught.value.__notes__[0]
 
 
