@@ -90,8 +90,8 @@ class PlannedRows(Feature):
         >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         ...     np.save(file.name, np.arange(100).reshape(-1, 1))
         ...     rows, ids = PlannedRows(DiskBasedFeature(file.name), 1000), torch.tensor([3, 9])
-        ...     rows.note([ids])
-        ...     rows.begin()
+        ...     rows.add_minibatch([ids])
+        ...     rows.start_window_read()
         ...     rows.wait()
         ...     rows.expect([ids])
         ...     print(rows.read(ids).tolist(), rows)
