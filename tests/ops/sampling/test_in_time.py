@@ -1,5 +1,6 @@
 """In time: edges are ordered on each device, and one hop picks what the reference picks, each with its chance."""
 
+import random
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +45,22 @@ def test_each_column_is_in_the_order_of_time(
         assert found.tolist() == [times[edge] for edge in expected]
         assert expected == (list(range(len(times))) if places is None else places.tolist())
         assert places is None or expected != list(range(len(times)))
+
+
+@pytest.mark.parametrize("count", [33, 40, 64, 65, 100, 1000])
+def test_edges_at_one_time_keep_their_order_in_long_columns(device: Device, count: int) -> None:
+    chance = random.Random(count)
+    columns = [[1] + [0] * (count - 1), [0] * (count - 1) + [-1], chance.choices(range(3), k=count)]
+    times, indptr = reference.join(columns), reference.running_sum(map(len, columns))
+    expected = [sorted(range(count), key=own.__getitem__) for own in columns]
+
+    def order(put: Put) -> torch.Tensor:
+        found = ops.order_by_time(put(torch.tensor(indptr)), put(torch.tensor(times))).order
+        assert found is not None
+        return found
+
+    for found in results(device, order):
+        assert found.reshape(len(columns), count).tolist() == expected
 
 
 def test_a_graph_in_the_order_of_time_costs_no_memory() -> None:
