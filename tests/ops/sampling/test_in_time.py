@@ -18,7 +18,7 @@ from tests.ops.chance import check_counts, check_subsets
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, split
 from tests.ops.hops import sample_one
-from tests.ops.timed import NUM_TYPES, timed_graphs
+from tests.ops.timed import NUM_TYPES, TimedGraph, timed_graphs
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -134,6 +134,14 @@ def test_equal_to_the_reference(
     how = data.draw(st.sampled_from(["", "replace"] if method == "labor" else ["", "replace", "latest"]))
     weighted, by_type = data.draw(st.booleans()) and how != "latest", data.draw(st.booleans())
     fanouts = fanouts if by_type else fanouts[:1]
+    compare(device, dtype, graph, method, how, fanouts, keys, share, weighted=weighted, by_type=by_type)
+
+
+def compare(
+    device: Device, dtype: torch.dtype, graph: TimedGraph, method: str, how: str, fanouts: list[int],
+    keys: tuple[int, int], share: int, *, weighted: bool, by_type: bool,
+) -> None:  # fmt: skip
+    """Compare a hop on a device with the reference."""
     own = graph.units if weighted else None, graph.types if by_type else None
     if method == "labor":
         arrays, draws = (graph.indptr, graph.indices, graph.stamps), (keys, share)
@@ -154,6 +162,26 @@ def test_equal_to_the_reference(
         if weighted and how != "replace":  # written in the order of the ranks
             found, expected = [sorted(part) for part in found], [sorted(part) for part in expected]
         assert found == expected
+
+
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+@pytest.mark.parametrize("how", ["", "replace"])
+@pytest.mark.parametrize("by_type", [False, True])
+def test_weights_of_edges_before_a_window_do_not_count(device: Device, method: str, how: str, by_type: bool) -> None:
+    """The nodes and edges have times. Before each window, there are edges with weights."""
+    chance, count, degree = random.Random(7), 60, 12
+    graph = TimedGraph(
+        indptr=list(range(0, count * degree + 1, degree)),
+        indices=[chance.randrange(count) for _ in range(count * degree)],
+        stamps=[(chance.randrange(12), chance.choice([ops.ALWAYS, *range(12)])) for _ in range(count * degree)],
+        weights=[chance.choice([0.0, 0.5, 1.0, 3.0]) for _ in range(count * degree)],
+        types=[kind for _ in range(count) for kind in sorted(chance.choices(range(NUM_TYPES), k=degree))],
+        seeds=list(range(count)),
+        times=[10] * count,
+        windows=[6] * count,
+    )
+    fanouts = [1, 2, 3] if by_type else [2]
+    compare(device, torch.int64, graph, method, how, fanouts, (3, 4), 2**63, weighted=True, by_type=by_type)
 
 
 BEFORE = torch.tensor([1, 3, 5, 7, 8, 9])
