@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_windows import PARTS
-from graphfeed.storage.features import PlannedRows, disk_based_feature
+from graphfeed.loader.stages.in_windows import PARTS, InWindows
+from graphfeed.storage.features import PlannedRows, RowMemory, disk_based_feature
 from graphfeed.storage.graph import Together
 from graphfeed.storage.memory import count_bytes
-from tests.digests import digests
+from tests.digests import digest, digests
 from tests.loader.stages.test_inserted import (
     APART,
     BY_THREAD,
@@ -163,13 +164,36 @@ def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path
 
 
 def test_the_end_of_an_epoch_ends_no_read_of_the_next(path: Path) -> None:
-    windowed = in_windows(fetched(path, sampled()))
-    first = RunContext()
-    assert len(list(first.drive(windowed))) == 25
-    running = RunContext().drive(windowed)
-    next(running)
-    first.cancel()
-    assert len(list(running)) == 24
+    expected, first, going = digests(fetched(path, sampled())), RunContext(), threading.Event()
+    waiting: list[bool] = []
+    going.set()
+
+    class Late(gf.DiskBasedFeature):
+        """A file whose reads ahead wait for an event."""
+
+        def start_read(self, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> Any:
+            def read() -> tuple[int, int]:
+                out[positions] = self.read(ids)
+                return 1, ids.numel()
+
+            reader.submit(going.wait, 60)
+            return [reader.submit(read)]
+
+        def join(self, futures: Any) -> None:
+            if not going.is_set():
+                waiting.extend(not future.done() for future in futures)
+                first.cancel()
+            going.set()
+            super().join(futures)
+
+    with ThreadPoolExecutor(1) as reader:
+        pipe: Any = sampled().fetch_feature(gf.BasicFeatureStore({KEY: Late(path)}), node_feature_keys=["feat"])
+        # The memory is too small for all rows, so each epoch reads some.
+        windowed = InWindows(pipe, RowMemory(pipe.features(), 4000))
+        assert len(list(first.drive(windowed))) == 25
+        going.clear()
+        assert [digest(minibatch) for minibatch in RunContext().drive(windowed)] == expected
+    assert waiting == [True]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -134,17 +134,18 @@ def test_equal_to_the_reference(
     how = data.draw(st.sampled_from(["", "replace"] if method == "labor" else ["", "replace", "latest"]))
     weighted, by_type = data.draw(st.booleans()) and how != "latest", data.draw(st.booleans())
     fanouts = fanouts if by_type else fanouts[:1]
-    compare(device, dtype, graph, method, how, fanouts, keys, share, weighted=weighted, by_type=by_type)
+    compare(device, dtype, graph, method, how, fanouts, (keys, share), weighted=weighted)
 
 
 def compare(
     device: Device, dtype: torch.dtype, graph: TimedGraph, method: str, how: str, fanouts: list[int],
-    keys: tuple[int, int], share: int, *, weighted: bool, by_type: bool,
+    draws: tuple[tuple[int, int], int], *, weighted: bool,
 ) -> None:  # fmt: skip
-    """Compare a hop on a device with the reference."""
-    own = graph.units if weighted else None, graph.types if by_type else None
+    """Compare a hop on a device with the reference; with several fan-outs, it is sampled by type."""
+    keys, share = draws
+    own = graph.units if weighted else None, graph.types if len(fanouts) > 1 else None
     if method == "labor":
-        arrays, draws = (graph.indptr, graph.indices, graph.stamps), (keys, share)
+        arrays = graph.indptr, graph.indices, graph.stamps
         expected = reference.temporal_labor_sample_neighbors(
             arrays, graph.periods(), fanouts, draws, how == "replace", *own
         )
@@ -181,7 +182,7 @@ def test_weights_of_edges_before_a_window_do_not_count(device: Device, method: s
         windows=[6] * count,
     )
     fanouts = [1, 2, 3] if by_type else [2]
-    compare(device, torch.int64, graph, method, how, fanouts, (3, 4), 2**63, weighted=True, by_type=by_type)
+    compare(device, torch.int64, graph, method, how, fanouts, ((3, 4), 2**63), weighted=True)
 
 
 BEFORE = torch.tensor([1, 3, 5, 7, 8, 9])
