@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import torch
 from graphfeed.loader.executors import process_executor
 from graphfeed.loader.executors.dispatcher import ATTEMPTS, Dispatcher, WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
+from graphfeed.loader.executors.worker_main import run_worker
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from tests.loader.executors.at_work import SECONDS, die, hold, text_of, wait_for_end
 from tests.waiting import stop
@@ -131,6 +133,25 @@ def test_workers_that_fail_to_start_again_and_again_fail_the_tasks(monkeypatch: 
     words = f"{ATTEMPTS} workers died in a row while they started.*exited with code 5"
     with ProcessExecutor(1, timeout=SECONDS) as executor, pytest.raises(WorkerLostError, match=words):
         executor.submit(abs, 1).result(SECONDS)
+
+
+def start_every_third_time(starts: Path, *mailboxes: Any) -> None:
+    with starts.open("a") as file:
+        file.write(".")
+    if len(starts.read_text()) % ATTEMPTS:
+        leave()
+    run_worker(*mailboxes)
+
+
+def test_a_start_ends_a_row_of_failed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    worker = partial(start_every_third_time, tmp_path / "starts")
+    monkeypatch.setattr("graphfeed.loader.executors.worker_process.run_worker", worker)
+    with ProcessExecutor(1, timeout=SECONDS) as executor:
+        for number in range(2):
+            assert executor.submit(abs, -number).result(SECONDS) == number
+            (pid,) = executor.pids()
+            os.kill(pid, signal.SIGKILL)
+    assert len((tmp_path / "starts").read_text()) >= 2 * ATTEMPTS
 
 
 def refuse(*_: Any) -> Any:
