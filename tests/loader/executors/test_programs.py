@@ -340,3 +340,37 @@ def test_interrupts_are_held_back_until_a_worker_ignores_them(tmp_path: Path) ->
     (tmp_path / "program.py").write_text(HELD)
     done = run(str(tmp_path / "program.py"))
     assert done.stdout.splitlines() == ["while a worker starts: True", "while it works: False"]
+
+
+LEFT_OPEN = """
+import sys, threading, time
+import graphfeed as gf
+from graphfeed.loader.stages.prefetch import Prefetch
+
+working = threading.Event()
+
+def note(minibatch):
+    if minibatch.key.index == 1:
+        working.set()
+        time.sleep(0.3)
+        print("done", flush=True)
+    return minibatch
+
+running = iter(Prefetch(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(note)))
+next(running)
+working.wait(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("sys.exit(7)", 7),
+        *(pytest.param(*end, marks=pytest.mark.thorough) for end in [("", 0), ("raise ValueError", 1)]),
+    ],
+)
+def test_a_program_that_leaves_a_loop_open_waits_for_the_thread_that_works_ahead(end: str, code: int) -> None:
+    ended = run("-c", LEFT_OPEN + end)
+    assert (ended.returncode, ended.stdout) == (code, "done\n")
+    assert "abandoned" not in ended.stderr
