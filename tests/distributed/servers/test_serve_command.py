@@ -50,7 +50,7 @@ def step(frame, event, _):
     return step
 
 def trace(frame, event, _):
-    return step if frame.f_back is not None and frame.f_back.f_code is serve_command.run.__code__ else None
+    return step if frame.f_back is not None and frame.f_back.f_code is serve_command.run_serve.__code__ else None
 
 def interrupt():
     while signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -109,7 +109,7 @@ def stop(*_: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "step"), [(Stopped, "node_steps.write_nodes"), (KeyboardInterrupt, "edge_steps.write_edges")]
+    ("end", "step"), [(Stopped, "node_steps.write_nodes"), (KeyboardInterrupt, "edge_steps.write_edge_table")]
 )
 def test_a_step_that_ended_in_the_middle_is_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException], step: str

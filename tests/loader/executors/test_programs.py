@@ -197,7 +197,7 @@ def test_modules_that_are_bound_in_the_main_module_are_found_where_they_are_inst
 WARM_UP = """
 import threading
 from graphfeed.loader.executors import preload
-assert preload.warm_up() == 2
+assert preload.import_ahead() == 2
 assert threading.active_count() == 1
 """
 
