@@ -195,8 +195,8 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     stop_before(tables(tmp_path), tmp_path / "out", "sort")
     spec = tables(tmp_path, edges=100)
     build_dataset(spec, tmp_path / "out")
-    build_dataset(spec, tmp_path / "anew")
-    assert contents(tmp_path / "out") == contents(tmp_path / "anew")
+    build_dataset(spec, tmp_path / "again")
+    assert contents(tmp_path / "out") == contents(tmp_path / "again")
 
 
 KILLED = """
@@ -239,7 +239,7 @@ build_dataset(Spec({"e": EdgeTable({"s": np.zeros(9, int), "d": np.zeros(9, int)
     destination="d", time="t")}))
 
 def peak():
-    # Unlike what getrusage has, this begins anew with each program.
+    # Unlike what getrusage has, this starts again with each program.
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 
 before = peak()

@@ -84,7 +84,7 @@ chance, path = random.Random(seed), folder / "damaged"
 
 
 def same(found, rows):
-    # Without a record nobody can tell how long texts are.
+    # Without a record, the length of strings is unknown.
     return all(torch.equal(found[name], columns[name][:rows]) if rows else not len(found[name]) for name in found)
 
 
@@ -108,7 +108,7 @@ for number, compression in enumerate([None, "gzip"]):
         # Nothing is lost but whole records at the end of a plain file, which may be as long as it likes.
         read = len(next(iter(found.values()))) if found else 0
         assert same(found, read), (count, data)
-        # Of an empty file nobody can tell that it was compressed.
+        # An empty file doesn't show that it was compressed.
         assert read == rows or compression is None or not data, (count, data)
         kept += 1
 print(refused, kept)
