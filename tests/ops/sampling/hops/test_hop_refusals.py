@@ -1,8 +1,12 @@
 """Invalid arguments of operations on all hops are rejected."""
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from graphfeed import ops
@@ -158,6 +162,39 @@ def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them
         (lambda: ops.sample_hops(**hops, drawing=replace), ValueError, text),
         (lambda: typed_in_time(**hops, times=late, replace=True), ValueError, text),
     ])  # fmt: skip
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Let this process allocate at most 2 GiB more."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of this process is unknown")
+@pytest.mark.parametrize("typed", [False, True])
+def test_hops_of_int32_have_up_to_its_largest_number_of_edges(typed: bool) -> None:
+    graph = random_graph() if typed else ops.HopGraph(INDPTR, INDICES)
+    narrow = graph._replace(indptr=graph.indptr.int(), indices=graph.indices.int())
+    num_types = 3 if typed else 1
+
+    def sample(graph: ops.HopGraph, seeds: int, fanout: int) -> None:
+        starts = [torch.zeros(seeds if kind == 0 else 0, dtype=graph.indices.dtype) for kind in range(num_types)]
+        ops.sample_hops(graph, starts, [torch.tensor([fanout])], [1], drawing=ops.Drawing(replace=True))
+
+    sample(narrow, 2, 1)
+    with little_memory():
+        # Hops that are allowed are too large for the memory.
+        for own, seeds, fanout in ((narrow, 1, 2**31 - 1), (graph, 2, 2**30)):
+            with pytest.raises(MemoryError):
+                sample(own, seeds, fanout)
+        with pytest.raises(ValueError, match="hop 0 would have 2147483648 edges, too many for int32"):
+            sample(narrow, 2, 2**30)
 
 
 def test_all_hops_on_a_gpu_name_what_is_wrong(cuda: Cuda) -> None:
