@@ -166,7 +166,7 @@ def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """Let this process allocate at most 2 GiB more."""
+    """Limit the memory of this process to 2 GiB more than it has."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), limits[1]))
