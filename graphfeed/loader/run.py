@@ -130,7 +130,7 @@ class Arrivals:
 
     Example:
         >>> future, arrivals = Future(), Arrivals(RunContext())
-        >>> future.add_done_callback(arrivals.note)
+        >>> future.add_done_callback(arrivals.record)
         >>> future.set_result(1)
         >>> future in arrivals, arrivals.wait_for(future, 1)
         (True, True)
