@@ -40,7 +40,7 @@ def new_row_plan(num_rows: int, num_slots: int) -> RowPlan:
         >>> plan = new_row_plan(num_rows=10, num_slots=4)
         >>> note_rows(plan, torch.tensor([7, 2, 7]), number=0, first=0, first_before=0)
         MinibatchNeed(rows=2, kept=0)
-        >>> plan = begin_window(plan, first=0)
+        >>> plan = next_window(plan, first=0)
         >>> place_rows(plan, first=0)
         (tensor([2, 7]), tensor([0, 1]))
         >>> find_slots(plan, torch.tensor([7, 3])).tolist()

@@ -16,7 +16,7 @@ class StoreEdges(NamedTuple):
     """Edges in their stored order; the id of an edge is its position.
 
     Example:
-        >>> [part.tolist() for part in EdgeList(torch.tensor([1, 2, 0]), indptr=torch.tensor([0, 2, 2, 3])).ends()]
+        >>> [part.tolist() for part in StoreEdges(torch.tensor([1, 2, 0]), indptr=torch.tensor([0, 2, 2, 3])).ends()]
         [[1, 2, 0], [0, 0, 2]]
     """
 

@@ -110,7 +110,7 @@ def plan_frame(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT)
     """Return the offsets of contiguous buffers, and the offset after the last, all multiples of `alignment`.
 
     Example:
-        >>> lay_out([10, 70, 0], start=3)
+        >>> plan_frame([10, 70, 0], start=3)
         ([64, 128, 256], 256)
     """
     # -x % a is the padding up to the next multiple.
