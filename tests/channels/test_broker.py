@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from graphfeed.channels.bounded_queue import END, FAILED, NOTHING, OK, BoundedQueue, Client, Item
 from graphfeed.channels.broker import END_EPOCH, GET, LOOK, STOP, Broker, control_record
 from graphfeed.loader.transport.mailbox import PREFIX
+from tests.forked import in_child
 
 ACTIONS = st.lists(
     st.one_of(
@@ -257,6 +259,19 @@ def test_who_says_nothing_sensible_does_no_harm(broker: Broker) -> None:
         stranger.send(b"short")
     with connect(broker, LOOK) as looker:
         assert receive(looker) == OK
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_processes_of_other_users_get_no_answer(broker: Broker) -> None:
+    def ask(user: int) -> str:
+        os.setuid(user)
+        try:
+            with connect(broker, LOOK) as sock:
+                return f"{len(sock.recv(1000)) > 0}"
+        except (BrokenPipeError, ConnectionResetError):
+            return "False"
+
+    assert [in_child(partial(ask, user)) for user in (0, 54321, 0)] == ["True", "False", "True"]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

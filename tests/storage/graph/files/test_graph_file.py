@@ -121,6 +121,16 @@ def test_a_name_that_is_no_files_is_refused() -> None:
             load_from_shared_memory(name)
 
 
+def test_other_users_can_neither_read_nor_write_a_graph_in_shared_memory() -> None:
+    name, before = f"test-private-{os.getpid()}", os.umask(0)
+    try:
+        shared = make_graph().copy_to_shared_memory(name)
+    finally:
+        os.umask(before)
+    assert name_to_path(name).stat().st_mode & 0o777 == 0o600
+    del shared
+
+
 def test_names_lie_in_the_temporary_folder_where_there_is_no_memory_file_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
