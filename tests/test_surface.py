@@ -118,7 +118,7 @@ def test_what_was_replaced_is_not_here_and_its_error_says_what_to_do() -> None:
     for name in theirs.REPLACED:
         if "." not in name and name not in theirs.FLUENT:
             with pytest.raises(
-                AttributeError, match=rf"no attribute '{name}'; .*(instead|leave it out|makes the graph)"
+                AttributeError, match=rf"no attribute '{name}'; .*(instead|leave it out|returns the graph)"
             ):
                 getattr(gf, name)
 

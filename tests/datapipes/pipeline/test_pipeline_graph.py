@@ -27,7 +27,7 @@ TEXTS: list[tuple[Any, str]] = [
     ((10, [2, -1], torch.tensor([3, 4])), "[10, [2, -1], int64[2]]"),
     (list(range(100)), "list of 100"),
     ([gf.MiniBatch(seeds=torch.ones(1))], "[MiniBatch(...)]"),
-    (value_in_line, "describe"),
+    (value_in_line, "value_in_line"),
     (torch.nn.Identity(), "Identity"),
     ({"user": ["feat"]}, "{'user': ['feat']}"),
     ("x" * 200, "'" + "x" * 96 + "..."),
