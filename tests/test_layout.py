@@ -201,6 +201,22 @@ def test_back_ends_have_the_same_kernels() -> None:
                 assert parameters(kernel) == twins.get(kernel.name), f"{path.name}: {kernel.name}"
 
 
+def test_operations_call_kernels_that_exist() -> None:
+    """Type checkers don't see them, because a kernel's module is imported by name."""
+    missing = []
+    for path in (PACKAGE / "ops").rglob("*.py"):
+        source = path.read_text()
+        modules = [name.replace(".", "/") for name in re.findall(r'kernels\([^)"]*"(\w+\.\w+)"', source)]
+        files = [folder / f"{name}.py" for folder in KERNELS for name in modules]
+        if not is_kernel(path) and modules:
+            bodies = [node for file in files if file.exists() for node in ast.parse(file.read_text()).body]
+            known = {getattr(node, "name", None) for node in bodies}
+            known |= {alias.name for node in bodies if isinstance(node, ast.ImportFrom) for alias in node.names}
+            called = re.findall(r"\bmodule\.(\w+)|kernels\([^\n]*?\)\.(\w+)", source)
+            missing += [(path.name, name) for pair in called for name in pair if name and name not in known]
+    assert missing == []
+
+
 def test_each_loop_of_a_kernel_says_when_it_ends() -> None:
     """Nothing can stop machine code, not even Ctrl-C."""
     loops = [(path.name, node) for path in filter(is_kernel, MODULES) for node in ast.walk(ast.parse(path.read_text()))]
