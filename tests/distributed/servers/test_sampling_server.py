@@ -297,7 +297,7 @@ def test_wrong_arguments_are_refused() -> None:
     check_refused(
         [
             (lambda: serve([]), TypeError, "pipe must be a pipeline of stages, but is a list"),
-            (lambda: serve(items), ValueError, "by index"),
+            (lambda: serve(items), ValueError, "by their index"),
             (
                 lambda: gf.DataLoader(items, executor=gf.SamplingServers(["127.0.0.1:1"], token=TOKEN)),
                 ValueError,
