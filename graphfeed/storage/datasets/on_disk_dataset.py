@@ -196,8 +196,8 @@ class OnDiskDataset:
         """Contents of `metadata.yaml`; after `load()`, of the preprocessed one.
 
         `load()` applies edits of it: names, the metadata of tasks, features that are removed or added, and `path` and
-        `in_memory` of an entry, which decides whether it stays on disk. With `graph_topology` set to `{"in_memory":
-        False}` the graph is mapped rather than read into memory. Only `graph` can't be edited here.
+        `in_memory` of an entry, which decides whether it stays on disk. The graph is mapped rather than read into
+        memory if `graph_topology` is `{"in_memory": False}`. Only `graph` can't be edited here.
         """
         return self._yaml_data
 

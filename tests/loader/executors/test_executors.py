@@ -183,7 +183,7 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize(
-    "next_task",
+    "take",
     [
         lambda executor: executor.submit(threading.Event).result(60),
         lambda executor: executor.submit(fails).exception(60),

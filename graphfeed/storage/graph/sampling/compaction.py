@@ -61,8 +61,8 @@ def unique_and_compact_csc_formats(
         async_op: Whether to return a future with the result, which is computed before this function returns.
 
     Returns:
-        The row ids, the columns with positions in the row ids, and the bounds of the rows, `tensor([0, number of
-        rows])`; each by type if the graph has types.
+        The row ids, the columns with positions in the row ids, and the bounds of the rows (0 and the number of rows);
+        each by type if the graph has types.
 
     Raises:
         TypeError: Only one of the arguments is by type, or the ids have different dtypes.
