@@ -7,7 +7,10 @@ import textwrap
 from pathlib import Path
 
 FILES = sorted((Path(__file__).resolve().parents[1] / "graphfeed").rglob("__init__.py"))
-NAMES = re.compile(r"(?<=^# fmt: off\n__all__ = \[\n).*?(?=^\]$)", re.DOTALL | re.MULTILINE)
+NAMES = re.compile(
+    r"(?<=^# fmt: off\n__all__ = \[\n)[^]]*(?=^\]$)|(?<=^__all__ = \[\n)[^]]*(?=^\]  # fmt: skip$)", re.MULTILINE
+)
+"""The lists that `ruff format` leaves alone."""
 
 
 def wrap(names: re.Match[str]) -> str:

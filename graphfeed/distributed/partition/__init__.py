@@ -8,6 +8,5 @@ from graphfeed.distributed.partition.report import PartitionReport, report_parti
 from graphfeed.distributed.partition.writer import write_partition
 
 __all__ = [
-    "PartitionReport", "StoredPart", "open_part", "report_partition",
-    "write_partition",
+    "PartitionReport", "StoredPart", "open_part", "report_partition", "write_partition",
 ]  # fmt: skip

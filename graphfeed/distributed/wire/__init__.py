@@ -21,8 +21,7 @@ from graphfeed.distributed.wire.flight import FlightServer, call_options, import
 from graphfeed.distributed.wire.record_batches import check_schema, from_batch, import_arrow, to_batch
 
 __all__ = [
-    "TOKEN_VARIABLE", "FlightServer", "call_options", "check_encryption", "check_schema", "check_token",
-    "choose_token", "from_batch", "import_arrow", "import_flight", "is_loopback", "join_address", "listen",
-    "make_client", "make_client_context", "make_mutual_contexts", "make_server_context", "parse_address",
-    "text_of", "to_batch",
+    "TOKEN_VARIABLE", "FlightServer", "call_options", "check_encryption", "check_schema", "check_token", "choose_token",
+    "from_batch", "import_arrow", "import_flight", "is_loopback", "join_address", "listen", "make_client",
+    "make_client_context", "make_mutual_contexts", "make_server_context", "parse_address", "text_of", "to_batch",
 ]  # fmt: skip
