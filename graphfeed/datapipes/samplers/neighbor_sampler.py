@@ -10,7 +10,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes, with_nodes
 from graphfeed.ops import draw_keys, drawing
-from graphfeed.ops.process import rename_overrides
+from graphfeed.ops.arguments import rename_overrides
 from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest

@@ -30,6 +30,7 @@ from graphfeed.ops.arguments.declared import (
     checked,
     ignores,
     is_list,
+    rename_overrides,
     without_ignored,
 )
 from graphfeed.ops.arguments.tensors import NOTHING, as_ids, as_tensor, holds_whole, is_read_only
@@ -52,5 +53,5 @@ __all__ = [
     "check_ids", "check_ids_of_each", "check_known", "check_length", "check_once", "check_position", "check_seconds",
     "check_seed", "check_tensors", "check_vector", "checked", "forget_valid", "holds_whole", "ignores", "is_list",
     "is_read_only", "is_verified", "mark_below", "mark_copied_below", "mark_copies_valid", "mark_valid", "nearest",
-    "parse_bytes", "passed_among", "without_ignored",
+    "parse_bytes", "passed_among", "rename_overrides", "without_ignored",
 ]  # fmt: skip

@@ -30,14 +30,14 @@ class Rule(NamedTuple):
     """Types whose values are accepted without calling `takes`, except 0-D tensors. Most arguments have these types."""
 
 
-def is_truth(value: Any) -> bool:
+def is_bool(value: Any) -> bool:
     """Return whether a value is a bool, or an array or a tensor of bools, which Python also accepts as integers."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")).removeprefix("torch.") == "bool"
 
 
 def is_integer(value: Any) -> bool:
     """Return whether a value is an integer. A bool isn't: it is more likely a mistake."""
-    if is_truth(value):
+    if is_bool(value):
         return False
     try:
         index(value)
@@ -69,7 +69,7 @@ RULES: dict[Any, Rule] = {
         frozenset([bool]),
     ),
     int: Rule(is_integer, "an integer"),
-    float: Rule(lambda value: isinstance(value, Real) and not is_truth(value), "a number", frozenset([float])),
+    float: Rule(lambda value: isinstance(value, Real) and not is_bool(value), "a number", frozenset([float])),
     str: Rule(lambda value: isinstance(value, str), "a string", frozenset([str])),
     bytes: Rule(
         lambda value: isinstance(value, bytes), "bytes, such as Path('chain.pem').read_bytes()", frozenset([bytes])
@@ -199,6 +199,14 @@ def ignores(*names: str) -> Callable[[Made], Made]:
         return cast("Made", call)
 
     return decorate
+
+
+def rename_overrides(cls: type, names: Mapping[str, str]) -> None:
+    """Rename the methods of a subclass that override a method by its old name, with a DeprecationWarning."""
+    for old, new in names.items():
+        if old in vars(cls):
+            warnings.warn(f"rename {cls.__name__}.{old} to {new}", DeprecationWarning, stacklevel=3)
+            setattr(cls, new, vars(cls)[old])
 
 
 def checked(made: Made) -> Made:

@@ -24,7 +24,6 @@ from graphfeed.ops.process.surroundings import (
     natural_order,
     progress_bar,
     regular_file,
-    rename_overrides,
 )
 
 __all__ = [
@@ -44,7 +43,6 @@ __all__ = [
     "natural_order",
     "progress_bar",
     "regular_file",
-    "rename_overrides",
     "renew_in_child",
     "result_of",
     "uninterrupted",

@@ -7,7 +7,6 @@ import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
@@ -115,14 +114,6 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise ImportError(f"{purpose} needs {package}, which is not installed: {remedy}", name=package) from error
-
-
-def rename_overrides(cls: type, names: Mapping[str, str]) -> None:
-    """Rename the methods of a subclass that override a method by its old name, with a DeprecationWarning."""
-    for old, new in names.items():
-        if old in vars(cls):
-            warnings.warn(f"rename {cls.__name__}.{old} to {new}", DeprecationWarning, stacklevel=3)
-            setattr(cls, new, vars(cls)[old])
 
 
 def install_hint(extra: str) -> str:

@@ -9,9 +9,17 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from graphfeed.ops import is_gpu, is_readable
-from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, checked, is_read_only
+from graphfeed.ops.arguments import (
+    as_ids,
+    as_tensor,
+    check_can_pin,
+    check_ids,
+    check_vector,
+    checked,
+    is_read_only,
+    rename_overrides,
+)
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
-from graphfeed.ops.process import rename_overrides
 from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
