@@ -13,7 +13,7 @@ from graphfeed.datapipes.minibatch import Batch
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
-from graphfeed.datapipes.pipeline.iteration import begins, key_source
+from graphfeed.datapipes.pipeline.iteration import key_source, wrap_iter
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.streams import Streams
 from graphfeed.datapipes.pipeline.traverse import Rewritable
@@ -102,7 +102,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
                     f"{cls.__name__} defines __iter__, but workers call minibatch(index): "
                     "override that instead, or add a stage after the source"
                 )
-            cls.__iter__ = begins(cls.__iter__)  # type: ignore[method-assign]
+            cls.__iter__ = wrap_iter(cls.__iter__)  # type: ignore[method-assign]
         if name is not None:
             register(name, cls)
 

@@ -43,10 +43,10 @@ if typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> typing.Any:
-        # They derive from classes of PyG, so their modules are imported on first use.
         if name == "MeetingPoint":
             warnings.warn("MeetingPoint is now called RendezvousAddress", DeprecationWarning, stacklevel=2)
             return RendezvousAddress
+        # They derive from classes of PyG, so their modules are imported on first use.
         modules = {"LocalFeatureStore": "local_feature_store", "LocalGraphStore": "local_graph_store"}
         if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

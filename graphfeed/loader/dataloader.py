@@ -165,7 +165,7 @@ class DataLoader(Generic[Batch]):
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._closed = False
-        self._begin_without_workers()
+        self._open_without_workers()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without workers, running epochs and measurements, so that a copy starts its own."""
@@ -174,9 +174,9 @@ class DataLoader(Generic[Batch]):
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore a state. Workers start with the next epoch."""
         vars(self).update(state)
-        self._begin_without_workers()
+        self._open_without_workers()
 
-    def _begin_without_workers(self) -> None:
+    def _open_without_workers(self) -> None:
         self._workers = Workers(self._executor, self.worker, self.num_workers, self.timeout, self.persistent_workers)
         self.profiled: Profile | None = None  # the latest profile
         self._measured_in: Profile | None = None

@@ -7,7 +7,7 @@ splittable pseudorandom number generators, OOPSLA 2014). It only uses integers, 
 """
 
 MASK = (1 << 64) - 1
-SHORT = (1 << 32) - 1
+LOW_HALF = (1 << 32) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 """Odd increment between the draws of one state: 2**64 over the golden ratio."""
 NODE = 0xD1B54A32D192ED03
@@ -55,9 +55,9 @@ def high_bits(key: int, node: int) -> int:
     """Return the upper 32 bits of a node's variate, from two 32-bit products; a bijection for ids below 2**32."""
     # The lower half of the key is added without carries and the upper half is a factor, so that the bits of two nodes
     # are nearly independent, even for adjacent ids. Keys must be mixed: similar keys yield similar bits.
-    bits = ((node ^ key) & SHORT) + (node >> 32) * UPPER & SHORT
-    bits = (bits ^ (bits >> 16)) * (key >> 32 | 1) & SHORT
-    bits = (bits ^ (bits >> 15)) * LAST & SHORT
+    bits = ((node ^ key) & LOW_HALF) + (node >> 32) * UPPER & LOW_HALF
+    bits = (bits ^ (bits >> 16)) * (key >> 32 | 1) & LOW_HALF
+    bits = (bits ^ (bits >> 15)) * LAST & LOW_HALF
     return bits ^ (bits >> 15)
 
 
@@ -68,7 +68,7 @@ def variate(keys: tuple[int, int], switch_threshold: int, node: int) -> int:
     # nodes, while the bits of each node are uniform.
     key = keys[high_bits(SWITCH, node) < switch_threshold >> 32]
     # The lower half is the lower half of the node's state.
-    return high_bits(mix(key), node) << 32 | mix(key ^ (node * NODE)) & SHORT
+    return high_bits(mix(key), node) << 32 | mix(key ^ (node * NODE)) & LOW_HALF
 
 
 def bounded(bits: int, bound: int) -> int:

@@ -20,7 +20,7 @@ TORCH_LOADER = "torch.utils.data._utils.fetch"
 """The module in which torch's DataLoader iterates a dataset."""
 
 
-def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":
+def wrap_iter(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":
     """Wrap a stage's `__iter__`. Without a loader, the stage that is iterated first prepares the whole pipeline."""
 
     @wraps(run)

@@ -65,7 +65,7 @@ class ItemsByOwner(Shareable):
         high = min(low + batch_size, size)
         # Surplus items of other parts are spread evenly over the mini-batches, so that all cost about the same.
         first, last = (place * int(lacking[part]) // size for place in (low, high))
-        found = [self.owned(part, low - first, high - last, key)]
+        found = [self.items_of_part(part, low - first, high - last, key)]
         # The surplus of all parts forms one list, and each part that lacks items gets a slice of it.
         begin, ends = int(lacking[:part].sum()), surplus.cumsum()
         for giver in np.flatnonzero(surplus).tolist() if first < last else ():
@@ -75,10 +75,10 @@ class ItemsByOwner(Shareable):
             if some:
                 # A part keeps the items before its surplus.
                 beyond = int(sizes[giver]) - start
-                found.append(self.owned(giver, some.start + beyond, some.stop + beyond, key))
+                found.append(self.items_of_part(giver, some.start + beyond, some.stop + beyond, key))
         return torch.cat(found).long()
 
-    def owned(self, part: int, low: int, high: int, key: int | None) -> torch.Tensor:
+    def items_of_part(self, part: int, low: int, high: int, key: int | None) -> torch.Tensor:
         """Return a slice of the items that a part owns, in the epoch's order given by `key`."""
         start, count = sum(self.counts[:part]), self.counts[part]
         items = self.order[start : start + count]

@@ -107,7 +107,7 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         if check:
             columns.check()
         elif all(has_stamp(root / name, metadata.written) for name in column_files(metadata.parts[part])):
-            columns.take_as_saved()
+            columns.trust_saved()
         book = PartBook.from_assignment(arrays["node_parts"][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
             raise ValueError(f"node_parts has {book.num_ids} nodes, not {metadata.total_num_nodes}")

@@ -91,7 +91,7 @@ class ExampleSchema:
         """Infer everything that is left open from a record."""
         found = describe_example(record, self.names)
         names = list(found) if self.names is None else self.names
-        self.columns = {name: settle_column(name, self.given.get(name), found.get(name)) for name in names}
+        self.columns = {name: infer_column(name, self.given.get(name), found.get(name)) for name in names}
 
     def add_texts(self, names: Iterable[str]) -> None:
         """Add features of one string each, of which only the places are read."""
@@ -156,7 +156,7 @@ def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> 
     return values
 
 
-def settle_column(name: str, given: ExampleColumn | None, found: "tuple[str, int, int] | None") -> ExampleColumn:
+def infer_column(name: str, given: ExampleColumn | None, found: "tuple[str, int, int] | None") -> ExampleColumn:
     """Return a column, with anything that its spec leaves open from the first record."""
     if found is None:
         if given is None or (given.width is None and given.default is None):

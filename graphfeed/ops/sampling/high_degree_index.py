@@ -49,7 +49,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
     sizes = degrees[columns]
-    # Take the largest columns as long as they have at most 1 / MAX_SHARE of the edges in total.
+    # Index the largest columns as long as they have at most 1 / MAX_SHARE of the edges in total.
     is_indexed = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // MAX_SHARE
     columns, sizes = columns[is_indexed], sizes[is_indexed]
     starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()

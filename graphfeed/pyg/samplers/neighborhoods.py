@@ -75,7 +75,7 @@ class Neighborhoods:
     def fanouts(self) -> Any:
         """Fan-outs in the form that a sampler expects: outermost hop first, by edge type; a 0 if there are no hops."""
         edge_types = [self.name_in_data(edge_type) for edge_type in self.graph.edge_types]
-        given = self.given
+        given = self.as_num_neighbors
         if not edge_types and isinstance(given.values, Mapping):
             raise ValueError("num_neighbors is a dict by edge type, but data has no types; give one number per hop")
         # PyG begins with the seeds' hop, a graph with the outermost one. No hops become one hop without neighbours.
@@ -85,7 +85,7 @@ class Neighborhoods:
         return list(numbers)[::-1] or [0]
 
     @property
-    def given(self) -> Any:
+    def as_num_neighbors(self) -> Any:
         """The numbers as PyG's `NumNeighbors`."""
         kind, given = import_pyg("torch_geometric.sampler", "num_neighbors").NumNeighbors, self.num_neighbors
         if not isinstance(given, (kind, Mapping)) and not is_list(given):
@@ -118,7 +118,7 @@ class Neighborhoods:
             pipe = JoinedNeighborSampler(pipe, *options, only_new=True, disjoint=self.disjoint)
         if self.subgraph_type == "induced":
             pipe = pipe.induce_subgraph(self.graph)
-        has_hops = self.given.num_hops > 0
+        has_hops = self.as_num_neighbors.num_hops > 0
         return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward, has_hops)
 
     def append_links_to(

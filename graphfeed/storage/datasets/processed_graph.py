@@ -235,7 +235,7 @@ def open_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
     stamp = section.get("written", int, None)
     # Avoids reading all of it if the graph is mapped.
     if all(has_stamp(graph_folder / name, stamp) for name in columns):
-        graph.take_as_saved()
+        graph.trust_saved()
     else:
         graph.check()
     return graph

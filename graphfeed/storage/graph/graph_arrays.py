@@ -237,7 +237,7 @@ class GraphArrays(Shareable):
             check_shapes(self)
             check_types(self)
 
-    def take_as_saved(self) -> None:
+    def trust_saved(self) -> None:
         """Trust the arrays of a file that is unchanged since it was saved, and check only their shapes.
 
         Sampling checks the bounds of all values that it reads, so a damaged file still raises an error. Operations that

@@ -86,7 +86,7 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     is_as_saved = form.is_as_saved(path)
     graph = FusedCSCSamplingGraph(**form.read(path))
     try:
-        graph.take_as_saved() if is_as_saved else graph.check()
+        graph.trust_saved() if is_as_saved else graph.check()
     except (TypeError, ValueError) as error:
         error.add_note(f"in {path}, which was changed after it was saved, or written from an invalid graph")
         raise

@@ -3,9 +3,9 @@
 Weights are stored as running sums of integers, and draws are integers too, because floating-point sums differ between
 machines. Each step prefetches the reads of the next step::
 
-    aim           draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
-    look_closer   read that sum; correct the guess by the distance to the goal, and prefetch a line of sums there
-    settle        count the sums of the line up to the goal, which gives the edge; outside the line, gallop
+    guess_line          draw a goal; guess its edge as if all weights were equal, and prefetch the sum there
+    look_closer         read that sum; correct the guess by the distance to the goal, and prefetch a line of sums there
+    find_passing_edge   count the sums of the line up to the goal, which gives the edge; outside the line, gallop
 
 If few edges have most of the weight, a draw uses the guide of its goal's share instead (see `ops.guide_sums`).
 """
