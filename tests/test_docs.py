@@ -15,7 +15,7 @@ from graphfeed.distributed.servers import serve_command
 from tests import graphbolt_surface as theirs
 from tests.distributed.rank_processes import free_port
 from tests.distributed.served import TOKEN, make_certificate
-from tests.pages import check_code, dead_links, files_of, links_of, rows
+from tests.pages import check_code, dead_links, files_of, rows
 from tests.scripts import REPOSITORY, SECONDS
 from tests.test_surface import KNOWN, find
 
@@ -61,14 +61,6 @@ def test_links_of_pages_lead_somewhere() -> None:
     assert {str(page): dead for page in [*PAGES, *ROOT.glob("*.md")] if (dead := dead_links(page))} == {}
 
 
-def test_each_page_that_tells_how_to_is_one_click_from_the_start_page() -> None:
-    shown = (
-        (ROOT / "docs" / "index.md").read_text().partition("## What people do with it")[2].partition("```{toctree}")[0]
-    )
-    pages = {page.name for page in (ROOT / "docs" / "how-to").glob("*.md")}
-    assert pages - {Path(link).name for link in links_of(shown)} == set()
-
-
 def test_each_promise_has_tests_that_there_are() -> None:
     promises = list(rows(ROOT / "docs" / "reliability.md", "promise"))
     assert len(promises) == len({promise for promise, _ in promises})
@@ -97,24 +89,13 @@ def test_a_promise_says_where_only_the_larger_set_of_tests_holds_it() -> None:
         assert all(is_thorough(*test) for test in tests) == ("`make test-all`" in by), promise
 
 
-def test_graphbolts_names_are_on_the_page_once() -> None:
+def test_graphbolts_names_are_on_the_page_once_with_their_state() -> None:
     listed = [*SAME, *(name for names, _, _ in TABLE for name in names)]
     assert sorted(set(KNOWN) - set(listed)) == [], "not on the page"
     assert sorted({name for name in listed if listed.count(name) > 1}) == [], "twice on the page"
-
-
-def test_the_page_lists_no_other_names() -> None:
-    unknown = STATES.keys() - set(KNOWN) - REPLACED
-    assert [name for name in sorted(unknown) if find(name) is None] == []
-
-
-def test_states_are_those_of_the_names() -> None:
+    assert [name for name in sorted(STATES.keys() - set(KNOWN) - REPLACED) if find(name) is None] == []
     assert {name for name, state in STATES.items() if state == "replaced"} == REPLACED
     assert [name for name, _ in theirs.DIFFERENT if STATES[name] != "different"] == []
-
-
-def test_what_is_not_the_same_has_a_reason() -> None:
-    assert [names for names, _, text in TABLE if not text.endswith(".")] == []
 
 
 def test_parameters_that_differ_are_named() -> None:
@@ -126,46 +107,12 @@ def test_parameters_that_differ_are_named() -> None:
     assert [key for key, text in places.items() if f"`{key[1]}`" not in text] == []
 
 
-def test_a_table_is_read_by_its_rows(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# A b: `c`\n\n| name | x |\n| --- | --- |\n| `a` | 1 |\n\n| other | y |\n| --- | --- |\n| b | |\n")
-    assert list(rows(page, "name")) == [["`a`", "1"]]
-    page.write_text("# A b: `c`\n\n[x](#a-b-c) [y](page.md#a-b-c) [z](#nowhere) [w](missing.md)\n")
-    assert dead_links(page) == ["#nowhere", "missing.md"]
-
-
-def test_code_that_prints_something_else_is_noticed(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
-    with pytest.raises(AssertionError):
-        check_code(page)
-
-
 README = Path(__file__).resolve().parents[1] / "README.md"
-
-
-def test_it_is_read_at_once() -> None:
-    assert len(README.read_text().splitlines()) <= 110
 
 
 @pytest.mark.slow
 def test_the_code_runs_and_prints_what_is_shown() -> None:
     assert check_code(README) == 1
-
-
-def test_the_picture_shows_the_plan_that_is_printed() -> None:
-    start = (README.parent / "docs" / "start.md").read_text()
-    plan = re.search(r"^```text\n(where .*?)^```", start, re.DOTALL | re.MULTILINE)
-    assert plan
-    running = re.findall(r"^(?:main|worker) .*?([A-Z]\w+)\(", plan[1], re.MULTILINE)[::-1]
-    workers, in_flight = re.findall(r"InWorkers\(num_workers=(\d+), in_flight=(\d+)\)", plan[1])[0]
-    drawn = (README.parent / "docs" / "pipeline.svg").read_text()
-    stages = re.findall(r'class="stage"[^>]*>(\w+)<', drawn)
-    written = [stage for stage in running if stage not in {"ByIndex", "InWorkers"}]
-    assert stages[: len(written)] == written
-    assert sorted(stages[len(written) :]) == sorted(running)
-    assert f">{workers} workers<" in drawn
-    assert f">{in_flight} in flight<" in drawn
 
 
 PAGE = REPOSITORY / "docs" / "how-to" / "pool-of-samplers.md"

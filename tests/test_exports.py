@@ -231,27 +231,12 @@ OPTIONAL_OR_SLOW = {
 }
 
 
-@pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
-    """Return the observations of a fresh interpreter."""
+@pytest.mark.slow
+def test_an_import_changes_nothing_and_loads_neither_compilers_nor_optional_packages() -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
-
-
-@pytest.mark.slow
-def test_importing_changes_nothing(report: dict[str, Any]) -> None:
+    report: dict[str, Any] = json.loads(run.stdout)
     assert report["changed"] == []
-
-
-@pytest.mark.slow
-def test_importing_imports_no_compiler(report: dict[str, Any]) -> None:
-    assert {"llvmlite", "numba"}.isdisjoint(report["modules"])
-
-
-@pytest.mark.slow
-def test_importing_loads_nothing_that_few_need_or_all_wait_for(report: dict[str, Any]) -> None:
-    assert OPTIONAL_OR_SLOW.isdisjoint(report["modules"])
+    assert {"llvmlite", "numba", *OPTIONAL_OR_SLOW}.isdisjoint(report["modules"])
 
 
 ROOT = Path(__file__).resolve().parents[1]

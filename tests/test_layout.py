@@ -5,10 +5,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatch
 from pathlib import Path
-
-import pytest
 
 import graphfeed
 from tests.pages import files_of, rows
@@ -28,7 +25,6 @@ TOUR = [
     "graphfeed/ops/__init__.py",
 ]
 """Pages that newcomers read first."""
-TOUR_LINES = 400
 
 OPTIONAL = ["channels", "distributed", "ingest", "interop", "pyg"]
 TYPES_OF_RESULTS = {
@@ -145,12 +141,6 @@ def test_rooms_take_from_each_other_what_their_packages_list() -> None:
     assert not list(imported_past_doors("graphfeed/storage/a.py", inside))
 
 
-def test_every_top_folder_is_known() -> None:
-    made_by_tools = {"build", "dist"}
-    there = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert there - made_by_tools <= {folder.name for folder in FOLDERS}
-
-
 def words(path: Path) -> set[str]:
     """Return the names in a file, and the words of its strings."""
     found = set()
@@ -170,12 +160,6 @@ def test_each_public_name_is_used_in_a_test() -> None:
     public = {*dir(graphfeed), *graphfeed._FOUND_IN, *(name for room in rooms for name in room.__all__)}
     used = set().union(*(words(path) for path in (ROOT / "tests").rglob("*.py")))
     assert sorted(public - used - TYPES_OF_RESULTS) == []
-
-
-def test_the_tests_of_every_folder_are_run(pytestconfig: pytest.Config) -> None:
-    left_out = pytestconfig.getini("norecursedirs")
-    folders = {parent.name for path in SOURCES for parent in path.relative_to(ROOT).parents}
-    assert [name for name in sorted(folders) if any(fnmatch(name, pattern) for pattern in left_out)] == []
 
 
 def test_kernels_share_the_test_of_their_op() -> None:
@@ -265,7 +249,3 @@ def test_a_class_name_stands_in_one_module() -> None:
 
 def test_a_function_name_stands_in_at_most_two_modules() -> None:
     assert {name: found for name, found in modules_by_name(ast.FunctionDef).items() if len(found) > 2} == {}
-
-
-def test_the_tour_is_short() -> None:
-    assert sum(len((ROOT / path).read_text().splitlines()) for path in TOUR) <= TOUR_LINES

@@ -69,13 +69,6 @@ def test_it_builds_without_a_warning_and_no_link_is_dead(tmp_path: Path) -> None
     assert {"sampler", "resum"} <= set(index["terms"])
 
 
-def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
-    links = ["a.html", "a.html#here", "a.html#there", "b.html", "https://example.org", "#here", "c.css"]
-    text = "".join(f'<a href="{link}">x</a>' for link in links)
-    (tmp_path / "a.html").write_text(f'<p id="here">{text}</p>')
-    assert dead_links(tmp_path) == ["a.html: a.html#there", "a.html: b.html", "a.html: c.css"]
-
-
 def test_the_reference_describes_fields_of_bases_that_are_on_no_page_of_stages() -> None:
     text = "\n".join(line for group in api.groups() for line in api.lines(group))
     for name in ("NeighborSampler.fanouts", "TemporalNeighborSampler.hop_time", "ingest.NodeTable.files"):
@@ -97,27 +90,28 @@ def test_the_reference_has_each_public_name_once() -> None:
         assert [name for name in group.names if f":: {name}\n" not in text] == []
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        ("[words](glossary.md#hop)", "[words](../glossary.md#hop)"),
-        ("[README](../../README.md)", "[README](../index.md)"),
-        ("[docs/gpu.md](../gpu.md)", "[docs/gpu.md](../gpu.md)"),
-        ("[../gpu.md](../gpu.md)", "[](../gpu.md)"),
-        ("[ideas](../../ARCHITECTURE.md#five-ideas)", "[ideas](../concepts.md)"),
-        ("[the licence](../../LICENSE)", "the licence"),
-        ("![a\nb](../pipeline.svg)", "![a\nb](../pipeline.svg)"),
-        ("[x](https://example.org/a.md)", "[x](https://example.org/a.md)"),
-        ("```text\n[x](../../LICENSE)\n```", "```text\n[x](../../LICENSE)\n```"),
-        ("[first](../../tutorials/01.py)", "[first](../tutorials/01.ipynb)"),
-        ("[second](../../tutorials/02.py)", "second"),
-    ],
-)
-def test_links_of_a_text_lead_to_pages_of_the_site(written: str, shown: str, tmp_path: Path) -> None:
+LINKS = [
+    ("[words](glossary.md#hop)", "[words](../glossary.md#hop)"),
+    ("[README](../../README.md)", "[README](../index.md)"),
+    ("[docs/gpu.md](../gpu.md)", "[docs/gpu.md](../gpu.md)"),
+    ("[../gpu.md](../gpu.md)", "[](../gpu.md)"),
+    ("[ideas](../../ARCHITECTURE.md#five-ideas)", "[ideas](../concepts.md)"),
+    ("[the licence](../../LICENSE)", "the licence"),
+    ("![a\nb](../pipeline.svg)", "![a\nb](../pipeline.svg)"),
+    ("[x](https://example.org/a.md)", "[x](https://example.org/a.md)"),
+    ("```text\n[x](../../LICENSE)\n```", "```text\n[x](../../LICENSE)\n```"),
+    ("[first](../../tutorials/01.py)", "[first](../tutorials/01.ipynb)"),
+    ("[second](../../tutorials/02.py)", "second"),
+]
+"""Links as they are written in the repository, and on the site."""
+
+
+def test_links_of_a_text_lead_to_pages_of_the_site(tmp_path: Path) -> None:
     (tmp_path / "tutorials").mkdir()
     (tmp_path / "tutorials" / "01.ipynb").touch()
-    written = written.replace("(glossary", "(../glossary")
-    assert pages.lead_links(written, "docs/how-to/page.md", tmp_path) == shown
+    for written, shown in LINKS:
+        text = written.replace("(glossary", "(../glossary")
+        assert pages.lead_links(text, "docs/how-to/page.md", tmp_path) == shown
 
 
 def cell(kind: str, source: str, *pictures: str) -> dict[str, Any]:
@@ -192,16 +186,3 @@ def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
     assert [part.text for part in first.findall("{*}text")] == ["slow <one>", "2 ms", "how: fast", "1 ms"]
     boxes = [ElementTree.fromstring(picture).findall("{*}rect") for picture in pictures]
     assert [[float(box.get("width", "")) for box in own] for own in boxes] == [[260.0, 130.0]]
-
-
-def test_the_parts_of_a_whole_lie_side_by_side_upon_one_bar() -> None:
-    parts = {"fast: features": 1.0, "fast: step": 2.0, "slow: features": 3.0, "slow: step": 2.0, "slow: waiting": 5.0}
-    drawing = measured.picture(
-        "epochs", [{"what": what, "unit": "s", "median": own} for what, own in parts.items()], "e"
-    )
-    picture = ElementTree.fromstring(drawing.svg())
-    boxes = [(box.get("y"), float(box.get("x", "")), float(box.get("width", ""))) for box in picture.findall("{*}rect")]
-    (first, _, _), (second, _, _), key = boxes[0], boxes[2], ["features", "step", "waiting"]
-    assert boxes[:2] == [(first, 0.0, 26.0), (first, 26.0, 52.0)]
-    assert boxes[2:5] == [(second, 0.0, 78.0), (second, 78.0, 52.0), (second, 130.0, 130.0)]
-    assert [part.text for part in picture.findall("{*}text")] == ["fast", "3 s", "slow", "10 s", *key]
