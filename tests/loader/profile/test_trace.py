@@ -1,6 +1,7 @@
 import gzip
 import json
-from collections import defaultdict
+import resource
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from torch.profiler import ProfilerActivity, record_function
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.loader.profile import Profile, Span
-from graphfeed.loader.profile.trace import Range, keep_nested, trace_events
+from graphfeed.loader.profile import EpochRecord, Profile, Span
 from tests import pipelines
+from tests.forked import in_child
 from tests.loader.profile.records import MS, make_record
 
 Events = list[dict[str, Any]]
@@ -51,51 +52,50 @@ def check(events: Events) -> None:
             assert any(begin <= at <= end for begin, end in tracks[step["pid"], step["tid"]])
 
 
-def test_the_trace_has_a_range_for_each_span_and_step_and_a_counter() -> None:
+def trace_of(profile: Profile, tmp_path: Path) -> Events:
+    """Return the events of a trace, which are those that viewers open."""
+    profile.to_chrome_trace(tmp_path / "trace.json")
+    events = list(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    check(events)
+    return events
+
+
+def measured(*records: EpochRecord) -> Profile:
+    profile = Profile()
+    profile.records += records or [make_record(10)]
+    return profile
+
+
+def test_the_trace_has_a_range_for_each_span_and_step_and_a_counter(tmp_path: Path) -> None:
     record = make_record(10, work_ms=(1, 2))
     record.recorder.spans.append(Span(3, "InWorkers", "reader", -1, -1, 0, MS, MS, 0, record.recorder.process, 1))
-    events = list(trace_events(record))
-    check(events)
-    ranges = [event for event in events if event["ph"] == "X"]
-    assert len(ranges) == 20 + 10 + 1
-    assert {event["name"] for event in ranges} == {"ItemSampler", "NeighborSampler", "step", "wait at InWorkers"}
-    assert next(event["args"] for event in ranges if event["name"] == "NeighborSampler") == {
-        "epoch": 0,
-        "mini-batch": 0,
-    }
+    events = trace_of(measured(record), tmp_path)
+    names = Counter(event["name"] for event in events if event["ph"] == "X")
+    assert names == {"ItemSampler": 10, "NeighborSampler": 10, "step": 10, "wait at InWorkers": 1}
+    sampled = next(event["args"] for event in events if event["name"] == "NeighborSampler")
+    assert sampled == {"epoch": 0, "mini-batch": 0}
     assert [event["args"] for event in events if event["ph"] == "C"] == [{"in flight": 2, "ready": 1}] * 10
     assert [event["ph"] for event in events if "id" in event] == ["s", "f"] * 10
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
-def test_ranges_that_overlap_in_part_are_cut_and_others_stay(times: list[tuple[int, int]]) -> None:
-    given = [(min(pair), max(pair)) for pair in times]
-    ranges = [Range((1, 1), "call", *pair) for pair in given]
-    keep_nested(ranges)
-    found = [(shown.begin, shown.end) for shown in ranges]
-    for (begin, end), (before, until) in zip(found, given, strict=True):
-        assert begin == before
-        assert begin <= end <= until
-        assert not any(other < begin < after < end for other, after in found)
-    if not any(a < c < b < d for a, b in given for c, d in given):
-        assert found == given
+@given(times=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
+def test_ranges_that_overlap_in_part_are_cut(tmp_path_factory: pytest.TempPathFactory, times: list[Any]) -> None:
+    record = make_record(10)
+    for begin, end in map(sorted, times):
+        record.recorder.spans.append(Span(1, "Mine", "", 0, 0, begin, end, end - begin, 0, 1, 1))
+    shown = [event for event in trace_of(measured(record), tmp_path_factory.mktemp("trace")) if event["name"] == "Mine"]
+    begins = sorted(round(event["ts"] * 1000) for event in shown)
+    assert [begin - begins[0] for begin in begins] == [b - min(map(min, times)) for b in sorted(map(min, times))]
 
 
-def trace_of(profile: Profile, tmp_path: Path) -> Events:
-    profile.to_chrome_trace(tmp_path / "trace.json")
-    return list(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
-
-
-@pytest.mark.parametrize(
-    "options", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}], ids=str
-)
-def test_traces_of_real_epochs_open_in_viewers(options: dict[str, Any], tmp_path: Path) -> None:
-    with gf.DataLoader(pipelines.homogeneous(), seed=3, **options) as loader, loader.profile() as profile:
-        count = len(list(loader)) + len(list(loader))
-    events = trace_of(profile, tmp_path)
-    check(events)
-    assert sum(event["name"] == "step" for event in events) == count
-    assert sum(event["ph"] == "f" for event in events) == (count if options["num_workers"] else 0)
+def test_traces_of_real_epochs_open_in_viewers(tmp_path: Path) -> None:
+    options: dict[str, Any]
+    for options in ({"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}):
+        with gf.DataLoader(pipelines.homogeneous(), seed=3, **options) as loader, loader.profile() as profile:
+            count = len(list(loader)) + len(list(loader))
+        events = trace_of(profile, tmp_path)
+        assert sum(event["name"] == "step" for event in events) == count, options
+        assert sum(event["ph"] == "f" for event in events) == (count if options["num_workers"] else 0), options
 
 
 def test_a_server_is_a_process_of_its_own(tmp_path: Path) -> None:
@@ -108,7 +108,6 @@ def test_a_server_is_a_process_of_its_own(tmp_path: Path) -> None:
     ):
         list(loader)
     events = trace_of(profile, tmp_path)
-    check(events)
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
         "main process",
         "sampling server 1",
@@ -117,60 +116,48 @@ def test_a_server_is_a_process_of_its_own(tmp_path: Path) -> None:
 
 def test_only_the_latest_mini_batches_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("graphfeed.loader.profile.trace.MOST_MINIBATCHES", 15)
-    profile = Profile()
-    profile.records += [make_record(10, work_ms=(1, 2)) for _ in range(3)]
-    events = trace_of(profile, tmp_path)
-    check(events)
+    events = trace_of(measured(*(make_record(10, work_ms=(1, 2)) for _ in range(3))), tmp_path)
     assert sum(event["name"] == "step" for event in events) == 15
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_trace_of_torch_s_profiler_is_joined_at_the_right_time(tmp_path: Path, suffix: str) -> None:
+def test_a_trace_of_torch_s_profiler_is_joined_at_the_right_time(tmp_path: Path) -> None:
     loader = gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=3)
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as torch_profile, loader.profile() as profile:
         for _ in loader:
             with record_function("my step"):
                 torch.ones(1000).sum()
-    torch_profile.export_chrome_trace(str(tmp_path / f"torch.json{suffix}"))
-    profile.to_chrome_trace(tmp_path / f"both.json{suffix}", into=tmp_path / f"torch.json{suffix}")
-    data = (tmp_path / f"both.json{suffix}").read_bytes()
-    events = json.loads(gzip.decompress(data) if suffix else data)["traceEvents"]
-    steps = [event for event in events if event["name"] == "step"]
-    mine = [event for event in events if event["name"] == "my step"]
-    assert len(mine) == len(steps) > 0
-    for step, own in zip(steps, sorted(mine, key=lambda event: event["ts"]), strict=True):
-        # Both read the calendar's clock next to their own, which takes some microseconds, or a time slice.
-        assert abs(own["ts"] - step["ts"]) < 100_000
-
-
-def measured() -> Profile:
-    profile = Profile()
-    profile.records.append(make_record(10))
-    return profile
+    torch_profile.export_chrome_trace(str(tmp_path / "torch.json"))
+    (tmp_path / "torch.json.gz").write_bytes(gzip.compress((tmp_path / "torch.json").read_bytes()))
+    for suffix in ("", ".gz"):
+        profile.to_chrome_trace(tmp_path / f"both.json{suffix}", into=tmp_path / f"torch.json{suffix}")
+        data = (tmp_path / f"both.json{suffix}").read_bytes()
+        events = json.loads(gzip.decompress(data) if suffix else data)["traceEvents"]
+        steps = [event for event in events if event["name"] == "step"]
+        mine = [event for event in events if event["name"] == "my step"]
+        assert len(mine) == len(steps) > 0
+        for step, own in zip(steps, sorted(mine, key=lambda event: event["ts"]), strict=True):
+            # Both read the calendar's clock next to their own, which takes some microseconds, or a time slice.
+            assert abs(own["ts"] - step["ts"]) < 100_000
 
 
 NO_TRACES = ["", "[]", "{}", '{"traceEvents": 3}', '{"traceEvents": [], "baseTimeNanoseconds": ""}']
 
 
 def test_what_is_no_trace_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    profile = measured()
     for text in NO_TRACES:
         (tmp_path / "torch.json").write_text(text)
         with pytest.raises(ValueError, match=r"into must be a trace written by torch.profiler .*torch.json is not"):
-            profile.to_chrome_trace(tmp_path / "trace.json", into=tmp_path / "torch.json")
+            measured().to_chrome_trace(tmp_path / "trace.json", into=tmp_path / "torch.json")
         assert [path.name for path in tmp_path.iterdir()] == ["torch.json"]
 
 
-def test_a_trace_that_can_not_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_can_not_be_written_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("old")
 
-    def fail(self: Path, data: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(data[:10])
-        raise OSError("no space is left")
-
-    monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(OSError, match="no space is left"):
+    def write() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
         measured().to_chrome_trace(path)
+
+    assert "File too large" in in_child(write)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("trace.json", "old")]
