@@ -14,7 +14,7 @@ MOST_PARTS = 16
 def value_in_line(value: Any) -> str:
     """Return a short description of a value."""
     if isinstance(value, torch.Tensor):
-        if value.numel() <= 1:
+        if value.numel() <= 1 and value.layout == torch.strided and not value.is_meta:
             return str(value.tolist())
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, (ItemSet, HeteroItemSet)):

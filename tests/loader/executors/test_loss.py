@@ -1,28 +1,23 @@
 """Worker processes that are killed, hang or don't start: others repeat their calls, and nothing is left behind."""
 
-import multiprocessing
 import os
-import selectors
+import re
+import resource
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from functools import partial
-from multiprocessing.context import BaseContext
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from graphfeed.loader.executors import process_executor
-from graphfeed.loader.executors.dispatcher import ATTEMPTS, Dispatcher, WorkerLostError
-from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
-from graphfeed.loader.executors.worker_main import run_worker
-from graphfeed.loader.executors.worker_process import WorkerProcess
+from graphfeed.loader import ProcessExecutor, WorkerLostError
+from tests.forked import in_child
 from tests.loader.executors.at_work import SECONDS, die, hold, text_of, wait_for_end
+from tests.programs import start
+from tests.scripts import run
 from tests.waiting import stop
 
 
@@ -98,140 +93,87 @@ def test_shutdown_with_cancel_ends_running_calls(tmp_path: Path) -> None:
         running.result(0)
 
 
-class FewProcesses(BaseContext):
-    """A system on which only a limited number of processes start."""
+def test_where_no_process_can_start_the_call_fails_and_later_ones_are_done() -> None:
+    def start() -> list[Any]:
+        with ProcessExecutor(1, timeout=SECONDS, start_method="fork") as executor:
+            with few_files():
+                failed = executor.submit(abs, 1).exception(SECONDS)
+            return [type(failed), executor.submit(abs, -2).result(SECONDS)]
 
-    def __init__(self, count: int) -> None:
-        self.makers = [make_context("forkserver").Process] * count  # type: ignore[attr-defined]
-
-    def get_start_method(self, allow_none: bool = False) -> str:
-        return "forkserver"
-
-    def Process(self, **options: Any) -> Any:
-        if not self.makers:
-            raise BlockingIOError("too many processes")
-        return self.makers.pop()(**options)
+    assert in_child(start) == "[<class 'OSError'>, 2]"
 
 
-def test_where_fewer_processes_start_they_do_all_tasks_and_without_any_the_tasks_fail(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process_executor, "make_context", lambda _: FewProcesses(1))
-    with ProcessExecutor(2, timeout=SECONDS) as executor:
-        assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
-    monkeypatch.setattr(process_executor, "make_context", lambda _: FewProcesses(0))
-    with ProcessExecutor(1, timeout=SECONDS) as executor, pytest.raises(BlockingIOError, match="too many processes"):
-        executor.submit(abs, 1).result(SECONDS)
+@contextmanager
+def few_files() -> Iterator[None]:
+    """Let this process open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def leave(*_: Any) -> None:
-    raise SystemExit(5)
+STARTS = """
+import os, signal, sys
+from pathlib import Path
+from graphfeed.loader import ProcessExecutor
 
-
-def test_workers_that_fail_to_start_again_and_again_fail_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.loader.executors.worker_process.run_worker", leave)
-    words = f"{ATTEMPTS} workers died in a row while they started.*exited with code 5"
-    with ProcessExecutor(1, timeout=SECONDS) as executor, pytest.raises(WorkerLostError, match=words):
-        executor.submit(abs, 1).result(SECONDS)
-
-
-def start_every_third_time(starts: Path, *mailboxes: Any) -> None:
+if __name__ == "__mp_main__":
+    starts = Path(sys.argv[1])
     with starts.open("a") as file:
         file.write(".")
-    if len(starts.read_text()) % ATTEMPTS:
-        leave()
-    run_worker(*mailboxes)
+    if sys.argv[2] == "never" or len(starts.read_text()) % 3:
+        sys.exit(5)
 
-
-def test_a_start_ends_a_row_of_failed_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    worker = partial(start_every_third_time, tmp_path / "starts")
-    monkeypatch.setattr("graphfeed.loader.executors.worker_process.run_worker", worker)
-    with ProcessExecutor(1, timeout=SECONDS) as executor:
+if __name__ == "__main__":
+    with ProcessExecutor(1, timeout=60) as executor:
         for number in range(2):
-            assert executor.submit(abs, -number).result(SECONDS) == number
-            (pid,) = executor.pids()
-            os.kill(pid, signal.SIGKILL)
-    assert len((tmp_path / "starts").read_text()) >= 2 * ATTEMPTS
+            assert executor.submit(abs, -number).result(60) == number
+            os.kill(executor.pids()[0], signal.SIGKILL)
+"""
 
 
-def refuse(*_: Any) -> Any:
-    raise OSError("too many of them are open")
+@pytest.mark.slow
+def test_three_failed_starts_in_a_row_fail_the_calls_and_a_good_one_ends_the_row(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(STARTS)
+    for when, code in (("each third", 0), ("never", 1)):
+        done = run(str(tmp_path / "program.py"), str(tmp_path / when), when)
+        assert done.returncode == code, done.stderr
+    assert len((tmp_path / "each third").read_text()) >= 6
+    assert re.search(r"WorkerLostError: 3 workers died in a row while they started.*exited with code", done.stderr)
 
 
-@pytest.mark.parametrize(
-    ("refused", "call"),
-    [("MemoryFile.create", (len, bytes(1 << 20))), ("map_shared", (torch.zeros, 1 << 17))],
-    ids=["argument", "result"],
-)
-def test_what_finds_no_memory_to_travel_in_fails_alone(
-    monkeypatch: pytest.MonkeyPatch, refused: str, call: tuple[Any, Any]
-) -> None:
-    monkeypatch.setattr(f"graphfeed.loader.transport.arena.{refused}", refuse)
-    with ProcessExecutor(1, timeout=SECONDS) as executor:
-        with pytest.raises(OSError, match="too many of them are open"):
-            executor.submit(call[0], call[1]).result(SECONDS)
-        assert executor.submit(abs, -1).result(SECONDS) == 1
+def test_what_finds_no_memory_to_travel_in_fails_alone() -> None:
+    def send() -> list[Any]:
+        with ProcessExecutor(1, timeout=SECONDS) as executor:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))  # also of files in memory
+            failed = executor.submit(len, bytes(1 << 20)).exception(SECONDS)
+            return [type(failed), executor.submit(abs, -1).result(SECONDS)]
+
+    assert in_child(send) == "[<class 'OSError'>, 1]"
 
 
-class Busy:
-    """A worker that has been running its task since the start of a clock."""
+WORKING = """
+from pathlib import Path
+from graphfeed.loader import ProcessExecutor
+from tests.loader.executors.at_work import hold
 
-    ready = True
-    since = 0.0
-
-
-@pytest.mark.parametrize("stopped", [0.0, 3600.0])
-def test_no_worker_is_blamed_for_a_time_in_which_this_process_was_stopped(
-    stopped: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-
-    def select(seconds: float) -> list[Any]:
-        clock[0] += seconds + stopped
-        return []
-
-    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
-    worker: Any = Busy()
-    monkeypatch.setattr(dispatcher, "workers", [worker])
-    monkeypatch.setattr(dispatcher, "running", {worker: None})
-    monkeypatch.setattr("graphfeed.loader.executors.dispatcher.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(dispatcher.selector, "select", select)
-    dispatcher.wait()
-    assert clock[0] - worker.since == pytest.approx(SECONDS / 10)
-    monkeypatch.undo()
-    dispatcher.finish(cancel=True)
-    dispatcher.run()
+with ProcessExecutor(1, timeout=1.0, start_method="fork") as executor:
+    print(executor.submit(hold, Path({begun!r}), Path({end!r})).result() > 0)
+"""
 
 
-@pytest.fixture
-def worker() -> Iterator[WorkerProcess]:
-    worker = WorkerProcess(make_context("forkserver"))
-    with selectors.DefaultSelector() as selector:
-        selector.register(worker.inbox, selectors.EVENT_READ)
-        assert selector.select(SECONDS)
-    yield worker
-    worker.close()
-    worker.join(1.0)
-
-
-def test_one_that_is_not_needed_leaves_by_itself_and_is_killed_if_it_does_not(worker: WorkerProcess) -> None:
-    worker.close()
-    worker.process.join(SECONDS)
-    assert worker.describe_exit() == "exited with code 0"
-    other = WorkerProcess(make_context("forkserver"))
-    stop(other.pid)
-    other.close()
-    other.join(0.0)
-    assert other.describe_exit() == "was killed by SIGKILL"
-
-
-def test_one_whose_end_somebody_else_was_told_has_an_unknown_fate() -> None:
-    worker = WorkerProcess(multiprocessing.get_context("spawn"))
-    os.kill(worker.pid, signal.SIGKILL)
-    os.waitpid(worker.pid, 0)
-    worker.close()
-    worker.join(0.0)
-    assert worker.describe_exit() == "exited with code None"
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_programs")
+def test_no_worker_is_blamed_for_a_time_in_which_the_program_was_stopped(tmp_path: Path) -> None:
+    program = start(WORKING.format(begun=str(tmp_path / "begun"), end=str(tmp_path / "end")))
+    text_of(tmp_path / "begun")
+    stop(program.pid)
+    time.sleep(1.5)
+    program.send_signal(signal.SIGCONT)
+    (tmp_path / "end").write_text("now")
+    assert program.end().stdout == "True\n"
 
 
 def fork_and_die(child_id: Path) -> None:

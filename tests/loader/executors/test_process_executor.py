@@ -8,15 +8,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
-from graphfeed.ops.memory import buffers
+import graphfeed as gf
+from graphfeed.loader import ProcessExecutor
+from tests import pipelines
 from tests.loader.executors.at_work import SECONDS, hold, wait_for_end
 from tests.programs import run_body
 from tests.refusals import check_refused
@@ -79,17 +79,16 @@ def make(number: int, *, keep: bool) -> list[torch.Tensor]:
     """Return the result of an op, and a part of it; change a result that was kept before."""
     for tensor in KEPT:
         tensor += 1000
-    tensor = buffers.empty(100_000, torch.int64).fill_(number)
+    tensor = torch.full((100_000,), number)
     if keep:
         KEPT.append(tensor)
     return [tensor, tensor[10:20]]
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_results_stay_as_they_were_sent(keep: bool) -> None:
+def test_results_stay_as_they_were_sent() -> None:
     """Also results that the worker keeps and changes, and after it has died."""
     with ProcessExecutor(1, timeout=SECONDS) as executor:
-        results = [executor.submit(make, number, keep=keep).result(SECONDS) for number in range(10)]
+        results = [executor.submit(make, number, keep=number >= 10).result(SECONDS) for number in range(20)]
     for number, (whole, part) in enumerate(results):
         part += 5
         assert torch.equal(whole, torch.full((100_000,), number))
@@ -117,13 +116,22 @@ def test_a_call_may_start_processes_of_its_own_and_they_end_with_its_worker() ->
     assert not wait_for_end(pids)
 
 
-def test_no_more_workers_start_than_there_are_tasks_or_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_workers_start_than_there_are_tasks() -> None:
     with ProcessExecutor(8, timeout=SECONDS) as executor:
         assert executor.submit(abs, -1).result(SECONDS) == 1
         assert len(executor.pids()) == 1
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(77)))
-    with ProcessExecutor() as executor:
-        assert executor._dispatcher.max_workers == 77
+
+
+def note_worker(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return gf.MiniBatch(labels=torch.tensor(os.getpid()))
+
+
+def test_the_workers_of_a_loader_are_kept_for_the_next_epoch_unless_that_is_refused() -> None:
+    for kept in (True, False):
+        pipe = pipelines.seeds().transform(note_worker)
+        with gf.DataLoader(pipe, 1, worker="process", persistent_workers=kept) as loader:
+            first, second = ({int(batch.labels) for batch in loader} for _ in range(2))
+            assert (first == second) == kept
 
 
 def test_a_forgotten_executor_ends_when_its_calls_are_done(tmp_path: Path) -> None:
@@ -147,9 +155,7 @@ def test_a_call_whose_waiter_keeps_the_executor_does_not_keep_it_after_the_end(t
     assert gone() is None
 
 
-def test_it_may_be_shut_down_by_its_own_thread_and_by_a_finalizer_in_a_thread_that_holds_its_lock(
-    tmp_path: Path,
-) -> None:
+def test_it_may_be_shut_down_by_its_own_thread(tmp_path: Path) -> None:
     other = ProcessExecutor(1, timeout=SECONDS)
     done: Future[str] = Future()
 
@@ -160,10 +166,6 @@ def test_it_may_be_shut_down_by_its_own_thread_and_by_a_finalizer_in_a_thread_th
     other.submit(hold, tmp_path / "mark", tmp_path / "end").add_done_callback(shut_down)
     (tmp_path / "end").write_text("now")
     assert done.result(SECONDS) == "graphfeed-dispatcher"
-    held = ProcessExecutor(1, timeout=SECONDS)
-    with held._dispatcher.lock:
-        held.shutdown(wait=False, cancel_futures=True)
-    held.shutdown()
 
 
 @pytest.mark.slow
@@ -172,15 +174,6 @@ def test_it_may_be_shut_down_by_its_own_thread_and_by_a_finalizer_in_a_thread_th
 def test_other_ways_to_start_give_the_same(start_method: str) -> None:
     with ProcessExecutor(1, start_method=start_method, timeout=SECONDS) as executor:
         assert executor.submit(torch.arange, 5).result(SECONDS).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_the_fork_server_starts_early_but_behind_what_unblocks_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []
-    monkeypatch.setattr(forkserver, "ensure_running", lambda: started.append("server"))
-    monkeypatch.setattr(resource_tracker, "ensure_running", lambda: started.append("tracker"))
-    assert make_context("spawn").get_start_method() == "spawn"
-    assert make_context("forkserver").get_start_method() == "forkserver"
-    assert started == ["tracker", "server"]
 
 
 @pytest.mark.slow
@@ -204,7 +197,7 @@ def test_a_daemonic_process_such_as_a_worker_of_torchs_data_loader_can_not_have_
 REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: ProcessExecutor(0), ValueError, "max_workers must be 1 or more, but is 0"),
     (lambda: ProcessExecutor(1, timeout=0), ValueError, "timeout must be more than 0 seconds, but is 0"),
-    (lambda: make_context("thread"), ValueError, r"start_method must be one of .*'thread'"),
+    (lambda: ProcessExecutor(1, start_method="thread"), ValueError, r"start_method must be one of .*'thread'"),
 ]
 
 

@@ -1,6 +1,5 @@
 """Worker processes of programs that are run, and interrupted, in all possible ways."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,17 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jupytext
-import numpy as np
 import pytest
-import torch
 from nbclient import NotebookClient
 
-from graphfeed.loader.executors import main_module
-from graphfeed.loader.executors.main_module import check_main_module, installed_imports, is_importable
 from tests.loader.executors.at_work import wait_for_end
 from tests.scripts import REPOSITORY, run
 
@@ -103,46 +97,6 @@ def test_stages_of_a_notebook_are_found_by_workers(monkeypatch: pytest.MonkeyPat
     assert "".join(output.get("text", "") for output in notebook.cells[1].outputs) == PRINTED
 
 
-MAIN_MODULES: dict[str, tuple[dict[str, Any], bool]] = {
-    "script": ({"__file__": "/home/me/train.py"}, True),
-    "notebook": ({}, False),
-    "ipython": ({"__file__": "/usr/bin/ipython"}, False),
-    "module": ({"__spec__": SimpleNamespace(name="me.train")}, True),
-    "package": ({"__spec__": SimpleNamespace(name="me.__main__")}, False),
-    "zip": ({"__spec__": SimpleNamespace(name="__main__"), "__file__": "app.zip/__main__.py"}, False),
-}
-
-
-def test_a_main_module_is_importable_where_multiprocessing_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, (fields, expected) in MAIN_MODULES.items():
-        main = ModuleType("__main__")
-        vars(main).update(fields)
-        monkeypatch.setitem(sys.modules, "__main__", main)
-        assert is_importable() is expected, name
-
-
-def test_a_worker_that_imports_the_main_module_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[int] = []
-    monkeypatch.setattr(os, "_exit", left.append)
-    check_main_module("forkserver")
-    assert left == []
-    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(name="graphfeed-0"))
-    check_main_module("forkserver")
-    assert left == [main_module.NO_GUARD]
-    monkeypatch.setattr(main_module.Imported, "done", True)
-    check_main_module("forkserver")
-    assert left == [main_module.NO_GUARD], "busy workers may have their own workers"
-
-
-def test_a_program_without_a_file_can_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = ModuleType("__main__")
-    main.__file__ = "<stdin>"
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    check_main_module("fork")
-    with pytest.raises(RuntimeError, match="was read from stdin"):
-        check_main_module("spawn")
-
-
 NOTE = """
 import multiprocessing
 import sys
@@ -179,19 +133,6 @@ def test_the_fork_server_imports_installed_packages_of_the_script_and_not_its_ow
         "own main",
         "own worker",
     ]
-
-
-def test_modules_that_are_bound_in_the_main_module_are_found_where_they_are_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    main, own, broken = ModuleType("__main__"), ModuleType("own"), ModuleType("broken")
-    vars(main).update(os=os, np=np, run=run, Path=Path, own=own, broken=broken, number=1)
-    vars(own).update(Tensor=torch.Tensor, main=main, itself=own)
-    vars(broken).update(__name__=None)
-    for name, module in (("__main__", main), ("own", own)):
-        monkeypatch.setitem(sys.modules, name, module)
-    assert installed_imports()[:1] == ["numpy"]
-    assert "torch" in installed_imports()
 
 
 WARM_UP = """
