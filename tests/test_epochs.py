@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from graphfeed.storage.graph import graph_arrays
 from graphfeed.storage.memory import shareable
 from tests import pipelines
 from tests.datapipes.stages import with_torch_workers
-from tests.digests import digest
+from tests.digests import digest, digests
 from tests.forked import held_elsewhere, in_child
 from tests.programs import run_body, start
 from tests.scripts import REPOSITORY
@@ -45,6 +46,9 @@ def test_after_a_break_and_an_exception_in_the_loop_the_next_epoch_begins(num_wo
         with pytest.raises(LookupError, match="mine"):
             raise_in_loop(loader)
         assert [digest(batch) for batch in loader] == expected
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=4, drop_last=True).transform()
+    with gf.DataLoader(pipe, num_workers=num_workers, worker=worker) as loader:
+        assert len(loader) == len(list(loader)) == len(list(loader)) == 0, "there is no full mini-batch"
 
 
 @EVERY_KIND
@@ -65,23 +69,21 @@ def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("error", NO_EXCEPTIONS)
-def test_an_error_that_is_no_exception_is_raised_by_the_loader(
-    num_workers: int, worker: str, error: type[BaseException]
-) -> None:
+def test_an_error_that_is_no_exception_is_raised_by_the_loader(num_workers: int, worker: str) -> None:
     pipe = pipelines.homogeneous()
-    expected, found = [digest(batch) for batch in pipe.with_seed(3)], list[str]()
-    failing = pipe.transform(FailsAt(5, error))
-    with gf.DataLoader(failing, num_workers, worker=worker, seed=3) as loader:
-        with pytest.raises(error, match="no"):
-            found.extend(map(digest, loader))
-        assert found == expected[: len(found)]
-        assert len(found) <= 5
+    expected = digests(pipe.with_seed(3))
+    for error in NO_EXCEPTIONS:
+        found = list[str]()
+        with gf.DataLoader(pipe.transform(FailsAt(5, error)), num_workers, worker=worker, seed=3) as loader:
+            with pytest.raises(error, match="no"):
+                found.extend(map(digest, loader))
+            assert found == expected[: len(found)]
+            assert len(found) <= 5
 
 
 def test_an_epoch_is_resumed_with_any_number_and_kind_of_workers() -> None:
     pipe = pipelines.weighted()
-    expected = [digest(batch) for batch in pipe.with_seed(3, epoch=4)]
+    expected = digests(pipe.with_seed(3, epoch=4))
     made: list[str] = []
     state = {"seed": 3, "epoch": 4, "index": 0}
     for num_workers, worker in [(2, "process"), (0, "thread"), (1, "process"), (3, "thread")]:
@@ -111,24 +113,6 @@ def test_two_loaders_of_one_pipeline_don_t_disturb_each_other(worker: str) -> No
     assert pairs == [(value, value) for value in expected]
 
 
-@EVERY_KIND
-def test_no_full_batch_is_an_empty_epoch(num_workers: int, worker: str) -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=4, drop_last=True).transform()
-    with gf.DataLoader(pipe, num_workers=num_workers, worker=worker) as loader:
-        assert len(loader) == 0
-        assert list(loader) == []
-        assert list(loader) == []
-
-
-@IN_WORKERS
-def test_an_abandoned_epoch_ends_its_workers(worker: str) -> None:
-    loader = gf.DataLoader(pipelines.heterogeneous(), num_workers=2, worker=worker, seed=3, persistent_workers=False)
-    batches = iter(loader)
-    next(batches)
-    del batches
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("graphfeed")]
-
-
 @IN_WORKERS
 def test_a_forgotten_loader_ends_its_workers(worker: str) -> None:
     loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, worker=worker, seed=3)
@@ -137,7 +121,12 @@ def test_a_forgotten_loader_ends_its_workers(worker: str) -> None:
 
 
 @IN_WORKERS
-def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
+def test_closing_ends_a_running_epoch_and_the_loader_and_an_epoch_may_end_its_workers(worker: str) -> None:
+    loader = gf.DataLoader(pipelines.heterogeneous(), num_workers=2, worker=worker, seed=3, persistent_workers=False)
+    batches = iter(loader)
+    next(batches)
+    del batches
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("graphfeed")]
     loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, worker=worker, seed=3)
     batches = iter(loader)
     next(batches)
@@ -148,28 +137,23 @@ def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
 
 
 @EVERY_KIND
-@pytest.mark.parametrize("at_work", [False, True])
-def test_a_thread_whose_loader_is_closed_by_another_is_told_so(num_workers: int, worker: str, at_work: bool) -> None:
-    loader = gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, worker=worker, seed=3)
-    begun, closed = threading.Event(), threading.Event()
-    raised: list[RuntimeError] = []
+def test_a_thread_whose_loader_is_closed_by_another_is_told_so(num_workers: int, worker: str) -> None:
+    def iterate(loader: gf.DataLoader, begun: threading.Event, closed: threading.Event, step: float) -> None:
+        while not closed.is_set():
+            for _ in loader:
+                begun.set()
+                closed.wait(step)
 
-    def iterate() -> None:
-        try:
-            while not closed.is_set():
-                for _ in loader:
-                    begun.set()
-                    closed.wait(0 if at_work else 30)
-        except RuntimeError as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=iterate)
-    thread.start()
-    begun.wait(30)
-    loader.close()
-    closed.set()
-    thread.join(30)
-    assert [str(error) for error in raised] == ["the loader is closed; create another one"]
+    for step in (0, 30):
+        loader = gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, worker=worker, seed=3)
+        begun, closed = threading.Event(), threading.Event()
+        with ThreadPoolExecutor(1) as thread:
+            reading = thread.submit(iterate, loader, begun, closed, step)
+            begun.wait(30)
+            loader.close()
+            closed.set()
+            with pytest.raises(RuntimeError, match="^the loader is closed; create another one$"):
+                reading.result(30)
 
 
 @pytest.mark.usefixtures("warm_programs")
@@ -275,10 +259,6 @@ WITH_EITHER = pytest.mark.parametrize("worker", ["thread", pytest.param("process
 OWNER = "RuntimeError: this iterator and its workers belong to the process that this one was forked from"
 
 
-def digests(batches: Any) -> list[str]:
-    return [digest(batch) for batch in batches]
-
-
 @contextmanager
 def used_loader(worker: str) -> Iterator[gf.DataLoader]:
     """Return a loader whose workers have run an epoch."""
@@ -301,19 +281,14 @@ def test_an_open_iterator_is_refused_and_the_parent_goes_on(worker: str) -> None
 @WITH_EITHER
 def test_a_used_loader_starts_workers_of_the_child_s_own(worker: str) -> None:
     expected = digests(pipelines.shuffled().with_seed(3, 1))
-    with used_loader(worker) as loader:
-        assert in_child(lambda: digests(loader) == expected) == "True"
-        assert digests(loader) == expected
 
-
-@WITH_EITHER
-def test_a_new_loader_in_the_child_works(worker: str) -> None:
     def run() -> bool:
         with gf.DataLoader(pipelines.shuffled(), num_workers=1, worker=worker, seed=3) as other:
-            return digests(other) == digests(pipelines.shuffled().with_seed(3, 0))
+            return digests(loader) == expected and digests(other) == digests(pipelines.shuffled().with_seed(3, 0))
 
-    with used_loader(worker):
+    with used_loader(worker) as loader:
         assert in_child(run) == "True"
+        assert digests(loader) == expected
 
 
 def test_an_iterator_without_workers_goes_on_in_both() -> None:
@@ -337,11 +312,10 @@ def test_a_loader_that_was_starting_its_workers_works() -> None:
         assert in_child(lambda: len(list(loader))) == "9"
 
 
-@pytest.mark.parametrize("lock", ["CACHING", "MOVING"])
-def test_locks_that_other_threads_held_are_free(lock: str) -> None:
-    owner: Any = graph_arrays if lock == "CACHING" else shareable
-    with held_elsewhere(getattr(owner, lock).lock):
-        assert in_child(lambda: getattr(owner, lock).lock.acquire(timeout=5)) == "True"
+def test_locks_that_other_threads_held_are_free() -> None:
+    for lock in (graph_arrays.CACHING.lock, shareable.MOVING.lock):
+        with held_elsewhere(lock):
+            assert in_child(partial(lock.acquire, timeout=5)) == "True"
 
 
 class ThroughOurs(torch.utils.data.IterableDataset[Any]):

@@ -117,14 +117,6 @@ def replies() -> Replies:
     return Replies()
 
 
-def test_bytes_bound_as_messages_do(queue: BoundedQueue, replies: Replies) -> None:
-    for process, size in enumerate((8, 8, 2)):
-        queue.put(replies.client(process), item(str(process), size))
-    assert replies.take(queue) == [(0, OK, "")], "and the small one does not pass the large one"
-    queue.get(replies.client(7))
-    assert replies.take(queue) == [(7, OK, "0"), (1, OK, ""), (2, OK, "")]
-
-
 def test_a_failure_is_told_to_every_consumer_after_the_messages(queue: BoundedQueue, replies: Replies) -> None:
     producer = replies.client(1)
     queue.put(producer, item("last"))
@@ -160,14 +152,6 @@ def test_one_that_has_ended_the_epoch_may_go_unless_it_waits_to_send_more(replie
     assert replies.take(queue) == []
 
 
-def test_what_a_dead_producer_offered_is_gone(queue: BoundedQueue, replies: Replies) -> None:
-    producer = replies.client(1)
-    queue.put(producer, item("x", 10))
-    queue.remove(producer, "died")
-    assert replies.take(queue) == []
-    assert queue.statistics()["waiting producers"] == 0
-
-
 def test_a_consumer_that_dies_while_it_waits_takes_no_message_along(queue: BoundedQueue, replies: Replies) -> None:
     queue.get(Client(6, lambda *_: False))
     queue.put(replies.client(1), item("x", 4))
@@ -189,38 +173,6 @@ def test_without_a_last_consumer_sending_fails_until_there_is_another(queue: Bou
     queue.get(replies.client(8))
     queue.put(producer, item("2"))
     assert replies.take(queue) == [(1, OK, ""), (8, OK, "2")]
-
-
-def test_who_has_a_reply_waits_no_longer(queue: BoundedQueue, replies: Replies) -> None:
-    consumer, producer = replies.client(7), replies.client(1)
-    queue.get(consumer)
-    queue.put(producer, item("1"))
-    assert replies.take(queue) == [(1, OK, ""), (7, OK, "1")]
-    queue.stop(consumer)
-    queue.stop(producer)
-    assert replies.take(queue) == []
-
-
-def test_the_state_is_counted(queue: BoundedQueue, replies: Replies) -> None:
-    producer = replies.client(1)
-    queue.put(producer, item("1", 4))
-    queue.step()
-    queue.put(producer, item("2", 7))
-    queue.step()
-    assert queue.statistics()["waiting producers"] == 1
-    queue.stop(producer)
-    assert queue.statistics() == {
-        "messages": 1,
-        "bytes": 4,
-        "epoch": 0,
-        "waiting producers": 0,
-        "waiting consumers": 0,
-        "messages sent": 1,
-        "bytes sent": 4,
-        "most messages": 1,
-        "most bytes": 4,
-        "send timeouts": 1,
-    }
 
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

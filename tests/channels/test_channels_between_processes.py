@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import queue
 import signal
 import threading
 import time
@@ -16,10 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.channels.bounded_queue import EndOfEpoch, PeerError
-from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
-from graphfeed.channels.sampler_pool import SamplerPool
-from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.channels import Closed, EndOfEpoch, MpChannel, PeerError, QueueTimeoutError, SamplerPool, ShmChannel
+from tests.refusals import check_refused
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -115,22 +112,13 @@ def test_epochs_do_not_mix() -> None:
         for epoch in range(3):
             found = [check(message) for message in channel]
             assert sorted(found) == [(p, n) for p in range(2) for n in range(20 * epoch, 20 * (epoch + 1))]
-
-
-def test_threads_of_one_process_may_send_and_receive() -> None:
-    with ShmChannel(2, "1MB", num_producers=2) as channel:
-        threads = [threading.Thread(target=produce, args=(channel, number, 30)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        assert len([check(channel.recv()) for _ in range(60)]) == 60
-        for thread in threads:
-            thread.join(10)
-
-
-@pytest.mark.slow
-def test_it_pickles_to_processes_that_are_no_forks() -> None:
-    with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="spawn"):
-        assert [check(message) for message in channel] == [(7, number) for number in range(5)]
+    with ShmChannel() as channel:
+        channel.end_epoch()
+        with pytest.raises(EndOfEpoch, match="epoch 0 is over"):
+            channel.recv()
+        with pytest.raises(QueueTimeoutError, match="no message"):
+            channel.recv(timeout_ms=10)
+    ShmChannel().send(sample(0, 0))  # one that is dropped leaves nothing
 
 
 def test_a_copy_in_the_same_process_is_the_same_channel() -> None:
@@ -145,16 +133,6 @@ def test_a_copy_in_the_same_process_is_the_same_channel() -> None:
     with pytest.raises(Closed, match="closed it or has ended"):
         again.qsize()
     again.close()
-
-
-def test_a_killed_producer_is_noticed() -> None:
-    with ShmChannel() as channel, running((send_and_wait, (channel,))) as (child,):
-        assert check(channel.recv()) == (0, 0)
-        os.kill(child.pid, signal.SIGKILL)
-        with pytest.raises(PeerError, match=rf"producer process {child.pid} died"):
-            channel.recv(timeout_ms=30_000)
-        channel.send(sample(1, 1))
-        assert check(channel.recv()) == (1, 1), "the channel goes on"
 
 
 def test_a_killed_consumer_is_noticed() -> None:
@@ -220,37 +198,6 @@ def test_nothing_is_left_when_all_are_killed() -> None:
     assert not [name for name in left if {str(maker.pid), str(child)} & set(name.split("-"))]
 
 
-def test_closing_wakes_a_thread_that_waits() -> None:
-    channel = ShmChannel(2)
-    failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-
-    def receive() -> None:
-        try:
-            channel.recv()
-        except Closed as error:
-            failures.put(error)
-
-    thread = threading.Thread(target=receive)
-    thread.start()
-    wait_until(lambda: channel.statistics()["waiting consumers"] > 0)
-    channel.close()
-    assert isinstance(failures.get(timeout=10), Closed)
-    thread.join(10)
-
-
-def test_a_channel_that_is_dropped_holds_nothing() -> None:
-    ShmChannel().send(sample(0, 0))
-
-
-def test_the_end_of_an_epoch_is_raised_once() -> None:
-    with ShmChannel() as channel:
-        channel.end_epoch()
-        with pytest.raises(EndOfEpoch, match="epoch 0 is over"):
-            channel.recv()
-        with pytest.raises(QueueTimeoutError, match="no message"):
-            channel.recv(timeout_ms=10)
-
-
 class Forks(SamplerPool):
     start_method = "fork"
 
@@ -289,19 +236,20 @@ class Waits(Forks):
         signal.pause()
 
 
-def test_as_many_processes_work_as_asked(tmp_path: Path) -> None:
+def test_as_many_processes_work_as_asked_and_the_failure_or_death_of_one_is_raised(tmp_path: Path) -> None:
     Writes().start(3, tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_a_failure_is_raised_with_its_traceback() -> None:
-    with pytest.raises(PeerError, match=r"sampler \d failed: Traceback[\s\S]*KeyError: 'no such node'"):
-        Fails().start(2, None)
-
-
-def test_a_death_is_raised() -> None:
-    with pytest.raises(PeerError, match=r"sampler 0 failed: it died with exit code -9"):
-        Dies().start(1, None)
+    for code in (None, 0):
+        Leaves().start(1, code)
+    check_refused(
+        [
+            (lambda: Fails().start(2, None), PeerError, r"sampler \d failed: Traceback[\s\S]*KeyError: 'no such node'"),
+            (lambda: Dies().start(1, None), PeerError, r"sampler 0 failed: it died with exit code -9"),
+            (lambda: Leaves().start(1, 3), PeerError, "SystemExit: 3"),
+            (SamplerPool, TypeError, "abstract"),
+            (lambda: Writes().start(0, None), ValueError, "num_worker must be 1 or more, but is 0"),
+        ]
+    )
 
 
 def test_a_failure_ends_the_others() -> None:
@@ -311,13 +259,6 @@ def test_a_failure_ends_the_others() -> None:
         OneFails().start(3, reading)
     os.close(reading)
     os.close(writing)
-
-
-def test_a_worker_may_exit_by_itself() -> None:
-    Leaves().start(1, None)
-    Leaves().start(1, 0)
-    with pytest.raises(PeerError, match="SystemExit: 3"):
-        Leaves().start(1, 3)
 
 
 def are_gone(pids: list[int]) -> bool:
@@ -347,10 +288,3 @@ def test_workers_end_with_the_process_that_started_them(number: signal.Signals) 
     pool.join(10)
     os.close(reading)
     assert pool.exitcode == (1 if number == signal.SIGINT else -number)
-
-
-def test_it_needs_work_and_workers() -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        SamplerPool()  # type: ignore[abstract]
-    with pytest.raises(ValueError, match="num_worker must be 1 or more, but is 0"):
-        Writes().start(0, None)
