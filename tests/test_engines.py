@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.executors.process_executor import ProcessExecutor
-from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.loader import ProcessExecutor
+from graphfeed.loader.executors import ThreadExecutor
 from tests import pipelines
 from tests.clusters import dask_cluster, ray_cluster
 from tests.digests import digest, digests

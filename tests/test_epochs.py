@@ -152,7 +152,7 @@ def test_a_thread_whose_loader_is_closed_by_another_is_told_so(num_workers: int,
             begun.wait(30)
             loader.close()
             closed.set()
-            with pytest.raises(RuntimeError, match="^the loader is closed; create another one$"):
+            with pytest.raises(RuntimeError, match=r"^the loader is closed; create another one$"):
                 reading.result(30)
 
 

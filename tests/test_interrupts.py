@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -169,30 +170,29 @@ def test_an_interrupt_waits_for_the_end_of_a_block() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda changes, _: changes.wait_for(lambda: None, 30),
-        lambda changes, _: changes.wait_for(lambda: None, every=0.01),
-        lambda _, future: result_of(future, 30),
-        lambda _, future: list(as_they_end([future])),
-    ],
-)
-def test_an_interrupted_wait_leaves_locks_free(wait: Callable[[Changes, "Future[int]"], object]) -> None:
-    changes, future, used = Changes(), Future[int](), list[int]()
-    with pytest.raises(KeyboardInterrupt):
-        interrupt(lambda: wait(changes, future))
+WAITS: list[Callable[[Changes, "Future[int]"], object]] = [
+    lambda changes, _: changes.wait_for(lambda: None, 30),
+    lambda changes, _: changes.wait_for(lambda: None, every=0.01),
+    lambda _, future: result_of(future, 30),
+    lambda _, future: list(as_they_end([future])),
+]
 
-    def use() -> None:
+
+def test_an_interrupted_wait_leaves_locks_free() -> None:
+    def use(changes: Changes, future: "Future[int]", used: list[int]) -> None:
         future.set_result(3)
         with changes.lock:
             used.append(future.result(0))
 
-    thread = threading.Thread(target=use, daemon=True)
-    thread.start()
-    thread.join(20)
-    assert used == [3]
-    assert changes.wait_for(lambda: 5, 1) == 5
+    for wait in WAITS:
+        changes, future, used = Changes(), Future[int](), list[int]()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(partial(wait, changes, future))
+        thread = threading.Thread(target=use, args=(changes, future, used), daemon=True)
+        thread.start()
+        thread.join(20)
+        assert used == [3]
+        assert changes.wait_for(lambda: 5, 1) == 5
 
 
 def test_a_wait_is_told_of_changes_and_of_the_end_of_its_time() -> None:
@@ -201,11 +201,8 @@ def test_a_wait_is_told_of_changes_and_of_the_end_of_its_time() -> None:
     threading.Timer(0.1, changes.notify_all).start()
     assert changes.wait_for(lambda: items and items.pop(), 30) == 3
     assert changes.wait_for(lambda: items, 0.01) == []
-
-
-def test_a_wait_with_an_interval_looks_again_although_nothing_changed() -> None:
     looks = iter([0, 0, 3])
-    assert Changes().wait_for(lambda: next(looks), 30, every=0.001) == 3
+    assert changes.wait_for(lambda: next(looks), 30, every=0.001) == 3, "it looks again although nothing changed"
 
 
 def test_no_lock_is_entered_in_python() -> None:

@@ -18,8 +18,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.executors.dispatcher import WorkerLostError
-from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader import ProcessExecutor, WorkerLostError
 from tests import on_disk, pipelines
 from tests.digests import digest
 from tests.programs import run_body, start

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphfeed.channels.bounded_queue import END, FAILED, NOTHING, OK, BoundedQueue, Client, Item
 from graphfeed.channels.broker import END_EPOCH, GET, LOOK, STOP, Broker, control_record
-from graphfeed.loader.transport.mailbox import PREFIX
+from graphfeed.loader.transport import PREFIX
 from tests.forked import in_child
 
 ACTIONS = st.lists(

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.datapipe import Source
-from graphfeed.ops.arguments import check_fields
+from graphfeed.datapipes import Source
 from tests.datapipes.stages import (
     BUILDERS,
     HERE,
@@ -41,26 +40,6 @@ def test_a_stage_of_ones_own_does_its_work() -> None:
     assert seeds_in(USERS["odd"]()) == [[2, 3], [6, 7]]
     assert seeds_in(USERS["join"]())[0] == [100, 101, 200, 201]
     assert seeds_in(USERS["chained"]()) == [[0, 1], [2, 3], [50, 51], [52, 53]]
-
-
-def test_a_stage_is_equal_to_itself_alone() -> None:
-    stage = ByFields(make_items(), 5)
-    assert stage != ByFields(stage.datapipe, 5)
-    assert len({stage, stage}) == 1
-
-
-def test_fields_are_the_constructor() -> None:
-    items = make_items()
-    assert ByFields(items, 5, 3).again == ByFields(items, again=3, by=5).again == 3
-
-
-def test_stages_that_draw_are_numbered() -> None:
-    graph = gf.from_coo((torch.tensor([0, 1]), torch.tensor([1, 0])), 10)
-    first = ByFields(make_items(), 0).sample_neighbor(graph, [1])
-    second = first.transform().sample_neighbor(graph, [1])
-    assert [stage.number for stage in gf.find(second, gf.NeighborSampler)] == [0, 1]
-    inserted = gf.replace(second, first, first.sample_neighbor(graph, [1]))
-    assert [stage.number for stage in gf.find(inserted, gf.NeighborSampler)] == [0, 1, 2]
 
 
 def test_with_seed_reaches_every_source() -> None:
@@ -158,16 +137,6 @@ def test_a_source_that_two_share_is_replaced_for_both() -> None:
     assert len(gf.find(result, gf.ItemSampler)) == 1
 
 
-def test_the_last_stage_can_be_replaced() -> None:
-    pipe, other = make_join(), make_items()
-    assert gf.replace(pipe, pipe, other) is other
-
-
-def test_replacing_by_itself_changes_nothing() -> None:
-    pipe = make_join()
-    assert gf.replace(pipe, pipe.left, pipe.left) is pipe
-
-
 ODD: list[Any] = [
     object(), "text", "x" * 1000, b"x", -1, 1.5, float("nan"), 1 << 100, None, True, [], {}, (1, "a"), [None], {"a": 1},
     range(3), ["x" * 1000] * 9, {"x" * 99: "y" * 1000}, [[1] * 9] * 9, torch.ones(2, 2), torch.ones(10_000), np.ones(2),
@@ -218,18 +187,3 @@ def test_what_is_of_no_kind_is_refused_for_each_field() -> None:
         values = given(BUILDERS[kind]())
         for name in values:
             assert refusal(kind, values | {name: object()}) is not None, (kind, name)
-
-
-GRAPH = gf.from_coo(([0, 1], [1, 0]), 10)
-ANY: Any = make_items()
-
-
-def test_numbers_of_other_libraries_are_numbers() -> None:
-    pipe = ANY.sample_neighbor(GRAPH, [1], np.bool_(True)).copy_to("cpu", 0)
-    assert len(list(pipe.buffer(np.int64(2).item()).prefetch(np.int32(2)))) == len(ANY)
-
-
-def test_fields_of_a_user_s_stage_hold_what_the_user_likes() -> None:
-    stage: Any = ByFields(ANY, "ab", again=2.5)  # type: ignore[arg-type]
-    check_fields(stage)
-    assert (stage.by, stage.again) == ("ab", 2.5)

@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from tests import pipelines
-from tests.digests import assert_same, digests
+from tests.digests import assert_same
 from tests.ops.emulated_cuda import Cuda
 from tests.refusals import Refusal, check_refused
 
@@ -61,12 +61,11 @@ def linked(*, typed: bool, ids: bool = True) -> gf.Datapipe:
     return gf.ItemSampler(gf.HeteroItemSet({"user:likes:item": items}) if typed else items, batch_size=7, shuffle=True)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_features_of_seeds_that_are_edges_are_read_by_their_ids(num_workers: int) -> None:
+def test_features_of_seeds_that_are_edges_are_read_by_their_ids() -> None:
     pipe = linked(typed=False).sample_uniform_negative(GRAPH, 2).sample_neighbor(GRAPH, [2])
     pipe = pipe.fetch_feature(STORE, ["feat"], ["row"], seed_edge_feature_keys=["row"])
     seen = []
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=1) as loader:
+    with gf.DataLoader(pipe, num_workers=2, seed=1) as loader:
         for batch in loader:
             assert_same(batch.seed_edge_features, {"row": EDGES[batch.seed_edge_ids]})
             assert len(batch.seed_edge_ids) == int(batch.labels.sum()) == len(batch.seeds) // 3
@@ -93,13 +92,6 @@ def test_typed_features_are_found_by_type_and_name() -> None:
             assert_same(features, {("user:likes:item", "row"): EDGES[ids]})
 
 
-def test_a_type_without_names_is_left_out() -> None:
-    unnamed: list[Any] = [[], None]
-    for names in unnamed:
-        (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": names})
-        assert list(batch.node_features) == [("user", "feat")]
-
-
 def test_a_type_that_the_mini_batch_lacks_is_left_out() -> None:
     csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))
     layer = gf.SampledSubgraph({"item:liked_by:user": csc}, original_edge_ids={"item:liked_by:user": torch.tensor([3])})
@@ -109,10 +101,6 @@ def test_a_type_that_the_mini_batch_lacks_is_left_out() -> None:
     result = stage(given)
     assert_same(result.node_features, {("item", "feat"): -NODES[[2]]})
     assert result.edge_features == [{}]
-
-
-def test_without_names_it_changes_nothing() -> None:
-    assert digests(homogeneous().fetch_feature(STORE)) == digests(homogeneous())
 
 
 def test_mini_batches_that_were_not_sampled_get_the_features_of_their_seeds() -> None:
@@ -145,9 +133,8 @@ def users_only() -> gf.BasicFeatureStore:
     return gf.BasicFeatureStore({("node", "user", "feat"): gf.TorchBasedFeature(NODES[:20])})
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_type_without_features_is_an_error_when_a_mini_batch_has_it(num_workers: int) -> None:
-    keys = {"user": ["feat"], "item": ["feat"]}
+def test_a_type_without_features_is_an_error_when_a_mini_batch_has_it() -> None:
+    num_workers, keys = 2, {"user": ["feat"], "item": ["feat"]}
     alone = gf.ItemSampler(gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")}), batch_size=7)
     with gf.DataLoader(alone.fetch_feature(users_only(), keys), num_workers=num_workers) as loader:
         assert "fetch" in loader.explain().lower()
@@ -198,12 +185,6 @@ def test_types_of_the_store_or_of_the_items_may_be_no_types_of_the_graph() -> No
     assert pipe.fetch_feature(users_only(), seed_edge_feature_keys={buys: ["row"]}) is not None
 
 
-def test_a_type_without_nodes_in_the_mini_batch_needs_no_feature() -> None:
-    batch = gf.MiniBatch(input_nodes={"user": torch.tensor([1]), "item": torch.tensor([], dtype=torch.int64)})
-    fetcher = gf.FeatureFetcher(gf.IterableSource([]), users_only(), {"user": ["feat"], "item": ["feat"]})
-    assert_same(fetcher(batch).node_features, {("user", "feat"): NODES[1:2]})
-
-
 def test_edge_types_may_be_tuples() -> None:
     store = gf.BasicFeatureStore({("edge", LIKED, "row"): gf.TorchBasedFeature(EDGES)})
     for batch in typed().fetch_feature(store, edge_feature_keys={LIKED: ["row"]}):
@@ -225,8 +206,12 @@ def graph_with_ids(*ids: int, typed: bool) -> gf.FusedCSCSamplingGraph:
 
 
 @pytest.mark.parametrize("typed", [False, True])
-@pytest.mark.parametrize(("ids", "rows"), [((0, 1, 2, 3), 4), ((3, 3, 1, 1), 4), ((7, 2), 8), ((), 0)])
-def test_edge_features_have_a_row_for_each_id_of_their_type(ids: tuple[int, ...], rows: int, *, typed: bool) -> None:
+def test_edge_features_have_a_row_for_each_id_of_their_type(*, typed: bool) -> None:
+    for ids, rows in (((0, 1, 2, 3), 4), ((3, 3, 1, 1), 4), ((7, 2), 8), ((), 0)):
+        check_rows(ids, rows, typed=typed)
+
+
+def check_rows(ids: tuple[int, ...], rows: int, *, typed: bool) -> None:
     kind = "user:likes:item" if typed else None
     items = gf.ItemSet(2, names="seeds")
     seeds = gf.ItemSampler(gf.HeteroItemSet({"user": items}) if typed else items, 1)
@@ -241,8 +226,3 @@ def test_edge_features_have_a_row_for_each_id_of_their_type(ids: tuple[int, ...]
         of = " of edge type 'user:likes:item'" if typed else ""
         with pytest.raises(ValueError, match=f"'w'{of} has {rows - 1} rows, but the graph has {rows} edges, by their"):
             fetch(rows - 1)
-
-
-def test_edges_that_are_seeds_need_not_be_edges_of_the_graph() -> None:
-    store = gf.BasicFeatureStore({("edge", None, "w"): gf.TorchBasedFeature(torch.ones(2, 1))})
-    linked(typed=False).sample_neighbor(GRAPH, [2]).fetch_feature(store, seed_edge_feature_keys=["w"])

@@ -57,13 +57,6 @@ def test_before_sampling_there_are_no_layers() -> None:
         gf.MiniBatch().edge_ids(0)
 
 
-def test_features_can_be_set() -> None:
-    batch = gf.MiniBatch()
-    batch.set_node_features({"feat": IDS})
-    batch.set_edge_features([{"row": IDS}])
-    assert_same([batch.node_features, batch.edge_features], [{"feat": IDS}, [{"row": IDS}]])
-
-
 def test_attributes_of_ones_own_can_be_set_and_travel() -> None:
     batch: Any = make_batch()
     batch.weather = {"rain": IDS}
@@ -110,26 +103,6 @@ def test_it_prints_the_shapes_of_what_is_set() -> None:
     assert repr(gf.MiniBatch()) == "MiniBatch()"
 
 
-def test_a_mini_batch_of_many_types_prints_in_few_lines() -> None:
-    data = gf.datasets.wordnet()
-    pipe = gf.ItemSampler(data.train_set, batch_size=64).sample_neighbor(data.graph, fanouts=[10, 10])
-    text = repr(next(iter(pipe)))
-    assert len(text.splitlines()) == 10
-    assert max(map(len, text.splitlines())) < 300
-
-
-def test_what_the_layers_hold_by_type() -> None:
-    batch = next(iter(pipelines.heterogeneous()))
-    assert batch.num_layers() == 2
-    assert batch.node_ids() is batch.input_nodes
-    for layer in range(2):
-        ids = batch.edge_ids(layer)
-        assert ids is batch.sampled_subgraphs[layer].original_edge_ids
-        assert {kind: len(own) for kind, own in ids.items()} == {
-            kind: len(csc.indices) for kind, csc in batch.sampled_subgraphs[layer].sampled_csc.items()
-        }
-
-
 def test_details_are_its_attributes_from_the_last_letter_to_the_first() -> None:
     csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))
     batch = gf.MiniBatch(
@@ -169,11 +142,6 @@ def test_printing_pickling_and_moving_change_nothing() -> None:
         assert_same([pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)], [before, before])
         assert batch.to("cpu") is batch
         assert_same(batch, before)
-
-
-def test_memory_that_is_not_pinned() -> None:
-    assert not gf.MiniBatch().is_pinned()
-    assert not next(iter(pipelines.heterogeneous())).is_pinned()
 
 
 @pytest.mark.gpu

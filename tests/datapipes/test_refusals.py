@@ -7,10 +7,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.sources.items_by_owner import group_items
-from graphfeed.datapipes.sources.seeds import node_seeds
 from graphfeed.distributed import PartBook
-from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage import OnDiskFeatureData
+from graphfeed.storage.graph import ByType
 from tests import pipelines
 from tests.datapipes.stages import ByFields, ByInit, InPairs, make_items, make_join
 from tests.refusals import Refusal, check_refused
@@ -348,12 +347,16 @@ def timed(seeds: Any, times: Any, **fields: Any) -> Any:
     return list(pipe.temporal_sample_neighbor(graph, [1], edge_timestamp_attr_name="time"))
 
 
+def sampled(seeds: Any) -> Any:
+    return list(batches(seeds).sample_neighbor(TYPED, [1]))
+
+
 def test_seeds() -> None:
     edges, times = torch.zeros(3, 2, dtype=torch.int64), torch.tensor([1, 2])
     of_negatives = partial(timed, edges, times)
     rows: list[Refusal] = [
-        (lambda: node_seeds({"user": edges}), ValueError, "seeds of type 'user' have 2 columns; name an edge type 'so"),
-        (lambda: node_seeds({"a:b:c:d": edges}), ValueError, "seeds of type 'a:b:c:d' have 2 columns; name an edge"),
+        (lambda: sampled({"user": edges}), ValueError, "seeds of type 'user' have 2 columns; name an edge type 'so"),
+        (lambda: sampled({"a:b:c:d": edges}), ValueError, "seeds of type 'a:b:c:d' have 2 columns; name an edge"),
         (lambda: timed(edges, times), ValueError, "^seeds has 3 rows, but 2 timestamps; give one per seed"),
         (lambda: timed(torch.arange(4), times), ValueError, "^seeds has 4 rows, but 2 timestamps"),
         (lambda: timed({LIKES: edges}, {LIKES: times[:0]}), ValueError,

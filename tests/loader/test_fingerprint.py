@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.fingerprint import LONGEST, MOST_VALUES, find_difference, take_fingerprint
-from graphfeed.storage.datasets import identify
+from graphfeed.loader import take_fingerprint
 from tests import pipelines
 from tests.refusals import check_refused
 
@@ -107,33 +106,6 @@ def test_a_state_is_small_and_plain() -> None:
         text = json.dumps(gf.DataLoader(make(), num_workers=0, seed=0).state_dict())
         assert len(text) < 2000
         assert take_fingerprint(make()) == json.loads(text)["fingerprint"]
-
-
-def test_what_a_fingerprint_holds() -> None:
-    pipe = items(shuffle=True).sample_neighbor(GRAPH, [2, torch.tensor(3)]).transform(same).copy_to("cpu")
-    assert take_fingerprint(pipe) == {
-        "1 ItemSampler": {
-            "item_set": "4 items named ('seeds',)",
-            "batch_size": "2",
-            "minibatcher": "minibatcher_default",
-            "drop_last": "False",
-            "shuffle": "True",
-            "item_set (checksum)": identify(gf.ItemSet(4)),
-        },
-        "2 NeighborSampler": {
-            "datapipe": "stage 1",
-            "graph": "graph of 4 nodes and 4 edges",
-            "fanouts": "[2, 3]",
-            "replace": "False",
-            "prob_name": "None",
-            "deduplicate": "True",
-            "cooperative": "False",
-            "only_new": "False",
-            "disjoint": "False",
-            "graph (checksum)": identify(GRAPH),
-        },
-        "3 MiniBatchTransformer": {"datapipe": "stage 2", "transformer": "same"},
-    }
 
 
 FIRST = items().transform(same)
@@ -242,24 +214,6 @@ def test_a_state_without_a_fingerprint_is_taken_as_it_is() -> None:
     loader = gf.DataLoader(items(), num_workers=0)
     loader.load_state_dict({"seed": 3, "epoch": 2, "index": 1})
     assert [batch.seeds.tolist() for batch in loader] == [[2, 3]]
-
-
-def test_a_field_that_only_one_version_of_a_stage_has_is_not_compared() -> None:
-    own = take_fingerprint(items())
-    older = {name: {**fields, "gone": "1"} for name, fields in own.items()}
-    del older["1 ItemSampler"]["drop_last"]
-    assert find_difference(older, own) is None
-
-
-def test_long_values_are_told_apart_in_few_characters() -> None:
-    names = [{f"a long name {place}": place for place in range(MOST_VALUES - last)} for last in (0, 1)]
-    long, other = (take_fingerprint(Limits(items(), limits))["2 Limits"]["limits"] for limits in names)
-    assert len(long) < LONGEST + 50
-    assert long[:LONGEST] == other[:LONGEST]
-    assert long != other
-    many = take_fingerprint(Old(items(), torch.zeros(1000, 2)))["2 Old"]["_factor"]  # type: ignore[arg-type]
-    assert many == "torch.float32 of shape (1000, 2)"
-    assert take_fingerprint(Old(items(), [0] * 1000))["2 Old"]["_factor"] == "1000 values"  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, describe_plan
-from graphfeed.loader.plan import make_plan
-from graphfeed.loader.profile import find_caches
-from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader import LoaderOptions, find_caches, make_plan
+from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, describe_plan
 from graphfeed.storage.graph.sampling import graph_files
 from tests import pipelines
-from tests.datapipes.pipeline.test_pipeline_graph import diamond
 from tests.storage.graph.graph_kinds import OneHop
 
 PLANS = Path(__file__).parent / "plans"
@@ -54,8 +51,7 @@ ON_A_GPU = {
 @pytest.mark.parametrize(
     ("build", "kinds"),
     [
-        *((build, OPTIONS) for build in (pipelines.homogeneous, pipelines.heterogeneous, pipelines.weighted)),
-        *((build, OPTIONS) for build in (cuda, from_a_list)),
+        *((build, OPTIONS) for build in (pipelines.homogeneous, pipelines.heterogeneous, cuda, from_a_list)),
         (sampled_on_cuda, ON_A_GPU),
     ],
 )
@@ -81,19 +77,6 @@ def cells(pipe: gf.Datapipe, num_workers: int = 0) -> list[list[str]]:
     """Return the words of each line before its stage, and the stage's name."""
     lines = describe_plan(make_plan(pipe, LoaderOptions(num_workers)).running)
     return [line.split("(")[0].split() for line in lines[1:-1]]
-
-
-def test_sizes_have_few_digits() -> None:
-    texts = {
-        0: "0 B",
-        999.4: "999 B",
-        999.6: "1.0 kB",
-        9949: "9.9 kB",
-        9951: "10 kB",
-        3.21e6: "3.2 MB",
-        4e15: "4000 TB",
-    }
-    assert {num_bytes: bytes_text(num_bytes) for num_bytes in texts} == texts
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -162,22 +145,6 @@ def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pyte
     assert not any("mapped" in line for line in make_plan(pipelines.homogeneous(), LoaderOptions()).explain().split())
 
 
-def test_in_one_line_stages_stand_behind_where_they_run() -> None:
-    assert str(make_plan(pipelines.homogeneous(), LoaderOptions())) == (
-        "main: ItemSampler -> NeighborSampler -> FeatureFetcher"
-    )
-    assert str(make_plan(pipelines.homogeneous().copy_to("cuda"), LoaderOptions(2, in_threads=False))) == (
-        "worker: ItemSampler -> NeighborSampler | thread: FeatureFetcher | prefetch: CopyTo"
-    )
-
-
-def test_in_one_line_brackets_hold_the_branches_of_a_join() -> None:
-    assert str(make_plan(diamond(), LoaderOptions(2))) == (
-        "[worker: MySampler -> MiniBatchTransformer -> CopyTo, "
-        "worker: MySampler -> MiniBatchTransformer -> MiniBatchTransformer] | prefetch: Join"
-    )
-
-
 ROWS = torch.arange(40.0).reshape(20, 2)
 
 
@@ -190,14 +157,6 @@ def make_pipe() -> gf.Datapipe:
     store = gf.BasicFeatureStore({**features, ("node", None, "both"): both})
     pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=10)
     return pipe.fetch_feature(store, ["x", "y", "both"])
-
-
-def test_each_cache_is_found_once_with_all_that_it_is_for() -> None:
-    assert [(names, cache.kind) for names, cache in find_caches(make_pipe())] == [
-        ("node x, node y", "rows in memory, sieve"),
-        ("node both", "rows on cpu, lru of each set"),
-        ("node both", "rows in memory, sieve"),
-    ]
 
 
 def test_a_plan_shows_how_caches_were_used() -> None:

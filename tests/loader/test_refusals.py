@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.plan import make_plan
-from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader import LoaderOptions, make_plan
 from tests import pipelines
 from tests.loader.test_rules import PROCESSES, THREADS, AtHome, ReadsShared, Work, on_a_gpu
 from tests.pipelines import seeds

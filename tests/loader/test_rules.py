@@ -1,16 +1,11 @@
 import inspect
-import pickle
 from typing import Any
 
-import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.loader import rules
-from graphfeed.loader.plan import RULES, make_plan
-from graphfeed.loader.rules import LoaderOptions, MemoryBudget, device_of, moves
-from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
+from graphfeed.datapipes.pipeline import describe_stage
+from graphfeed.loader import RULES, LoaderOptions, Prefetch, StreamPrefetch, make_plan
 from tests import pipelines
 from tests.pipelines import seeds
 
@@ -56,13 +51,6 @@ def test_a_rule_says_what_it_does_in_one_line_and_leaves_the_user_s_pipeline_as_
     plans = [make_plan(pipe, PROCESSES) for _ in range(2)]
     assert plans[0].explain() == plans[1].explain()
     assert plans[0].written is pipe
-
-
-def test_applied_rules_are_those_that_changed_something_in_their_order() -> None:
-    plan = make_plan(pipelines.homogeneous(), THREADS)
-    assert [rule.__name__ for rule in plan.applied] == ["shard_items", "fetch_in_workers", "cut_at_main_stages"]
-    assert [rule for rule in RULES if rule in plan.applied] == list(plan.applied)
-    assert make_plan(pipelines.homogeneous(), LoaderOptions(num_workers=0)).applied == ()
 
 
 class MySampler(gf.ItemSampler):
@@ -209,68 +197,9 @@ def test_sampling_behind_a_copy_is_ahead_of_fetching_where_that_is_asked_for() -
     assert set(streams(asking, overlap_graph_fetch=False)) == {"feature"}
 
 
-def test_samplers_in_a_chain_share_a_stream() -> None:
-    chain = Samples(Samples(seeds().copy_to("cuda"), overlap_fetch=True), overlap_fetch=True)
-    assert streams(chain) == {"graph": ["ItemSampler", "Pin", "CopyTo", "Samples", "Samples"]}
-
-
-def test_a_copy_that_is_ahead_already_has_no_stream_of_its_own() -> None:
-    assert set(streams(Fetches(Work(seeds()).copy_to("cuda")), num_workers=2)) == {"feature"}
-    fetched = Fetches(Work(seeds())).copy_to("cuda")
-    assert set(streams(fetched, num_workers=2)) == {"copy"}
-
-
-def test_a_copy_moves_what_lies_elsewhere() -> None:
-    moving = {"cpu": False, "meta": True, "cuda": True}
-    assert {device: moves(seeds().copy_to(device)) for device in moving} == moving
-    assert moves(seeds().copy_to("cuda").copy_to("cpu"))
-    assert not moves(seeds())
-
-
-def test_the_last_copy_says_where_mini_batches_are() -> None:
-    assert device_of(Work(seeds().copy_to("cuda:1"))) == "cuda:1"
-    assert device_of(seeds().copy_to("cuda").copy_to("cpu")) is None
-    assert device_of(seeds()) is None
-
-
 def test_threads_have_as_many_mini_batches_ready_as_workers_have_in_flight() -> None:
     options = LoaderOptions(2, prefetch_factor=5, timeout_seconds=3)
     for pipe in (AtHome(seeds()), AtHome(seeds()).copy_to("cpu"), AtHome(seeds()).copy_to("cuda")):
         planned = make_plan(pipe, options).running
         (thread,) = [stage for stage in gf.traverse(planned) if isinstance(stage, (StreamPrefetch, Prefetch))]
         assert (thread.buffer_size, thread.timeout_seconds) == (5, 6)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Make 1200 bytes available, and record each query."""
-    answers: list[float] = []
-
-    def available() -> float:
-        answers.append(1200.0)
-        return answers[-1]
-
-    monkeypatch.setattr(rules, "available_memory", available)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    return answers
-
-
-def test_a_limit_is_all_there_is(asked: list[float]) -> None:
-    assert MemoryBudget(600).for_rows() == 600
-    assert asked == []
-
-
-def test_without_a_limit_it_goes_by_what_is_available_when_that_is_asked_first(asked: list[float]) -> None:
-    budget = MemoryBudget()
-    assert (budget.for_rows(), budget.for_rows(), MemoryBudget().for_rows()) == (400, 400, 400)
-    assert len(asked) == 2
-    copy = pickle.loads(pickle.dumps(budget))
-    assert copy == budget
-    assert copy.for_rows() == 400
-    assert len(asked) == 3
-
-
-@pytest.mark.parametrize("limit", [None, 400])
-def test_ranks_of_a_machine_share_it(asked: list[float], limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert MemoryBudget(limit).for_rows() == 100

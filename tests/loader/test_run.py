@@ -4,19 +4,14 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader import LoaderOptions, make_plan
-from graphfeed.loader.profile import Profile
-from graphfeed.loader.progress import Progress
-from graphfeed.loader.run import Arrivals, RunContext, current_run
-from graphfeed.loader.runner import Runner, Workers
-from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader import Prefetch, RunContext, current_run
 from tests import pipelines
 from tests.digests import digests
 from tests.waiting import HangAtTheSecond, wait_until
@@ -45,37 +40,6 @@ def test_a_stage_is_in_the_context_and_the_loop_is_not() -> None:
     for seen in run.drive(Looks()):
         assert seen is run
         assert current_run() is not run
-
-
-def test_two_runs_in_turn_do_not_mix() -> None:
-    one, two = RunContext(), RunContext()
-    both = list(zip(one.drive(Looks()), two.drive(Looks()), strict=True))
-    assert all(first is one and second is two for first, second in both)
-
-
-def test_a_wait_for_a_future_ends_with_it_or_with_the_run() -> None:
-    run = RunContext()
-    arrivals, first, second = Arrivals(run), Future[int](), Future[int]()
-    for future in (first, second):
-        future.add_done_callback(arrivals.record)
-    threading.Timer(0.05, first.set_result, (1,)).start()
-    assert arrivals.wait_for(first, 30)
-    assert first in arrivals
-    assert arrivals.wait_for(second, 0.01)
-    assert second not in arrivals
-    threading.Timer(0.05, run.cancel).start()
-    assert not arrivals.wait_for(second, 30)
-    run.cancel()
-
-
-def test_a_part_is_cancelled_with_the_run_and_not_the_other_way_round() -> None:
-    run = RunContext()
-    one, two = run.nested(), run.nested()
-    one.cancel()
-    assert (one.cancelled, two.cancelled, run.cancelled) == (True, False, False)
-    run.cancel()
-    assert two.cancelled
-    assert run.nested().cancelled
 
 
 def test_a_thread_within_a_thread_ends_when_the_reader_leaves() -> None:
@@ -148,19 +112,6 @@ def seeds(count: int) -> gf.Datapipe:
     return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=1)
 
 
-def test_a_wait_ends_when_its_future_is_cancelled_before_it_began() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        release = threading.Event()
-        pool.submit(release.wait, 20)
-        future, arrivals = pool.submit(int), Arrivals(RunContext())
-        future.add_done_callback(arrivals.record)
-        threading.Timer(0.05, pool.shutdown, (), {"wait": False, "cancel_futures": True}).start()
-        start = time.monotonic()
-        assert arrivals.wait_for(future, 100)
-        assert time.monotonic() - start < 5
-        release.set()
-
-
 def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> None:
     class Source(gf.Datapipe[Any]):
         def __iter__(self) -> Iterator[gf.MiniBatch]:
@@ -181,26 +132,6 @@ def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> No
     with gf.DataLoader(pipe, num_workers=1, prefetch_factor=30, seed=0) as loader, pytest.raises(KeyboardInterrupt):
         list(loader)
     assert len(made) < 20
-
-
-def make_runner(num_workers: int, window: int = 2) -> Runner:
-    options = LoaderOptions(num_workers, prefetch_factor=window)
-    workers = Workers(None, "thread", num_workers, 60.0, persistent=True)
-    return Runner(make_plan(pipelines.shuffled(), options), workers, None, 100)
-
-
-def test_a_run_that_fails_as_it_begins_is_ended_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(Progress, "note_order", refuse)
-    profile, runner, left = Profile(), make_runner(1), list[object]()
-    monkeypatch.setattr(runner.workers, "leave", left.append)
-    with pytest.raises(ZeroDivisionError):
-        next(runner.run(Progress(0, 0), 3, profile))
-    assert left == [runner.workers.pool]
-    assert profile.records[0].after is not profile.records[0].before
-    runner.workers.close()
 
 
 class Counts:

@@ -12,13 +12,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import rules
-from graphfeed.loader.explain import bytes_text
-from graphfeed.loader.profile import find_caches
-from graphfeed.loader.stages.in_windows import InWindows
+from graphfeed.loader import InWindows, bytes_text, find_caches, rules
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.graph.sampling import graph_files
-from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.storage.memory import tensors_in
 from tests.digests import digest, digests
 from tests.loader.late_streams import running
 from tests.loader.stages.test_inserted import graph
@@ -74,26 +71,6 @@ def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path, monkeypat
     assert windows(pipe_of(path)) == []
 
 
-def test_narrow_and_empty_features_leave_room_for_others(path: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "label.npy", np.zeros((NODES, 1), np.uint8))
-    np.save(tmp_path / "none.npy", np.zeros((NODES, 0), np.uint8))
-    names = {"feat": path, "label": tmp_path / "label.npy", "none": tmp_path / "none.npy"}
-    features = {("node", None, name): gf.DiskBasedFeature(file) for name, file in names.items()}
-    pipe = pipe_of(path).fetch_feature(gf.BasicFeatureStore(features), node_feature_keys=list(names))
-    first, second = windows(pipe, window=4, memory_limit=40_000)
-    assert len(first.memory.features) == 1
-    assert len(second.memory.features) == 2
-    assert second.memory.has_room()
-    assert first.memory.max_size_in_bytes + second.memory.max_size_in_bytes <= 40_000
-
-
-def test_plans_for_other_workers_share_the_memory(path: Path) -> None:
-    pipe = pipe_of(path)
-    (one,), (other,) = windows(pipe, window=4, num_workers=0), windows(pipe, window=4, num_workers=2)
-    (limited,) = windows(pipe, window=4, memory_limit=SIZE)
-    assert one.memory is other.memory is not limited.memory
-
-
 def test_a_window_is_used_where_one_is_asked_for(path: Path) -> None:
     (stage,) = windows(pipe_of(path), window=4, num_workers=0)
     assert stage.window == 4
@@ -120,9 +97,7 @@ def test_a_cache_in_memory_gives_way_and_other_features_are_left_alone(path: Pat
     "options",
     [
         {"num_workers": 0},
-        {"num_workers": 2},
-        {"num_workers": 3, "window": 5},
-        {"num_workers": 2, "memory_limit": 20_000},
+        {"num_workers": 3, "window": 5, "memory_limit": 20_000},
         pytest.param({"num_workers": 2, "worker": "process"}, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -200,9 +175,7 @@ def cached_twice(feature: gf.Feature, device: str) -> gf.Feature:
     return cached(gf.cpu_cached_feature(feature, 5000), device)
 
 
-@pytest.mark.parametrize(
-    ("wrap", "num_workers"), [(lambda feature, _: feature, 2), (cached, 0), (cached_twice, 2)], ids=["", "one", "two"]
-)
+@pytest.mark.parametrize(("wrap", "num_workers"), [(cached, 0), (cached_twice, 2)])
 def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
     path: Path, cuda: Cuda, wrap: Callable[[gf.Feature, str], gf.Feature], num_workers: int
 ) -> None:
@@ -359,9 +332,8 @@ class FewerTogether(Fewer):
         return pending
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_sampler_with_a_way_of_its_own_is_in_windows_once_it_says_how(saved: Path, num_workers: int) -> None:
-    mapped = gf.load_graph(saved)
+def test_a_sampler_with_a_way_of_its_own_is_in_windows_once_it_says_how(saved: Path) -> None:
+    num_workers, mapped = 2, gf.load_graph(saved)
     apart, together = (sampled(mapped, kind, deduplicate=True) for kind in (Fewer, FewerTogether))
     assert windows(apart, num_workers=num_workers) == []
     assert len(windows(together, num_workers=num_workers)) == 1

@@ -67,13 +67,6 @@ def test_a_hook_draws_by_the_mini_batch_and_apart_for_each_type() -> None:
     assert first.seeds["a:r:b"].tolist() != first.seeds["a:s:b"].tolist()
 
 
-def test_there_may_be_no_positives() -> None:
-    none = torch.empty(0, 2, dtype=torch.int64)
-    seeds, labels, indexes = gf.with_negatives(none, 0)
-    assert_same((seeds, labels, indexes), (none, torch.empty(0), torch.empty(0, dtype=torch.int64)))
-    assert_same(run(Shifted, 3, {}).seeds, {})
-
-
 def test_negatives_behind_the_sampler_are_refused_where_they_would_have_no_nodes() -> None:
     graph = gf.from_coo(torch.tensor([[1, 2, 3], [0, 0, 1]]), 4)
     pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([[1, 0], [3, 1]]), names="seeds"), batch_size=2)
@@ -128,7 +121,6 @@ def test_each_type_has_draws_of_its_own() -> None:
     assert not torch.equal(first[:, 1], second[:, 1])
 
 
-GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50)
 LIKES, KNOWS = "user:likes:item", "user:knows:user"
 TYPED = gf.from_coo(
     {LIKES: pipelines.random_edges(20, 10, 100, 1), KNOWS: pipelines.random_edges(20, 20, 100, 2)},
@@ -141,23 +133,6 @@ SEVERAL = {LIKES: EDGES, KNOWS: EDGES[:2]}
 def draw(graph: gf.SamplingGraph, seeds: Any, ratio: int = 2, key: Key | None = None) -> Any:
     stage: Any = gf.IterableSource([]).sample_uniform_negative(graph, ratio)
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
-
-
-def check_layout(positives: torch.Tensor, ratio: int, seeds: Any, labels: Any, indexes: Any, size: int) -> None:
-    """Check the order: positives, then the negatives of each, with its source and any destination of the graph."""
-    count = len(positives)
-    assert_same(seeds[:count], positives)
-    assert_same(seeds[count:, 0], positives[:, 0].repeat_interleave(ratio))
-    assert len(seeds) == count * (1 + ratio)
-    assert ((seeds[:, 1] >= 0) & (seeds[:, 1] < size)).all()
-    assert_same(labels, torch.cat([torch.ones(count), torch.zeros(count * ratio)]))
-    assert_same(indexes, torch.cat([torch.arange(count), torch.arange(count).repeat_interleave(ratio)]))
-
-
-def test_negatives_follow_the_positives() -> None:
-    for ratio in (1, 3):
-        batch = draw(GRAPH, EDGES, ratio)
-        check_layout(EDGES, ratio, batch.seeds, batch.labels, batch.indexes, 50)
 
 
 def test_draws_follow_the_type_but_no_order_of_types() -> None:

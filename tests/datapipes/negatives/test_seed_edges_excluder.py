@@ -113,12 +113,6 @@ def test_no_later_layer_and_no_draw_moves() -> None:
     assert_same(after.sampled_subgraphs, plain.sampled_subgraphs)
 
 
-def test_it_can_be_waited_for() -> None:
-    batch = sample(RANDOM, ENDS.T[:5])
-    pending: Any = gf.exclude_seed_edges(batch, async_op=True).sampled_subgraphs
-    assert_same([layer.wait() for layer in pending], gf.exclude_seed_edges(batch).sampled_subgraphs)
-
-
 def test_what_does_not_fit_is_refused() -> None:
     def exclude(change: dict[str, Any], **options: Any) -> Any:
         batch = sample(RANDOM, ENDS.T[:5])

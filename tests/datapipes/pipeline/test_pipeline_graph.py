@@ -9,46 +9,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.description import describe_stage, value_in_line
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, choose, distinct, measure_items
 from graphfeed.loader.explain import estimate_all
-from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.storage.memory import tensors_in
 from tests import pipelines
-from tests.datapipes.stages import ByFields, ByMethod, Chained, Odd, make_items, make_join
-
-TEXTS: list[tuple[Any, str]] = [
-    (torch.ones(3, 2), "float32[3, 2]"),
-    (torch.tensor(5), "5"),
-    (torch.tensor([7]), "[7]"),
-    (gf.ItemSet(100, names="seeds"), "ItemSet(100 items)"),
-    (gf.HeteroItemSet({"a": gf.ItemSet(2), "b": gf.ItemSet(3)}), "HeteroItemSet(5 items)"),
-    (gf.BasicFeatureStore({}), "BasicFeatureStore(0 features)"),
-    ([10, 5], "[10, 5]"),
-    ((10, [2, -1], torch.tensor([3, 4])), "[10, [2, -1], int64[2]]"),
-    (list(range(100)), "list of 100"),
-    ([gf.MiniBatch(seeds=torch.ones(1))], "[MiniBatch(...)]"),
-    (value_in_line, "value_in_line"),
-    (torch.nn.Identity(), "Identity"),
-    ({"user": ["feat"]}, "{'user': ['feat']}"),
-    ("x" * 200, "'" + "x" * 96 + "..."),
-    (None, "None"),
-]
-
-
-def test_values_take_few_words() -> None:
-    assert [value_in_line(value) for value, _ in TEXTS] == [text for _, text in TEXTS]
-
-
-def test_a_stage_shows_what_is_not_its_default() -> None:
-    assert describe_stage(make_items()) == "ItemSampler(item_set=ItemSet(10 items), batch_size=2)"
-    assert describe_stage(make_items(shuffle=True)).endswith("batch_size=2, shuffle=True)")
-    assert describe_stage(ByFields(make_items(), 5)) == "ByFields(by=5)"
-    assert describe_stage(make_items().transform()) == "MiniBatchTransformer()"
-    assert describe_stage(ByMethod(make_items(), 5)) == "ByMethod(transformer=ByMethod._work)"
-
-
-def test_a_stage_without_fields_shows_its_name() -> None:
-    assert describe_stage(Odd(make_items())) == "Odd()"
+from tests.datapipes.stages import ByFields, Chained, make_items, make_join
 
 
 def test_a_chain_is_read_from_its_source() -> None:
@@ -61,7 +25,12 @@ def test_a_chain_is_read_from_its_source() -> None:
     )
 
 
-def test_a_join_shows_its_branches() -> None:
+def test_a_join_shows_its_branches_and_values_take_few_words() -> None:
+    large = {"tensor": torch.ones(3, 2), "none": torch.ones(1, device="meta"), "list": list(range(100)), "t": "x" * 200}
+    text = repr(ByFields(make_items(), large["tensor"], again=large["none"]))  # type: ignore[arg-type]
+    assert text.endswith("ByFields(by=float32[3, 2], again=float32[1])")
+    text = repr(ByFields(make_items(), large["list"], again=large["t"]))  # type: ignore[arg-type]
+    assert text.endswith("ByFields(by=list of 100, again='" + "x" * 96 + "...)")
     source = "ItemSampler(item_set=ItemSet(10 items), batch_size=2)"
     branches = f"[{source} -> ByFields(by=100), {source} -> ByMethod(transformer=ByMethod._work)]"
     assert repr(make_join()) == f"{branches} -> Join()"
@@ -212,35 +181,3 @@ def test_types_that_the_mini_batch_has_not_got_are_not_guessed() -> None:
     graph = gf.from_coo({"user:likes:user": torch.tensor([[0], [1]])}, {"user": 9})
     for pipe in (items.fetch_feature(store, {"user": ["feat"]}), items.sample_neighbor(graph, [1])):
         assert estimate_all(pipe)[id(pipe)] is None
-
-
-def test_a_mini_batch_is_counted_tensor_by_tensor_once() -> None:
-    seeds = torch.arange(5)
-    assert measure_items(gf.MiniBatch(seeds=seeds, labels=seeds)) == BatchSizeEstimate(40, {None: 5}, 5, {None: 5})
-    edges = {"a:to:b": torch.zeros(3, 2, dtype=torch.int32)}
-    assert measure_items(gf.MiniBatch(seeds=edges)) == BatchSizeEstimate(
-        24, {"a": 3, "b": 3}, 3, {"a": 3, "b": 3}, id_bytes=4
-    )
-    assert measure_items(gf.MiniBatch()) is None
-    assert measure_items(torch.ones(3)) is None
-
-
-def test_an_epoch_of_no_mini_batches_holds_nothing_known() -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=4, drop_last=True)
-    assert pipe.estimate_size(None) is None
-
-
-def test_a_fan_out_limits_each_type_or_all_together() -> None:
-    degrees: dict[str | None, float] = {"a:to:b": 6.0, "c:to:b": 2.0, "a:to:c": 1.0}
-    assert choose(degrees, [4], replace_edges=False) == {"a:to:b": 3.0, "c:to:b": 1.0, "a:to:c": 1.0}
-    assert choose(degrees, [4, 4, 0], replace_edges=False) == {"a:to:b": 4.0, "c:to:b": 2.0, "a:to:c": 0.0}
-    assert choose(degrees, [-1], replace_edges=False) == degrees
-    assert choose({None: 0.5}, [4], replace_edges=True) == {None: 4.0}
-    assert choose({None: 0.0}, [4], replace_edges=True) == {None: 0.0}
-
-
-def test_there_are_no_more_nodes_than_the_graph_has() -> None:
-    assert distinct(0, 10, 1_000_000) == pytest.approx(10, rel=1e-4)
-    assert distinct(50, 1e9, 100) == pytest.approx(100)
-    assert distinct(150, 5, 100) == 150  # seeds may repeat
-    assert distinct(0, 0, 0) == 0

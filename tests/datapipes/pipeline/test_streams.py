@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.streams import assign_streams
 from graphfeed.ops import Key
 from tests.datapipes.stages import make_items, with_torch_workers
 
@@ -68,31 +67,6 @@ def test_numbers_last_no_longer_than_the_run() -> None:
     again = drawn_in(Zipped((pipe, Drawn(items))))
     assert [labels[:2] for labels in again] == first
     assert all(len(set(labels)) == 3 for labels in again)
-
-
-def test_a_chain_runs_as_it_is() -> None:
-    pipe = Drawn(Drawn(make_items()))
-    assert assign_streams(pipe) is pipe
-
-
-def test_streams_are_assigned_once() -> None:
-    items = make_items()
-    pipe = assign_streams(Drawn(Zipped((Drawn(items), Drawn(items).transform()))))
-    assert [stage.random_stream for stage in gf.find(pipe, Drawn)] == [0, 1, 2]
-    assert assign_streams(pipe) is pipe
-    (second,) = (stage for stage in gf.find(pipe, Drawn) if stage.random_stream == 1)
-    assert second.changed().random_stream == second.number == 1
-
-
-def test_foreign_stages_count_among_themselves() -> None:
-    class Plain(gf.Transform):
-        pass
-
-    pipe: gf.Datapipe = Plain(Drawn(Plain(make_items()).copy_to("cpu")))
-    assert [stage.foreign for stage in gf.traverse(pipe)] == [False, True, False, True, True]
-    assert [stage.foreign_number for stage in gf.find(pipe, gf.Transform) if stage.foreign] == [0, 1, 2]
-    assert not make_items().transform().foreign
-    assert make_items().transform(lambda minibatch: minibatch).foreign
 
 
 GRAPH = gf.from_coo((torch.arange(4), torch.arange(4).roll(1)), 4)

@@ -7,14 +7,13 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
-from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
 from tests.pipelines import random_edges
 
 GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50)
 NO_CSC = gf.CSCFormatBase(torch.tensor([0]), torch.tensor([], dtype=torch.int64))
-Hook = tuple[ByType, list[gf.SampledSubgraph]]
+Hook = tuple[Any, list[gf.SampledSubgraph]]
 
 
 class TwoHops(gf.SubgraphSampler):
@@ -61,15 +60,6 @@ def two_hops(batch_size: int = 10) -> TwoHops:
     return TwoHops(items, GRAPH, [3, 2])
 
 
-def test_a_sampler_of_ones_own_sets_layers_and_input_nodes() -> None:
-    batch = next(iter(two_hops()))
-    outer, inner = batch.sampled_subgraphs
-    assert_same(inner.original_column_node_ids, batch.seeds)
-    assert_same(outer.original_column_node_ids, inner.original_row_node_ids)
-    assert batch.input_nodes is outer.original_row_node_ids
-    assert batch.compacted_seeds is None
-
-
 def test_a_graph_that_a_hook_samples_from_draws_by_the_mini_batch() -> None:
     pipe = two_hops()
     batches = list(pipe)
@@ -78,16 +68,6 @@ def test_a_graph_that_a_hook_samples_from_draws_by_the_mini_batch() -> None:
         assert sampled(again) == sampled(batch)
     with gf.DataLoader(pipe, num_workers=3, seed=0) as loader:
         assert digests(loader) == digests(pipe.with_seed(0))
-
-
-def test_hops_and_stages_draw_apart() -> None:
-    seeds = torch.arange(50)
-    first = TwoHops(gf.IterableSource([]), GRAPH, [2, 2])
-    batch: Any = first(gf.MiniBatch(seeds=seeds, key=Key(0, 0, 0)))
-    second: Any = TwoHops(first, GRAPH, [2])(batch)
-    hops = [*batch.sampled_subgraphs, *second.sampled_subgraphs]
-    edges = {tuple(hop.original_edge_ids[: int(hop.sampled_csc.indptr[50])].tolist()) for hop in hops}
-    assert len(edges) == 3
 
 
 def test_without_a_key_the_package_seed_decides() -> None:
@@ -170,15 +150,6 @@ def test_it_is_all_neighbours_of_one_layer() -> None:
         assert_same(sample(graph, seeds).sampled_subgraphs, expected.sampled_subgraphs)
 
 
-def test_it_draws_nothing() -> None:
-    """So it doesn't use torch's generator, and doesn't change the draws of later stages."""
-    before = torch.get_rng_state()
-    sample(GRAPH, torch.arange(9))
-    assert_same(torch.get_rng_state(), before)
-    items = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20)
-    assert items.sample_in_subgraph(GRAPH).sample_neighbor(GRAPH, [2]).number == 0
-
-
 LINKS = random_edges(40, 40, 150, 4)
 
 
@@ -232,13 +203,6 @@ def test_of_many_neighbours_fifty_have_points() -> None:
     for seed in range(5):
         (minibatch,) = gf.ItemSampler(seeds, 1).sample_by_budget(graph, {"a": [0], "b": [500]}).with_seed(seed)
         assert len(minibatch.input_nodes["b"].unique()) == 50
-
-
-def test_a_list_holds_for_each_type() -> None:
-    graph = make_graph()
-    by_type = [batch.input_nodes for batch in make_pipe(graph, {kind: [4, 4] for kind in SIZES})]
-    alike = [batch.input_nodes for batch in make_pipe(graph, [4, 4])]
-    assert str(by_type) == str(alike)
 
 
 RANDOM = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50, edge_attributes={"w": torch.rand(600)})

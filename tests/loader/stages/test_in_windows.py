@@ -1,12 +1,11 @@
 """Windows of mini-batches: rows that are read ahead, and hops that are sampled together."""
 
-import itertools
 import multiprocessing
 import os
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_windows import PARTS, InWindows
-from graphfeed.storage.features import PlannedRows, RowMemory, disk_based_feature
+from graphfeed.loader import InWindows, RunContext
+from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import Together
 from graphfeed.storage.memory import count_bytes
 from tests.digests import digest, digests
@@ -32,7 +30,6 @@ from tests.loader.stages.test_inserted import (
     together,
 )
 from tests.programs import run_body
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -46,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 def test_mini_batches_are_those_of_the_fetch_alone(path: Path) -> None:
     pipe = fetched(path, sampled())
     expected = digests(pipe)
-    for window, sample_bytes in itertools.product([1, 3, None], [0.0, float("inf")]):
+    for window, sample_bytes in product([1, 3, None], [0.0, float("inf")]):
         assert digests(in_windows(pipe, window=window, sample_bytes=sample_bytes)) == expected, (window, sample_bytes)
     assert len(in_windows(pipe)) == 25
 
@@ -61,31 +58,6 @@ class Counted(gf.Datapipe):
         for minibatch in self.datapipe:
             self.seen.append(minibatch.key.index)
             yield minibatch
-
-
-def test_windows_grow_from_a_single_mini_batch(path: Path) -> None:
-    seen: list[int] = []
-    ahead = []
-    for number, _ in enumerate(RunContext().drive(in_windows(fetched(path, Counted(sampled(), seen))))):
-        ahead.append(len(seen) - number)
-    assert ahead[0] <= 5
-    assert max(ahead) > 10
-    assert seen == list(range(25))
-
-
-def test_an_epoch_begins_with_a_window_as_large_as_the_loop_had_to_wait_for(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    pipe = in_windows(fetched(path, Counted(sampled(), seen)))
-    ahead = []
-    for late in (True, False, False):
-        monkeypatch.setattr(PlannedRows, "is_read", lambda _, late=late: not late)
-        seen.clear()
-        ahead.append([len(seen) - number for number, _ in enumerate(RunContext().drive(pipe))])
-    assert ahead[0][0] == ahead[1][0] == 3  # the first mini-batch comes as soon as before
-    assert ahead[0][1] < ahead[1][1] > 8
-    assert ahead[1] == ahead[2]
 
 
 def test_a_window_holds_no_more_mini_batches_than_asked(path: Path) -> None:
@@ -118,27 +90,6 @@ def test_an_error_of_the_disk_is_raised_and_the_next_epoch_reads_again(
         with pytest.raises(OSError, match="Input/output error"):
             list(RunContext().drive(windowed))
     assert digests(windowed) == digests(pipe)
-
-
-def test_a_loop_that_is_left_does_not_wait_for_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = gf.DataLoader(fetched(path, sampled()), num_workers=1, window=4)
-    slow = threading.Event()
-    begun: list[int] = []
-
-    def read(self: gf.DiskBasedFeature, ids: torch.Tensor, *_: Any) -> tuple[int, int]:
-        if slow.is_set():
-            begun.append(len(ids))
-            time.sleep(0.1)
-        return 1, len(ids)
-
-    monkeypatch.setattr(gf.DiskBasedFeature, "_read_spans", read)
-    monkeypatch.setattr(disk_based_feature, "ROWS_PER_TASK", 1)
-    running: Any = iter(loader)
-    slow.set()
-    next(running)
-    wait_until(lambda: len(begun) > 0)
-    running.close()  # would warn of an abandoned thread if that waited for all parts
-    assert len(begun) < 100
 
 
 def test_rows_that_an_update_put_in_the_place_of_the_file_s_are_seen(path: Path) -> None:
@@ -234,43 +185,23 @@ def sampler(graph: gf.SamplingGraph, source: Any = None) -> gf.Datapipe:
     return (items if source is None else source(items)).sample_neighbor(graph, fanouts=[2, 2])
 
 
-@pytest.mark.parametrize(
-    ("num_threads", "windows", "counts"),
-    [
-        (0, APART, [1, 2, 4, 8, 10]),
-        (2, APART, [1, 2, 4, 8, 10]),
-        (0, BY_THREAD, [1, 2, 4, 8, 10]),
-        (2, BY_THREAD, [1, 2, 4, 8, 10]),
-    ],
-)
-def test_windows_are_sampled_as_the_sampler_alone(num_threads: int, windows: Together, counts: list[int]) -> None:
-    graph = counted()
-    pipe = sampler(graph)
-    stage = together(pipe, windows, num_threads)
-    assert digests(stage) == digests(pipe)
-    assert len(stage) == 25
-    # Two windows are sampled at the same time; the window before both limits the size of the next one.
-    assert sorted(graph.counts) == sorted(counts)
-
-
 def test_windows_grow_as_far_as_there_is_memory_for_samples() -> None:
     graph = counted()
     pipe = sampler(graph)
     largest = max(count_bytes(minibatch.sampled_subgraphs) for minibatch in pipe)
-    for sample_bytes, counts in ((0, [1] * 25), (PARTS * 4 * largest, [1, 2, 4, 4])):
+    for sample_bytes, most in ((0, 1), (16 * largest, 8), (float("inf"), 10)):
         graph.counts.clear()
         assert digests(together(pipe, Together(sample_bytes, by_thread=False))) == digests(pipe)
-        assert graph.counts[: len(counts)] == counts
+        assert graph.counts[0] == 1
+        assert max(graph.counts) <= most
+    assert max(graph.counts) == 10
 
 
-@pytest.mark.parametrize(("num_threads", "windows"), [(0, APART), (2, APART), (2, BY_THREAD)])
-def test_seeds_that_are_not_there_are_an_error_in_the_place_of_their_mini_batch(
-    num_threads: int, windows: Together
-) -> None:
+def test_seeds_that_are_not_there_are_an_error_in_the_place_of_their_mini_batch() -> None:
     def spoil(batch: gf.MiniBatch) -> gf.MiniBatch:
         return batch if batch.key.index != index else gf.MiniBatch(seeds=torch.tensor([NODES]))
 
-    for index in (0, 1, 7):
+    for index, (num_threads, windows) in product((0, 1, 7), ((0, APART), (2, APART), (2, BY_THREAD))):
         pipe = sampler(counted(), lambda items: items.transform(spoil))
         running = RunContext().drive(together(pipe, windows, num_threads))
         assert len([next(running) for _ in range(index)]) == index
@@ -278,28 +209,36 @@ def test_seeds_that_are_not_there_are_an_error_in_the_place_of_their_mini_batch(
             next(running)
 
 
-def test_a_loop_that_is_left_samples_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, started, going = counted(), threading.Event(), threading.Event()
-    alone: list[Any] = []
+class Waiting(gf.FusedCSCSamplingGraph):
+    """Samples nothing, and waits for an event in a thread of the window."""
 
-    def wait(_: Any) -> None:
-        started.set()
-        going.wait(60)
+    started: threading.Event
+    going: threading.Event
+    alone: list[Any]
 
-    def read(seeds: Any, request: Any, keys: Any, each: Any) -> Any:
-        return list(each(wait, seeds))
+    def sample_hops_together(self, seeds: Any, request: Any, keys: Any, each: Any = map) -> Any:
+        return list(each(self.wait, seeds))
 
-    monkeypatch.setitem(vars(graph), "sample_hops_together", read)
-    monkeypatch.setitem(vars(graph), "sample_hops", lambda *given: alone.append(given))
+    def wait(self, seeds: Any) -> None:
+        self.started.set()
+        self.going.wait(60)
+
+    def sample_hops(self, *given: Any, **options: Any) -> Any:
+        self.alone.append(given)
+
+
+def test_a_loop_that_is_left_samples_no_more() -> None:
+    waiting = Waiting(**graph().fields())
+    vars(waiting).update(started=threading.Event(), going=threading.Event(), alone=[])
     run = RunContext()
-    reader = threading.Thread(target=list, args=(run.drive(together(sampler(graph), num_threads=1)),))
+    reader = threading.Thread(target=list, args=(run.drive(together(sampler(waiting), num_threads=1)),))
     reader.start()
-    assert started.wait(60)
+    assert waiting.started.wait(60)
     run.cancel()
-    going.set()
+    waiting.going.set()
     reader.join(30)
     assert not reader.is_alive()
-    assert alone == []
+    assert waiting.alone == []
 
 
 @pytest.mark.slow

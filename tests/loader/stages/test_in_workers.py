@@ -2,7 +2,6 @@
 
 import gc
 import multiprocessing
-import pickle
 import threading
 import time
 import weakref
@@ -15,11 +14,8 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader import ByIndex, InThreads, InWorkers, RunContext
 from graphfeed.loader.executors import thread_executor
-from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, detach
-from tests import pipelines
-from tests.digests import digest
 from tests.waiting import HangAtTheSecond, unchanged, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
@@ -51,11 +47,6 @@ def seeds(batches: Iterator[gf.MiniBatch]) -> list[int]:
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(3, thread_name_prefix="pool") as executor:
         yield executor
-
-
-def test_without_an_executor_it_runs_here() -> None:
-    (batch,) = InWorkers(Stamp(source(1)), num_workers=2, in_flight=4)
-    assert vars(batch)["place"] == "MainProcess MainThread"
 
 
 def test_in_threads_mini_batches_come_in_order_when_the_first_is_slowest_and_are_not_pickled(
@@ -128,18 +119,6 @@ def test_a_failure_of_the_source_loses_nothing_that_came_before(threads: ThreadP
         next(batches)
 
 
-def test_a_detached_stage_draws_the_same_and_knows_its_place() -> None:
-    graph = pipelines.sampler_of(pipelines.homogeneous()).graph
-    # Two stages that draw, after a source that can't be pickled.
-    head: gf.Datapipe = gf.ItemSampler(gf.ItemSet(64, names="seeds"), batch_size=8).transform(lambda batch: batch)
-    first: Any = head.sample_neighbor(graph, fanouts=[2])
-    second: Any = first.sample_neighbor(graph, fanouts=[1])
-    detached = pickle.loads(pickle.dumps(detach(head, (first, second))))
-    assert [stage.position for stage in detached] == [first.position, second.position] == [3, 4]
-    batch = next(iter(head.with_seed(3)))
-    assert digest(detached[1](batch)) == digest(second(batch)) != digest(detached[0](batch))
-
-
 @pytest.fixture
 def executor() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1, thread_name_prefix="workers") as executor:
@@ -203,29 +182,6 @@ def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecu
         assert taken() is None
     finally:
         gc.enable()
-
-
-def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
-    """A window of two in the workers, and two more."""
-    begun = threading.Semaphore(0)
-    release = threading.Event()
-
-    def hold(batch: gf.MiniBatch) -> gf.MiniBatch:
-        begun.release()
-        release.wait(20)
-        return batch
-
-    with ThreadPoolExecutor(8) as executor:
-        items: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=2).transform(hold)
-        workers = InWorkers(items, num_workers=2, in_flight=2)
-        batches = RunContext(executor).drive(InThreads(workers.transform(unchanged)))
-        reader = threading.Thread(target=next, args=(batches,))
-        reader.start()
-        assert all(begun.acquire(timeout=20) for _ in range(4))
-        assert not begun.acquire(blocking=False)
-        release.set()
-        reader.join()
-        batches.close()
 
 
 def test_a_stage_that_hangs_in_such_a_thread_is_named(

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,60 +11,18 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader import InWorkers, Prefetch, RunContext
 from graphfeed.loader.executors import thread_executor
-from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader.transport import Closed
 from graphfeed.loader.transport.streams import parts_on_streams
-from graphfeed.loader.transport.thread_channel import Closed, ThreadChannel
-from graphfeed.ops.process import Changes
+from graphfeed.loader.transport.thread_channel import ThreadChannel
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.loader.late_streams import Event, current_stream, late_streams, running
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.ops.emulated_cuda import Cuda, device_of
 from tests.waiting import HangAtTheSecond, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-
-def test_a_full_channel_blocks_its_producer() -> None:
-    channel = ThreadChannel(capacity=2)
-    given: list[int] = []
-
-    def produce() -> None:
-        for item in range(1000):
-            channel.put(item)
-            given.append(item)
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    for item in range(1000):
-        assert channel.get(60) == item
-        assert len(given) <= item + 1 + 2
-    thread.join(60)
-    assert given == list(range(1000))
-
-
-def test_an_empty_channel_times_out() -> None:
-    start = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"0\.05 s"):
-        ThreadChannel(capacity=1).get(0.05)
-    assert time.monotonic() - start >= 0.05
-
-
-def test_closing_wakes_a_blocked_producer_and_a_blocked_consumer() -> None:
-    empty = ThreadChannel(capacity=1)
-    threading.Timer(0.05, empty.close).start()
-    with pytest.raises(Closed):
-        empty.get(30)
-    channel = ThreadChannel(capacity=1)
-    channel.put(0)
-    results: list[bool] = []
-    thread = threading.Thread(target=lambda: results.append(channel.put(1)))
-    thread.start()
-    channel.close()
-    thread.join(60)
-    assert results == [False]
 
 
 def test_what_is_in_a_closed_channel_can_be_read() -> None:
@@ -74,49 +32,6 @@ def test_what_is_in_a_closed_channel_can_be_read() -> None:
     assert channel.get(1) == "last"
     with pytest.raises(Closed):
         channel.get(1)
-
-
-def test_nothing_is_lost_or_doubled_between_several_threads() -> None:
-    channel = ThreadChannel(capacity=3)
-    taken: list[int] = []
-
-    def consume() -> None:
-        try:
-            while True:
-                taken.append(channel.get(10))
-        except Closed:
-            return
-
-    producers = [
-        threading.Thread(target=lambda first=first: [channel.put(first + item) for item in range(200)])
-        for first in (0, 1000, 2000)
-    ]
-    consumers = [threading.Thread(target=consume) for _ in range(3)]
-    for thread in producers + consumers:
-        thread.start()
-    for thread in producers:
-        thread.join(20)
-    channel.close()
-    for thread in consumers:
-        thread.join(20)
-    assert sorted(taken) == [first + item for first in (0, 1000, 2000) for item in range(200)]
-
-
-class Stopped(Changes):
-    """Returns from its first wait long after the timeout, as in a process that was stopped."""
-
-    waits = 0
-
-    def wait_for(self, ready: Callable[[], Any], seconds: float | None = None, every: float | None = None) -> Any:
-        self.waits += 1
-        return super().wait_for(ready, 0.001 if self.waits == 1 else seconds)
-
-
-def test_a_process_that_was_stopped_for_long_goes_on_waiting() -> None:
-    channel = ThreadChannel(capacity=1)
-    channel.changes = Stopped()
-    threading.Timer(0.3, channel.put, ("late",)).start()
-    assert channel.get(30) == "late"
 
 
 class Numbers(gf.Datapipe[int]):
@@ -243,14 +158,6 @@ def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocat
         del minibatches
 
 
-def test_what_is_fetched_ahead_is_made_on_its_own_streams(log: Log) -> None:
-    with gf.DataLoader(pipelines.homogeneous().copy_to("meta"), 2, seed=3) as loader:
-        list(loader)
-        list(loader)
-    assert {entry[0] for entry in log if entry[1] == "copies"} == {"side 1"}
-    assert ("side 2", "records") not in log  # an epoch does not create a stream
-
-
 def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> None:
     items = gf.ItemSampler(gf.ItemSet(200, names="seeds"), batch_size=10)
     steps: list[Event] = []
@@ -273,24 +180,6 @@ def test_overlap_changes_no_bits(cuda: Cuda) -> None:
             with gf.DataLoader(there, seed=3, **options) as loader:
                 assert loader.num_workers == 0
                 assert back(loader) == digests(here.with_seed(3)), options
-
-
-def test_streams_wait_for_each_other_in_the_order_of_the_stages(cuda: Cuda) -> None:
-    if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a real device does not record waits")
-    with cuda.running(), late_streams() as log:
-        there, _ = sampled_there(cuda)
-        with gf.DataLoader(there, seed=3, overlap_graph_fetch=True) as loader:
-            (first, *_) = list(loader)
-        feature, graph = "side 1", "side 2"
-        assert {entry[0] for entry in log if entry[1] == "copies"} == {graph}
-        waits = {entry for entry in log if entry[1] == "waits for"}
-        started = {(feature, "waits for", "caller"), (graph, "waits for", feature)}
-        assert waits == {*started, (feature, "waits for", graph), ("caller", "waits for", feature)}
-        assert {frozenset(part.used_on) for part in parts_on_streams(first)} == {
-            frozenset({"caller"}),  # features are created on the stream that fetches
-            frozenset({"caller", feature}),
-        }
 
 
 @pytest.mark.gpu
