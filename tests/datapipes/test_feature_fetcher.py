@@ -226,3 +226,16 @@ def check_rows(ids: tuple[int, ...], rows: int, *, typed: bool) -> None:
         of = " of edge type 'user:likes:item'" if typed else ""
         with pytest.raises(ValueError, match=f"'w'{of} has {rows - 1} rows, but the graph has {rows} edges, by their"):
             fetch(rows - 1)
+
+
+def test_a_type_without_names_is_left_out() -> None:
+    unnamed: list[Any] = [[], None]
+    for names in unnamed:
+        (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": names})
+        assert list(batch.node_features) == [("user", "feat")]
+
+
+def test_a_type_without_nodes_in_the_mini_batch_needs_no_feature() -> None:
+    batch = gf.MiniBatch(input_nodes={"user": torch.tensor([1]), "item": torch.tensor([], dtype=torch.int64)})
+    fetcher = gf.FeatureFetcher(gf.IterableSource([]), users_only(), {"user": ["feat"], "item": ["feat"]})
+    assert_same(fetcher(batch).node_features, {("user", "feat"): NODES[1:2]})

@@ -62,6 +62,9 @@ def test_attributes_of_ones_own_can_be_set_and_travel() -> None:
     batch.weather = {"rain": IDS}
     assert copy.copy(batch).weather is batch.weather
     assert_same(pickle.loads(pickle.dumps(batch)), batch)
+    batch.set_node_features({"feat": IDS})
+    batch.set_edge_features([{"row": IDS}])
+    assert_same([batch.node_features, batch.edge_features], [{"feat": IDS}, [{"row": IDS}]])
     assert batch.to("meta").weather["rain"].device.type == "meta"
 
 

@@ -177,3 +177,32 @@ def test_a_device_that_is_not_there_is_named_when_it_runs() -> None:
     for run in (pipe, gf.DataLoader(pipe, 0), gf.DataLoader(pipe, 2)):
         with pytest.raises(RuntimeError, match=r"copy_to needs the device 'cuda', and torch .* finds no CUDA device"):
             next(iter(run))
+
+
+def test_a_stage_that_loops_itself_may_know_its_length() -> None:
+    class First(EvenOnly):
+        def __iter__(self) -> Iterator[gf.MiniBatch]:
+            yield next(iter(self.datapipe))
+
+        def __len__(self) -> int:
+            return 1
+
+    assert len(First(make_items())) == len(gf.DataLoader(First(make_items()), num_workers=2)) == 1
+
+
+class Numbers(gf.Datapipe[int]):
+    """Counts, and records its progress."""
+
+    seen: list[int]
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(5):
+            self.seen.append(number)
+            yield number
+
+
+def test_a_buffer_reads_ahead_by_its_size() -> None:
+    for size in (1, 3, 9):
+        source = Numbers([])
+        ahead = [(item, len(source.seen)) for item in gf.Bufferer(source, size)]
+        assert ahead == [(number, min(number + 1 + size, 5)) for number in range(5)]

@@ -135,7 +135,15 @@ def draw(graph: gf.SamplingGraph, seeds: Any, ratio: int = 2, key: Key | None = 
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
 
 
-def test_draws_follow_the_type_but_no_order_of_types() -> None:
+def test_negatives_follow_their_positives_and_draws_follow_the_type() -> None:
+    graph = gf.from_coo(LINKS, 50)
+    for ratio in (1, 3):
+        batch = draw(graph, EDGES, ratio)
+        rows = torch.cat([torch.arange(3), torch.arange(3).repeat_interleave(ratio)])
+        assert_same(batch.seeds[:3], EDGES)
+        assert_same([batch.seeds[:, 0], batch.indexes], [EDGES[rows, 0], rows])
+        assert_same(batch.labels, (torch.arange(len(rows)) < 3).float())
+        assert ((batch.seeds >= 0) & (batch.seeds < 50)).all()
     first: Any = draw(TYPED, SEVERAL, 9).seeds
     turned: Any = draw(TYPED, dict(reversed(SEVERAL.items())), 9).seeds
     assert_same(turned[LIKES], first[LIKES])

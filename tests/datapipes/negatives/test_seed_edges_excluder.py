@@ -286,3 +286,9 @@ def test_by_id_needs_ids() -> None:
         (lambda: gf.exclude_seed_edges(known, by_id=True), ValueError, "the subgraph has no original_edge_ids"),
     ]
     check_refused(rows)
+
+
+def test_it_can_be_waited_for() -> None:
+    batch = sample(RANDOM, ENDS.T[:5])
+    pending: Any = gf.exclude_seed_edges(batch, async_op=True).sampled_subgraphs
+    assert_same([layer.wait() for layer in pending], gf.exclude_seed_edges(batch).sampled_subgraphs)

@@ -117,11 +117,13 @@ def test_fanouts_by_edge_type_are_lists_arrays_or_dicts() -> None:
     assert alike[0] == alike[1]
 
 
-def test_one_hop_at_a_time_takes_a_dict_as_well() -> None:
+def test_one_hop_at_a_time_takes_a_dict_as_well_and_a_dict_follows_the_numbers_of_the_edge_types() -> None:
     pipe = gf.ItemSampler(gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")}), 20)
     fanouts: list[Any] = [[1, 2], {LIKED: 2, ("user", "likes", "item"): 1}]
     one, other = (next(iter(pipe.sample_per_layer(TYPED.sample_neighbors, fanout))) for fanout in fanouts)
     assert_same(vars(one.sampled_subgraphs[0]), vars(other.sampled_subgraphs[0]))
+    graph = gf.fused_csc_sampling_graph(**(TYPED.fields() | {"edge_type_to_id": {LIKED: 1, LIKES: 0}}))
+    assert_same(Alike(pipe, graph, [{LIKED: 2, LIKES: 1}]).request.fanouts, [torch.tensor([1, 2])])
 
 
 NUM_NODES, NUM_EDGES = 2000, 60_000

@@ -291,3 +291,10 @@ def test_all_in_edges_may_be_those_of_a_mask_or_of_a_weight() -> None:
         (hop,) = next(iter(items.sample_in_subgraph(graph, prob_name=name))).sampled_subgraphs
         expected = (torch.isin(ends[1], seeds) & kept).nonzero().squeeze(1)
         assert torch.equal(hop.original_edge_ids.sort().values, expected)
+
+
+def test_a_list_holds_for_each_type() -> None:
+    graph = make_graph()
+    by_type = [batch.input_nodes for batch in make_pipe(graph, {kind: [4, 4] for kind in SIZES})]
+    alike = [batch.input_nodes for batch in make_pipe(graph, [4, 4])]
+    assert str(by_type) == str(alike)
