@@ -15,28 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops.process import ProgressBar, progress_bar
-from graphfeed.storage.datasets import array_files, edge_sorting
-from graphfeed.storage.datasets.array_files import (
+from graphfeed.storage import OnDiskFeatureData
+from graphfeed.storage.datasets import (
     ArrayWriter,
+    EdgeArray,
+    Sorting,
+    array_files,
+    edge_sorting,
     load_array,
-    open_array,
-    read_csv_edges,
+    memory_for_sorting,
+    run_tasks,
+    split_column_ranges,
     sync_folder,
     write_array,
+    write_edges,
     write_text,
 )
-from graphfeed.storage.datasets.edge_sorting import (
-    EdgeArray,
-    EdgeFiles,
-    Sorting,
-    count_in_degrees,
-    memory_for_sorting,
-    sort_tasks,
-    split_column_ranges,
-)
-from graphfeed.storage.datasets.file_tasks import run_tasks
-from graphfeed.storage.datasets.processed_graph import write_edges
-from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, open_feature
+from graphfeed.storage.datasets.array_files import open_array, read_csv_edges
+from graphfeed.storage.datasets.edge_sorting import EdgeFiles, count_in_degrees, sort_tasks
+from graphfeed.storage.features.torch_based_feature_store import open_feature
 from tests import reference
 from tests.refusals import check_refused
 

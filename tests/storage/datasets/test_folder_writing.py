@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from graphfeed.loader import ProcessExecutor
-from graphfeed.storage.datasets.file_tasks import new_run_folder, run_task, run_tasks
-from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder, process_lock
+from graphfeed.storage.datasets import SCRATCH, check_new_folder, new_folder, run_tasks
+from graphfeed.storage.datasets.file_tasks import new_run_folder, run_task
+from graphfeed.storage.datasets.folder_writing import process_lock
 from tests.clusters import dask_cluster
 from tests.on_disk import listing
 from tests.waiting import wait_until

@@ -8,8 +8,7 @@ import pytest
 from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import from_coo
-from graphfeed.storage.datasets import inspect_dataset, inspect_graph_file
-from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
+from graphfeed.storage.datasets import inspect_dataset, inspect_graph_file, preprocess_ondisk_dataset
 from tests.on_disk import untyped, write
 
 

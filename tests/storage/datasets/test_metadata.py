@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.datasets import bounded_yaml
-from graphfeed.storage.datasets.bounded_yaml import load_yaml
-from graphfeed.storage.datasets.metadata import check_folder, parse_metadata, read_yaml, stay_inside
+from graphfeed.storage.datasets import bounded_yaml, load_yaml, stay_inside
+from graphfeed.storage.datasets.metadata import check_folder, parse_metadata, read_yaml
 from tests import on_disk
 from tests.refusals import Refusal, check_refused
 

@@ -9,7 +9,8 @@ import torch
 import yaml
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
-from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_id_files
+from graphfeed.storage.datasets import write_id_files
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from tests.refusals import check_refused
 
 TEXTS = ["anne", "", "Jürgen", "x"]

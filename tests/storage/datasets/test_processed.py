@@ -14,12 +14,11 @@ import torch
 
 from graphfeed.ops import ALWAYS
 from graphfeed.storage import from_coo
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets import HeteroItemSet, ItemSet, id_dtype
 from graphfeed.storage.datasets.metadata import parse_metadata
 from graphfeed.storage.datasets.processed_arrays import Files, inside, open_items, write_features, write_tasks
-from graphfeed.storage.datasets.processed_graph import COLUMN_FILES, id_dtype, open_graph, type_dtype, write_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.datasets.processed_graph import COLUMN_FILES, open_graph, type_dtype, write_graph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
 from tests import on_disk
 from tests.refusals import Refusal, check_refused
 

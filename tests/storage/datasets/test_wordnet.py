@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from graphfeed.storage import Dataset, HeteroItemSet, ItemSet, datasets
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
 
 FOLDER = Path(datasets.__file__).parent
 NUM_SYNSETS, NUM_WORDS = 117_659, 147_306

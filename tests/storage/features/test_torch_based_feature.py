@@ -18,13 +18,13 @@ from graphfeed.storage import (
     BasicFeatureStore,
     DiskBasedFeature,
     Feature,
+    FeatureKey,
     FeatureStore,
     OnDiskFeatureData,
     TorchBasedFeature,
     TorchBasedFeatureStore,
 )
-from graphfeed.storage.features.feature_store import FeatureKey
-from graphfeed.storage.memory.cache_use import HasCaches
+from graphfeed.storage.memory import HasCaches
 from tests.array_likes import AS
 from tests.digests import assert_same
 from tests.ops.locked_memory import LockedMemory

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_request import Hop
+from graphfeed.storage.graph import ByType, Hop
 from tests import reference
 
 

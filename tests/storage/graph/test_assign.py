@@ -10,17 +10,16 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph import assign
-from graphfeed.storage.graph.assign import (
+from graphfeed.storage.graph import (
     METHODS,
+    assign,
     assign_by_ldg,
     assign_by_metis,
     assign_nodes,
-    both_directions,
-    items_of_nodes,
     ldg_memory,
     stacked_assignment,
 )
+from graphfeed.storage.graph.assign import both_directions, items_of_nodes
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.golden_pipelines import numbers

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed import from_coo, fused_csc_sampling_graph
-from graphfeed.storage.graph.build import to_coo
+from graphfeed.storage.graph import to_coo
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused
 

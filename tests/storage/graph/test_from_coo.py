@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from graphfeed.ops import expand_indptr
 from graphfeed.storage import FusedCSCSamplingGraph, TemporalQuery, from_coo, fused_csc_sampling_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.array_likes import AS
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused

@@ -12,9 +12,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage import SamplingRequest
-from graphfeed.storage.graph import Hop, Picked
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.storage.graph import ByType, Hop, Picked
+from graphfeed.storage.memory import tensors_in
 from tests.digests import assert_same, digest, digests
 from tests.ops.emulated_cuda import Cuda, device_of
 from tests.refusals import check_refused

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph import SamplingRequest
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 NODES, EDGES = 40, 400

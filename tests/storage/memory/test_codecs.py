@@ -17,24 +17,28 @@ from numpy.typing import NDArray
 from graphfeed.distributed.partition.part_layout import ArrayEntry, map_entry, to_numpy
 from graphfeed.distributed.wire import from_batch, to_batch
 from graphfeed.interop.graphbolt import numpy_save_aligned
-from graphfeed.loader.transport.pickling import decode, dump, encode
+from graphfeed.loader.transport import decode, encode
+from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.memory.buffers import as_bytes
-from graphfeed.ops.memory.shared_memory import ALIGNMENT, Bytes
+from graphfeed.ops.memory import ALIGNMENT, Bytes, as_bytes
 from graphfeed.storage import fused_csc_sampling_graph
-from graphfeed.storage.datasets.array_files import open_array, write_array
+from graphfeed.storage.datasets import write_array
+from graphfeed.storage.datasets.array_files import open_array
 from graphfeed.storage.graph.files.graph_file import map_fields
-from graphfeed.storage.memory.outside_files import map_npy, read_array, read_npy
-from graphfeed.storage.memory.shareable import Shareable
-from graphfeed.storage.memory.shared import FilePlace, SharedBlock, find_places
-from graphfeed.storage.memory.tensor_codec import (
+from graphfeed.storage.memory import (
+    FilePlace,
     Frame,
+    Shareable,
+    SharedBlock,
     decode_tensors,
     describe_tensors,
     encode_tensors,
+    find_places,
+    map_npy,
     read_frame,
     read_specs,
 )
+from graphfeed.storage.memory.outside_files import read_array, read_npy
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused
 from tests.tensors import tensor as tensor_in

@@ -20,12 +20,27 @@ import torch
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.mapped_memory import all_mapped
 from graphfeed.ops.memory import buffers
-from graphfeed.storage import DiskBasedFeature, ItemSet, TorchBasedFeature, TorchBasedFeatureStore, load_graph
-from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
-from graphfeed.storage.memory import has_stamp, new_stamp, stamp_file
-from graphfeed.storage.memory.memory_limits import memory_limit
-from graphfeed.storage.memory.outside_files import map_npy, read_npy, read_tensors
-from graphfeed.storage.memory.shared import FilePlace, Handle, find_handle, find_places
+from graphfeed.storage import (
+    DiskBasedFeature,
+    ItemSet,
+    OnDiskFeatureData,
+    TorchBasedFeature,
+    TorchBasedFeatureStore,
+    load_graph,
+)
+from graphfeed.storage.memory import (
+    FilePlace,
+    Handle,
+    find_places,
+    has_stamp,
+    map_npy,
+    memory_limit,
+    new_stamp,
+    read_tensors,
+    stamp_file,
+)
+from graphfeed.storage.memory.outside_files import read_npy
+from graphfeed.storage.memory.shared import find_handle
 from tests.digests import assert_same
 from tests.forked import in_child
 

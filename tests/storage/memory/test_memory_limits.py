@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from graphfeed.storage.memory import available_memory, memory_limit
 from graphfeed.storage.memory import memory_limits as module
-from graphfeed.storage.memory.memory_limits import available_memory, memory_limit
 
 Write = Callable[[dict[str, str]], None]
 

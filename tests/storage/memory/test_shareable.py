@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.memory import buffers
-from graphfeed.ops.memory.shared_memory import ALIGNMENT
+from graphfeed.ops.memory import ALIGNMENT, buffers
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
-from graphfeed.storage.memory.shareable import Shareable, extract_tensors, insert_tensors
-from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle, find_places
+from graphfeed.storage.memory import Handle, Shareable, SharedBlock, find_places
+from graphfeed.storage.memory.shareable import extract_tensors, insert_tensors
+from graphfeed.storage.memory.shared import find_handle
 from tests.digests import assert_same
 from tests.forked import in_child
 from tests.ops.locked_memory import LockedMemory

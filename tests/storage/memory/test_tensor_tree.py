@@ -13,19 +13,9 @@ from hypothesis import strategies as st
 from graphfeed.ops import Key
 from graphfeed.ops.backend import PACKAGES
 from graphfeed.storage import CSCFormatBase
-from graphfeed.storage.memory.tensor_repr import LONGEST, indent_continuation, shape_text, shapes_repr, tensor_repr
-from graphfeed.storage.memory.tensor_tree import (
-    TOGETHER_BYTES,
-    Movable,
-    all_pinned,
-    child_values,
-    each_leaf,
-    map_leaves,
-    side_by_side,
-    tensors_in,
-    to_device,
-    views_of,
-)
+from graphfeed.storage.memory import all_pinned, child_values, shapes_repr, tensor_repr, tensors_in, to_device
+from graphfeed.storage.memory.tensor_repr import LONGEST, indent_continuation, shape_text
+from graphfeed.storage.memory.tensor_tree import TOGETHER_BYTES, Movable, each_leaf, map_leaves, side_by_side, views_of
 from tests.ops.locked_memory import LockedMemory
 from tests.tensors import DTYPES
 

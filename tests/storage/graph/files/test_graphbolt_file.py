@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.storage.graph import verify_graph
 from graphfeed.storage.graph.files import load_graph as formats
-from graphfeed.storage.graph.files.load_graph import FORMATS, GraphFormat, format_of, verify_graph
+from graphfeed.storage.graph.files.load_graph import FORMATS, GraphFormat, format_of
 from tests.digests import assert_same
 from tests.storage.graph.small_graphs import make_graph
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from graphfeed.ops.arguments import is_verified
 from graphfeed.storage import FusedCSCSamplingGraph, fused_csc_sampling_graph, load_from_shared_memory, load_graph
+from graphfeed.storage.graph import SamplingRequest
 from graphfeed.storage.graph.files.graph_file import ALIGNMENT, name_to_path
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 from tests.storage.graph.small_graphs import KEY, make_graph, make_typed_graph

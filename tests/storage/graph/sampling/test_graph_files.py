@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from graphfeed.storage import from_coo, load_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest
 from graphfeed.storage.graph.sampling import graph_files
 from graphfeed.storage.graph.sampling.graph_files import files_read, in_passes, is_by_page, read_choice
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 
 NUM_NODES = 3000

@@ -4,7 +4,7 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampling.negatives import negative_pairs_of
+from graphfeed.storage.graph import negative_pairs_of
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 from tests.refusals import Refusal, check_refused

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.storage.graph import join_hops
-from graphfeed.storage.graph.sampling.compaction import compact_hop
+from graphfeed.storage.graph import compact_hop, join_hops
 from tests import reference
 from tests.digests import assert_same
 from tests.ops.chance import check_counts, check_unrelated
