@@ -67,6 +67,12 @@ def columns(convert: Convert, size: int, folder: Path) -> gf.FusedCSCSamplingGra
     return made
 
 
+def reverse(convert: Convert, size: int, folder: Path) -> Any:
+    edges: Any = {KIND: convert(ends(size).T)}
+    types: Any = {KIND: ("item", "liked_by", "user")}
+    return gf.add_reverse_edges(edges, types)
+
+
 def in_a_file(convert: Convert, size: int, folder: Path) -> gf.DiskBasedFeature:
     np.save(folder / f"{size}.npy", rows(size).numpy())
     return gf.DiskBasedFeature(folder / f"{size}.npy", {"unit": "m"})
@@ -108,10 +114,10 @@ def hop(convert: Convert, size: int, folder: Path) -> gf.SampledSubgraph:
     )
 
 
-def batch(convert: Convert, size: int, folder: Path) -> gf.MiniBatch:
+def batch(convert: Convert, size: int, folder: Path) -> Any:
     made = graph(convert, size, folder)
     pipe = gf.ItemSampler(items(convert, size, folder), size).sample_neighbor(made, [2])
-    (found,) = pipe.fetch_feature(store(convert, size, folder), ["feat"]).with_seed(3)
+    found: Any = next(iter(pipe.fetch_feature(store(convert, size, folder), ["feat"]).with_seed(3)))
     found.note = {"own": [torch.arange(2)]}
     return found
 
@@ -129,11 +135,7 @@ KINDS: dict[str, Kind] = {
     "graph with types": Kind(typed_graph, lambda made: made.fields()),
     "graph of columns": Kind(columns, lambda made: made.fields()),
     "edges of a graph": Kind(lambda *given: to_coo(graph(*given)), lambda made: made, most_bytes=None),
-    "reverse edges": Kind(
-        lambda convert, size, _: gf.add_reverse_edges({KIND: convert(ends(size).T)}, {KIND: ("item", "by", "user")}),
-        lambda made: made,
-        most_bytes=None,
-    ),
+    "reverse edges": Kind(reverse, lambda made: made, most_bytes=None),
     "feature": Kind(in_memory, read_all),
     "updated feature": Kind(updated, read_all),
     "feature in a file": Kind(in_a_file, read_all, of_arrays=False),

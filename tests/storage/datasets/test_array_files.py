@@ -1,6 +1,5 @@
 """Arrays and edges in a dataset's files: read without unpickling, written in blocks, sorted in any memory."""
 
-import math
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
@@ -11,25 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage import OnDiskFeatureData
 from graphfeed.storage.datasets import (
-    ArrayWriter,
     EdgeArray,
     Sorting,
     array_files,
     edge_sorting,
     load_array,
-    memory_for_sorting,
     run_tasks,
-    split_column_ranges,
-    sync_folder,
     write_array,
     write_edges,
-    write_text,
 )
 from graphfeed.storage.datasets.array_files import open_array, read_csv_edges
 from graphfeed.storage.datasets.edge_sorting import EdgeFiles, count_in_degrees, sort_tasks
@@ -87,19 +79,6 @@ def test_written_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         again = np.load(tmp_path / "a.npy")
         assert again.dtype == array.dtype
         assert np.array_equal(again, array)
-
-
-def test_rows_that_are_missing_are_noticed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must get 3 rows, but got 2"), ArrayWriter(tmp_path / "a", (3,), "i8") as out:
-        out.append(np.arange(2))
-
-
-def test_text_and_folder_reach_the_disk(tmp_path: Path) -> None:
-    write_text(tmp_path / "a.txt", "ü")
-    sync_folder(tmp_path)
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "ü"
-    write_text(tmp_path / "a.txt", "o")
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "o"
 
 
 def test_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,19 +198,3 @@ def test_sorting_takes_eight_bytes_a_node_beside_the_edges(tmp_path: Path) -> No
     finally:
         tracemalloc.stop()
     assert np.load(tmp_path / "indices.npy").tolist() == [0]
-
-
-@given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 8))
-def test_ranges_cover_all_columns_and_are_small(degrees: list[int], most: int) -> None:
-    indptr = np.array(reference.running_sum(degrees), dtype=np.int64)
-    ranges = list(split_column_ranges(indptr, most))
-    assert [column for first, last in ranges for column in range(first, last)] == list(range(len(degrees)))
-    assert all(indptr[last] - indptr[first] <= most or last == first + 1 for first, last in ranges)
-
-
-def test_memory_is_a_quarter_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert memory_for_sorting() > 1 << 20
-    monkeypatch.setattr(edge_sorting, "memory_limit", lambda: 4096)
-    assert memory_for_sorting() == 1024
-    monkeypatch.setattr(edge_sorting, "memory_limit", lambda: math.inf)
-    assert memory_for_sorting() == 1 << 31

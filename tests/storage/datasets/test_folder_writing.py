@@ -49,15 +49,6 @@ def test_a_folder_appears_when_it_is_finished(tmp_path: Path) -> None:
     assert listing(tmp_path / "new") == ["other", "out"]
 
 
-def test_names_are_on_the_disk_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = []
-    monkeypatch.setattr("graphfeed.storage.datasets.folder_writing.sync_folder", lambda path: synced.append(path.name))
-    with new_folder(tmp_path / "out") as folder:
-        (folder / "inner").mkdir()
-        assert not synced
-    assert synced == [".out.unfinished", "inner", tmp_path.name]
-
-
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(KeyboardInterrupt):
@@ -101,20 +92,6 @@ def test_what_a_crash_left_is_removed_if_there_is_no_journal(tmp_path: Path) -> 
         with new_folder(tmp_path / name, resume=resume):
             pass
         assert listing(tmp_path / name) == []
-
-
-def test_if_the_folder_can_not_be_renamed_only_a_journal_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError("busy")
-
-    for resume, left in ((None, []), (JOURNAL, [".out.unfinished"])):
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "rename", fail)
-            with pytest.raises(OSError, match="busy"):
-                write(tmp_path / "out", resume=resume)
-        assert listing(tmp_path) == left
 
 
 def test_a_folder_is_replaced_as_a_whole_if_that_is_asked_for(tmp_path: Path) -> None:

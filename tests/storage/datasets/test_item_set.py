@@ -4,19 +4,15 @@ A range is checked, a slice of a typed set has no types without rows, and an emp
 from any usual data; a mask stands for the nodes that it selects.
 """
 
-import pickle
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.storage import HeteroItemSet, ItemSet
-from tests.array_likes import AS
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused
 
@@ -163,73 +159,12 @@ def test_what_cannot_be_a_set_is_refused_when_it_is_made() -> None:
     ])  # fmt: skip
 
 
-def test_sets_print_their_items_and_names() -> None:
-    assert repr(ItemSet(5, names="seeds")) == "ItemSet(\n    items=5,\n    names=('seeds',),\n)"
-    assert repr(ItemSet((1, 1))) == "ItemSet(\n    items=(1, 1),\n    names=None,\n)"
-    assert repr(ItemSet(IDS)) == "ItemSet(\n    items=(tensor([10, 11, 12, 13, 14]),),\n    names=None,\n)"
-    assert repr(users_and_items()) == (
-        "HeteroItemSet(\n"
-        "    itemsets={'user': ItemSet(\n"
-        "                 items=(tensor([10, 11]),),\n"
-        "                 names=('seeds',),\n"
-        "             ), 'item': ItemSet(\n"
-        "                 items=(tensor([12, 13, 14]),),\n"
-        "                 names=('seeds',),\n"
-        "             )},\n"
-        "    names=('seeds',),\n"
-        ")"
-    )
-
-
-def test_sets_of_many_items_print_their_shapes() -> None:
-    pairs = ItemSet((torch.arange(21), torch.ones(21, 2)), names=("seeds", "labels"))
-    assert str(ItemSet(5, names="seeds")) == repr(ItemSet(5, names="seeds"))
-    assert str(pairs) == "ItemSet(\n  items={'seeds': int64[21], 'labels': float32[21, 2]},\n)"
-    assert str(HeteroItemSet({"user": pairs})) == (
-        "HeteroItemSet(\n  items={'user': {'seeds': int64[21], 'labels': float32[21, 2]}},\n)"
-    )
-
-
-def test_sets_pickle() -> None:
-    sets: list[Any] = [PAIR, ItemSet(7, names="seeds"), users_and_items()]
-    for items in sets:
-        again = pickle.loads(pickle.dumps(items))
-        assert_same(again[:], items[:])
-        assert again.names == items.names
-
-
-def test_large_sets_pickle_small() -> None:
-    large = ItemSet((torch.arange(1 << 20), torch.arange(1 << 20)), names=("seeds", "labels"))
-    for items in (large, HeteroItemSet({"user": large, "item": large})):
-        packed = pickle.dumps(items)
-        assert len(packed) < 1 << 13
-        assert_same(pickle.loads(packed)[::1000], items[::1000])
-
-
 NODES = torch.tensor([5, 3, 9, 4])
 MASK = torch.tensor([False, True, False, True, True])
 
 
 def batches(items: Any, size: int = 3) -> list[Any]:
     return list(gf.DataLoader(gf.ItemSampler(items, size, shuffle=True), num_workers=2, seed=0))
-
-
-def test_a_member_may_be_an_array_like() -> None:
-    for name, shape in product(AS, [(4,), (2, 2), (4, 1)]):
-        given = AS[name](NODES.reshape(shape))  # type: ignore[no-untyped-call]
-        expected = gf.ItemSet(NODES.reshape(shape), names="seeds")
-        for items in (gf.ItemSet(given, names="seeds"), gf.ItemSet((given,), names=("seeds",))):
-            assert_same(items[:], expected[:])
-            assert_same(items[torch.tensor([1, 0])], expected[torch.tensor([1, 0])])
-            assert_same(items[1], expected[1])
-        assert_same([batch.seeds for batch in batches(items)], [batch.seeds for batch in batches(expected)])
-
-
-def test_labels_may_be_array_likes() -> None:
-    scores = torch.tensor([0.5, 1.5, 2.5, 3.5])
-    for convert in AS.values():
-        (batch,) = batches(gf.ItemSet((convert(NODES), convert(scores)), names=("seeds", "labels")), 4)  # type: ignore[no-untyped-call]
-        assert_same(batch.labels, scores[(batch.seeds[:, None] == NODES).long().argmax(1)])
 
 
 def test_a_range_takes_no_memory_and_is_its_numbers() -> None:
@@ -276,14 +211,6 @@ def test_a_list_of_any_objects_is_kept() -> None:
         assert items[1:][1] == objects[1:]
         for batch in batches(items, 2):
             assert batch.labels == [objects[node] for node in batch.seeds.tolist()]
-
-
-def test_large_items_are_named_by_their_shape() -> None:
-    start = time.thread_time()
-    with pytest.raises(TypeError, match=r"but is \{'user': a Tensor of shape \(1000000,\)") as caught:
-        gf.ItemSet({"user": torch.zeros(1_000_000)})
-    assert len(str(caught.value)) < 400
-    assert time.thread_time() - start < 1
 
 
 def test_a_mask_stands_for_the_nodes_that_it_selects() -> None:

@@ -12,7 +12,6 @@ import torch
 import yaml
 
 import graphfeed as gf
-from graphfeed.storage import HeteroItemSet, ItemSet, OnDiskTask
 from tests import on_disk
 from tests.digests import assert_same
 from tests.refusals import check_refused
@@ -196,19 +195,6 @@ def test_tasks_are_chosen_by_name(folder: Path) -> None:
         assert dataset.load(["other"]).tasks == []
 
 
-def test_a_task_prints_as_graphbolts_does() -> None:
-    items = gf.ItemSet((torch.arange(2), torch.arange(2)), names=("seeds", "labels"))
-    assert repr(gf.OnDiskTask({"name": "classes"}, items, None, None)) == (
-        "OnDiskTask(validation_set=None,\n"
-        "           train_set=ItemSet(\n"
-        "               items=(tensor([0, 1]), tensor([0, 1])),\n"
-        "               names=('seeds', 'labels'),\n"
-        "           ),\n"
-        "           test_set=None,\n"
-        "           metadata={'name': 'classes'},)"
-    )
-
-
 def test_the_processed_folder_is_enough(tmp_path: Path, folder: Path) -> None:
     gf.OnDiskDataset(folder).load()
     for name in ("metadata.yaml", "edges/all.npy"):
@@ -304,19 +290,6 @@ def test_the_source_goes_before_what_graphbolt_made(folder: Path) -> None:
     (folder / "graphfeed").rename(folder / "away")
     (folder / "edges" / "all.npy").unlink()
     assert gf.OnDiskDataset(folder).load().dataset_name == "old"
-
-
-def test_a_task_prints_shapes() -> None:
-    items = ItemSet((torch.arange(3), torch.zeros(3, 2), ["a", "b", "c"]), names=("seeds", "labels", None))
-    typed = HeteroItemSet({"user": ItemSet(3, names="seeds"), "item": ItemSet(torch.arange(2), names="seeds")})
-    assert str(OnDiskTask({"name": "t", "num_classes": 2}, items, typed, None)) == (
-        "OnDiskTask(\n"
-        "  train_set={'seeds': int64[3], 'labels': float32[3, 2], None: ['a', 'b', 'c']},\n"
-        "  validation_set={'user': {'seeds': 3}, 'item': {'seeds': int64[2]}},\n"
-        "  test_set=None,\n"
-        "  metadata={'name': 't', 'num_classes': 2},\n"
-        ")"
-    )
 
 
 def test_data_sets_that_are_none_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import torch
 import yaml
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
-from graphfeed.storage.datasets import write_id_files
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from tests.refusals import check_refused
 
@@ -34,13 +33,6 @@ def test_ids_of_nodes_are_found_both_ways() -> None:
     assert numbers[[1, 0]] == [10, 30]
     assert numbers.find([20]).tolist() == [2]
     assert repr(numbers) == "OriginalIds(3 integers)"
-
-
-def test_they_are_the_same_from_files(tmp_path: Path) -> None:
-    offsets = np.array([0, 2, 3])
-    files = write_id_files(tmp_path, "ids", np.frombuffer(b"abc", dtype=np.uint8), offsets)
-    for in_memory in (True, False):
-        assert read_ids(tmp_path, files, "ids.a", in_memory)[:] == ["ab", "c"]
 
 
 def test_metadata_of_the_wrong_kind_is_named(tmp_path: Path) -> None:

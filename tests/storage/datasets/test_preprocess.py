@@ -16,7 +16,6 @@ import yaml
 
 from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
 from graphfeed.storage.datasets import preprocess
-from graphfeed.storage.datasets.preprocess import describe_file, file_digest, find_change
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
 from tests.forked import in_child
@@ -190,21 +189,6 @@ def test_two_processes_make_it_once(folder: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         syncs = list(pool.map(killed, [folder] * 2, [-1] * 2))
     assert sorted(int(count) > 0 for count in syncs) == [False, True]
-
-
-def age(path: Path) -> None:
-    os.utime(path, ns=(1, 1))
-
-
-def test_a_digest_settles_another_time(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("one")
-    known = [describe_file(tmp_path, "a", digest=True)]
-    assert known[0]["digest"] == file_digest(path)
-    age(path)
-    assert find_change(tmp_path, known) is None
-    path.write_text("two")
-    assert find_change(tmp_path, known) == "a"
 
 
 def test_what_can_not_be_preprocessed_is_named(tmp_path: Path) -> None:

@@ -140,16 +140,6 @@ def test_no_reader_brings_back_what_was_overwritten() -> None:
     assert_same(feature.read(torch.arange(50)), fallback.read())
 
 
-def test_it_pickles_with_an_empty_cache_that_is_still_shared(disk: DiskBasedFeature) -> None:
-    shared = cpu_cached_feature({"a": disk, "b": disk}, 1000 * ROW_BYTES)
-    shared["a"].read(torch.arange(100))
-    packed = pickle.dumps(shared)
-    assert len(packed) < 1 << 12
-    again = pickle.loads(packed)
-    assert_same(again["b"].read(torch.arange(100)), ROWS)
-    assert again["a"].miss_rate == 1
-
-
 def test_the_parts_are_public() -> None:
     feature = wrap_with_cached_feature(CPUCachedFeature, TorchBasedFeature(ROWS), 3000, "lru", pin_memory=False)
     assert 2500 < feature.cache_size_in_bytes <= 3000
@@ -213,22 +203,6 @@ def test_a_cache_that_is_rebuilt_keeps_its_policy_and_its_bytes() -> None:
         assert 1000 < feature.cache_size_in_bytes <= 2000
 
 
-def test_the_old_cache_is_freed_before_the_new_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
-    old = weakref.ref(feature._cache)
-    made = []
-    within = CPUCachedFeature.cache_type.within
-
-    def watch(size: int, *arguments: object, **options: object) -> object:
-        gc.collect()
-        made.append((size, old() is None))
-        return within(size, *arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(CPUCachedFeature.cache_type, "within", watch)
-    feature.update(ROWS[:, :2])
-    assert made == [(0, False), (2000, True)]
-
-
 def test_without_room_for_the_new_cache_the_new_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = CPUCachedFeature.cache_type
     within = kind.within
@@ -249,20 +223,6 @@ def test_without_room_for_the_new_cache_the_new_rows_are_read(monkeypatch: pytes
             assert_same(feature.read(ids), new[ids])
         feature.update(new[:1] * 0, torch.tensor([7]))
         assert feature.read(torch.tensor([7])).count_nonzero() == 0
-
-
-def test_where_no_cache_can_be_made_the_rows_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **options: object) -> object:
-        raise MemoryError("no room")
-
-    feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
-    with monkeypatch.context() as patch:
-        patch.setattr(CPUCachedFeature.cache_type, "within", refuse)
-        with pytest.raises(MemoryError, match="no room"):
-            feature.update(ROWS.double())
-    for _ in range(2):
-        assert_same(feature.read(torch.arange(50)), ROWS[:50])
-    assert feature.dtype == ROWS.dtype
 
 
 def test_layer_wise_inference_of_a_store_in_a_pipeline() -> None:

@@ -17,10 +17,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphfeed.ops.rows import read_rows
 from graphfeed.storage import DiskBasedFeature, TorchBasedFeature
 from graphfeed.storage.features import disk_based_feature
-from graphfeed.storage.features.disk_based_feature import GAP_BYTES, count_spans
 from tests.digests import assert_same
 from tests.forked import in_child
 from tests.refusals import check_refused
@@ -82,19 +80,6 @@ def test_runs_of_neighbours_come_back_apart(many: Path, runs: list[tuple[int, in
     ids = torch.cat([torch.arange(start, start + length) for start, length in runs] + [torch.empty(0).long()])
     ids = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))]
     assert holds_ids(DiskBasedFeature(many).read(ids), ids)
-
-
-def test_rows_near_each_other_are_read_at_once(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gaps: list[object] = []
-
-    def note(*arguments: Any) -> None:
-        gaps.append(arguments[5])
-        read_rows(*arguments)
-
-    monkeypatch.setattr(disk_based_feature, "read_rows", note)
-    feature, ids = DiskBasedFeature(many, num_threads=2), torch.randperm(20_000)[:200]
-    assert holds_ids(feature.read(ids), ids)
-    assert gaps == [GAP_BYTES] * 2
 
 
 def test_rows_in_the_page_cache_are_copied_from_a_mapping(
@@ -232,21 +217,3 @@ def test_it_stays_on_disk_and_says_so(path: Path) -> None:
         assert feature.to("cuda") is feature
     with pytest.warns(UserWarning, match=r"pin_memory_\(\) does nothing: .*; call read_into_memory\(\) first, or copy"):
         feature.pin_memory_()
-
-
-@given(ids=st.lists(st.integers(0, 60), min_size=1).map(sorted), row_bytes=st.integers(1, 9), gap=st.integers(0, 40))
-def test_spans_are_those_of_rows_near_to_each_other(ids: list[int], row_bytes: int, gap: int) -> None:
-    spans = [[ids[0], ids[0]]]
-    for row in ids[1:]:
-        if (row - spans[-1][1] - 1) * row_bytes <= gap:
-            spans[-1][1] = row
-        else:
-            spans.append([row, row])
-    size = sum((last + 1 - first) * row_bytes for first, last in spans)
-    assert count_spans(torch.tensor(ids), row_bytes, gap) == (len(spans), size)
-
-
-def test_long_spans_take_several_reads_and_no_rows_none() -> None:
-    assert count_spans(torch.arange(5 << 10), 1024, 0) == (5, 5 << 20)
-    assert count_spans(torch.tensor([4]), 3 << 20, 0) == (1, 3 << 20)
-    assert count_spans(torch.tensor([], dtype=torch.int64), 8, 0) == (0, 0)

@@ -1,6 +1,5 @@
 """Every kind of feature returns the rows of an array, accepts new ones, pickles small, and reports invalid values."""
 
-import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -168,20 +167,6 @@ def test_a_feature_of_ones_own_needs_four_methods() -> None:
     assert own.metadata() == {}
     assert not own.may_read_in_threads()
     assert not own.is_pinned()
-
-
-def test_pickles_of_each_kind_are_small_and_read_the_same_rows(tmp_path: Path) -> None:
-    rows, ids = torch.arange(60_000.0).reshape(20_000, 3), torch.tensor([19_999, 0, 7])
-    for kind, make in KINDS.items():
-        if kind == "user's own":
-            continue  # its class defines how it is pickled
-        feature = make(rows, tmp_path)
-        packed = pickle.dumps(feature)
-        assert len(packed) < 1 << 13, kind
-        again = pickle.loads(packed)
-        assert torch.equal(again.read(ids), rows[ids]), kind
-        assert torch.equal(again.read(), rows), kind
-        assert again.metadata() == feature.metadata(), kind
 
 
 def test_ids_may_be_array_likes(tmp_path: Path) -> None:

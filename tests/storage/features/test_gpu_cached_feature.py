@@ -1,25 +1,18 @@
 """Features with a cache on a GPU, and the cache itself: rows of any fallback, its model's misses, few waits."""
 
-import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.ops import backend
-from graphfeed.ops.rows.cache_sets import set_shape
 from graphfeed.storage import (
     DiskBasedFeature,
     Feature,
@@ -31,9 +24,8 @@ from graphfeed.storage import (
     wrap_with_cached_feature,
 )
 from graphfeed.storage.features import row_cache
-from tests.cache_models import Sets, distinct
 from tests.digests import assert_same
-from tests.ops.devices import Cpu, Device, Put, brought
+from tests.ops.devices import Cpu, brought
 from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
 from tests.refusals import check_refused
 
@@ -100,23 +92,6 @@ def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, tmp_path: Path)
             assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {})
 
 
-def test_pinned_rows_are_read_over_the_bus(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    read = TorchBasedFeature.read
-
-    def note(feature: TorchBasedFeature, ids: torch.Tensor | None = None) -> torch.Tensor:
-        asked.append(ids)
-        return read(feature, ids)
-
-    monkeypatch.setattr(TorchBasedFeature, "read", note)
-    with cuda.running():
-        feature = gpu_cached_feature(TorchBasedFeature(cuda.pin(ROWS)), 3000, device_of(cuda))
-        asked.clear()
-        feature.read(torch.tensor([4, 2, 4]))
-    assert [ids.tolist() for ids in asked] == [[4, 2]]
-    assert cuda.is_there(asked[0])
-
-
 def test_updates_go_through(cuda: Cuda, tmp_path: Path) -> None:
     for kind in ("memory", "pinned", "device", "cache"):
         with cuda.running(), fallback_of(kind, cuda, tmp_path) as fallback:
@@ -166,18 +141,6 @@ def test_a_loader_fetches_ahead_through_it() -> None:
             assert torch.equal(batch.node_features["feat"].cpu(), rows)
 
 
-def test_it_pickles_small_with_an_empty_cache_that_is_still_shared() -> None:
-    features = {name: TorchBasedFeature(ROWS[:50]) for name in "ab"}
-    shared = gpu_cached_feature(features, 1000 * PLACE_BYTES, "cpu")
-    shared["a"].read(torch.arange(50))
-    again = pickle.loads(pickle.dumps(shared))
-    assert_same(again["b"].read(torch.arange(50)), ROWS[:50])
-    assert again["a"].miss_rate == 1
-    cache = cache_of(1000)
-    assert len(pickle.dumps(cache)) < 1000
-    assert pickle.loads(pickle.dumps(cache)).max_size_in_bytes == cache.max_size_in_bytes
-
-
 def test_the_parts_are_public() -> None:
     feature = wrap_with_cached_feature(GPUCachedFeature, TorchBasedFeature(ROWS), 3000, device="cpu")
     assert 2900 < feature.cache_size_in_bytes <= 3000
@@ -187,69 +150,7 @@ def test_the_parts_are_public() -> None:
     assert cache.query(torch.tensor([10]))[1].tolist() == []
 
 
-def test_without_cupy_the_extra_is_named(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = backend.load_kernels
-
-    def missing(package: str, op: str) -> ModuleType:
-        if package == "cuda":
-            raise ImportError(f"{op} needs CuPy")
-        return load(package, op)
-
-    with cuda.running():
-        monkeypatch.setattr(backend, "load_kernels", missing)
-        with pytest.raises(ImportError, match="cache_sets needs CuPy"):
-            gpu_cached_feature(TorchBasedFeature(ROWS), 1000, device_of(cuda))
-
-
 FAR = torch.arange(3000.0).reshape(1000, 3)
-BATCHES = st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=10)
-
-
-def cache_of(rows: int) -> GPUFeatureCache:
-    """Return a cache of rows like those of `FAR`, on the CPU, whose kernels are equivalent."""
-    return GPUFeatureCache((rows, 3), torch.float32, device="cpu")
-
-
-def read_far(keys: torch.Tensor) -> torch.Tensor:
-    """Read from `FAR`."""
-    return FAR[keys.cpu().long()]
-
-
-def ask(model: Sets, request: int, batch: list[int]) -> list[int]:
-    """Return the missing keys of a batch, and store them."""
-    missing = distinct(key for key, slot in [(key, model.find(key, request)) for key in batch] if slot < 0)
-    for key in missing:
-        model.insert(key, request)
-    return missing
-
-
-def check(cache: GPUFeatureCache, batches: list[list[int]], put: Put, device: Device) -> None:
-    """Raise unless the rows are those of `FAR`, and the misses those of the slow version."""
-    model = Sets(*set_shape(len(cache._rows)))
-    misses = 0
-    for request, batch in enumerate(batches):
-        keys = torch.tensor(batch, dtype=torch.int32 if request % 2 else torch.int64)
-        asked: list[int] = []
-
-        def note(missing: torch.Tensor, asked: list[int] = asked) -> torch.Tensor:
-            asked.extend(missing.tolist())
-            return read_far(missing)
-
-        assert_same(brought(device, cache.query_and_replace(put(keys), note)), FAR[keys.long()])
-        assert asked == ask(model, request, batch)
-        misses += len(asked)
-    assert (cache.misses, cache.hits) == (misses, sum(map(len, batches)) - misses)
-
-
-@settings(max_examples=40)
-@given(capacity=st.sampled_from([0, 1, 5, 40]), batches=BATCHES, keys_there=st.booleans(), number=st.integers(0, 2))
-def test_rows_are_those_from_afar_and_misses_those_of_the_model(
-    device: Device, capacity: int, batches: list[list[int]], keys_there: bool, number: int
-) -> None:
-    there, orders = device.put(torch.zeros(1)).device, [*device.each_order()]
-    with orders[number % len(orders)], device.running():
-        cache = GPUFeatureCache((capacity, 3), torch.float32, there)
-        check(cache, batches, device.put if keys_there else torch.clone, device)
 
 
 def taken(rows: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
@@ -295,14 +196,6 @@ def test_a_device_is_waited_for_once(cuda: Cuda) -> None:
             cuda.waits.clear()
             cache.query_and_replace(keys, lambda missing: cuda.put(FAR)[:10])
             assert len(cuda.waits) == 1
-
-
-@given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
-def test_it_is_bounded_in_bytes(size: int, width: int) -> None:
-    cache = GPUFeatureCache.within(size, (width, 2), torch.int16, device="cpu")
-    held = cache._rows.nbytes + cache._sets.keys.nbytes + cache._sets.uses.nbytes
-    assert held == cache.max_size_in_bytes <= size
-    assert held >= 0.9 * size - 4 * width - 16
 
 
 @pytest.mark.gpu

@@ -1,7 +1,6 @@
 """Rows that are read ahead of mini-batches, in windows, into memory that is kept for the next epoch."""
 
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -54,28 +53,6 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
     assert all(torch.equal(read(rows, ids), ROWS[ids]) for ids in before)
 
 
-def test_each_row_is_read_once_if_there_is_memory(feature: DiskBasedFeature) -> None:
-    rows = PlannedRows(feature, 1 << 20)
-    for ids in ([1, 2, 3], [3, 4], [1, 9]):
-        rows.add_minibatch([torch.tensor(ids, dtype=torch.int32)])
-        rows.start_window_read()
-        rows.wait()
-    assert (rows.hits, rows.misses) == (2, 5)
-    assert repr(rows) == "PlannedRows(int32[300, 3], 300 rows in memory, 2 hits, 5 misses)"
-    assert (rows.counts.minibatches, rows.counts.windows, rows.counts.rows, rows.counts.reads) == (3, 3, 5, 3)
-    assert rows.counts.num_bytes == (3 + 1 + 1) * 12
-
-
-def test_rows_without_memory_count_each_time_that_they_are_read(feature: DiskBasedFeature) -> None:
-    rows = PlannedRows(feature, bytes_with_slots(feature, 2))
-    rows.add_minibatch([torch.tensor([1, 2, 3])])
-    rows.start_window_read()
-    rows.wait()
-    for _ in range(2):
-        assert torch.equal(read(rows, torch.tensor([3])), ROWS[[3]])
-    assert (rows.misses, rows.counts.rows) == (3, 4)
-
-
 @pytest.mark.parametrize("block_bytes", [8, 40])
 def test_rows_go_to_a_gpu_through_memory_of_any_size(
     feature: DiskBasedFeature, cuda: Cuda, monkeypatch: pytest.MonkeyPatch, block_bytes: int
@@ -90,41 +67,6 @@ def test_rows_go_to_a_gpu_through_memory_of_any_size(
         found = read(rows, cuda.put(ids))
         assert cuda.is_there(found)
         assert torch.equal(found.cpu(), ROWS[ids])
-
-
-def test_a_window_has_room_while_its_rows_fit_and_those_that_stay_for_it_do_beside_the_window_before(
-    feature: DiskBasedFeature,
-) -> None:
-    rows = PlannedRows(feature, bytes_with_slots(feature, 10))
-    rows.add_minibatch([torch.arange(4)])
-    assert rows.has_room()
-    rows.start_window_read()
-    rows.wait()
-    rows.add_minibatch([torch.tensor([10, 11, 12, 13])])
-    rows.start_window_read()
-    rows.add_minibatch([torch.tensor([0, 1])])
-    assert rows.has_room()
-    rows.add_minibatch([torch.tensor([2])])  # these three stay, with four of the previous window, and four may follow
-    assert not rows.has_room()
-
-
-def test_rows_for_which_there_is_no_room_yet_are_read_as_others_are_used(feature: DiskBasedFeature) -> None:
-    rows = PlannedRows(feature, bytes_with_slots(feature, 10))
-    windows = [torch.arange(8).reshape(4, 2), torch.arange(20, 28).reshape(4, 2)]
-    for window in windows:
-        for ids in window:
-            rows.add_minibatch([ids])
-        rows.start_window_read()
-        if window is windows[0]:
-            rows.wait()
-    assert rows.counts.rows == 10
-    for number, ids in enumerate(windows[0], 1):
-        assert torch.equal(read(rows, ids), ROWS[ids])
-        rows.mark_used()
-        assert rows.counts.rows == min(10 + 2 * number, 16)
-    rows.wait()
-    assert all(torch.equal(read(rows, ids), ROWS[ids]) for ids in windows[1])
-    assert rows.counts.rows == 16
 
 
 def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
@@ -176,14 +118,6 @@ def features(tmp_path: Path) -> dict[tuple[str, str | None, str], DiskBasedFeatu
 Features = dict[tuple[str, str | None, str], DiskBasedFeature]
 
 
-def test_memory_is_shared_by_the_sizes_of_the_files(features: Features) -> None:
-    memory = RowMemory(features, 2000)
-    with memory.acquire() as rows:
-        assert rows[KEY].max_size_in_bytes + rows[OTHER].max_size_in_bytes <= 2000
-        assert rows[KEY].num_slots == 20
-    assert [name for name, _ in memory.list_caches()] == ["node feat", "node paper year"]
-
-
 def test_rows_stay_for_the_next_epoch(features: Features) -> None:
     memory = RowMemory(features, 10_000)
     for _ in range(2):
@@ -231,17 +165,3 @@ def test_a_file_that_was_written_to_is_named_when_the_next_epoch_begins(features
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 2 * 10**9))
     with pytest.raises(RuntimeError, match=r"feat.npy was written to .* 608 bytes .* has 608, .* modified 2 s later"):
         memory.acquire().__enter__()
-
-
-def test_what_is_pickled_has_no_rows(features: Features) -> None:
-    memory = RowMemory(features, 10_000)
-    with memory.acquire():
-        copy = pickle.loads(pickle.dumps(memory))
-    assert len(pickle.dumps(memory)) < 1000
-    assert repr(copy) == "RowMemory(2 features, 10000 bytes)"
-    assert copy.list_caches() == []
-
-
-def test_memory_without_room_for_a_row_is_told(features: Features) -> None:
-    assert not RowMemory(features, 100).has_room()
-    assert RowMemory({KEY: features[KEY]}, bytes_with_slots(features[KEY], 1)).has_room()

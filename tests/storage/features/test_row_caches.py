@@ -2,10 +2,8 @@
 
 import gc
 import multiprocessing
-import pickle
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.ops import POLICIES, policy_bytes
+from graphfeed.ops import POLICIES
 from graphfeed.storage import CPUFeatureCache, GPUFeatureCache, cpu_cached_feature
-from graphfeed.storage.features import feature_cache
 from graphfeed.storage.memory.shared import find_handle
 from tests.cache_models import Sieve, ask, distinct
 from tests.forked import in_child
@@ -207,15 +204,6 @@ def test_rows_are_those_from_afar_and_misses_those_of_the_papers(
     assert cache.miss_rate == misses / max(1, total)
 
 
-def test_three_hundred_copies_are_one_miss_and_then_none() -> None:
-    keys = torch.full((300,), 7)
-    for capacity in (0, 1, 5, 400):
-        cache = cache_of(capacity)
-        for _ in range(3):
-            assert torch.equal(cache.query_and_replace(keys, read), FAR[keys])
-        assert cache.misses == (1 if capacity else 3), capacity
-
-
 def test_query_tells_what_is_missing_and_replace_fills_it_in() -> None:
     cache = cache_of(5)
     cache.replace(torch.tensor([2, 4]), FAR[[2, 4]])
@@ -227,43 +215,6 @@ def test_query_tells_what_is_missing_and_replace_fills_it_in() -> None:
     cache.replace(keys, values[index])
     assert cache.query(torch.tensor([1, 9, 2, 4]))[1].tolist() == []
     assert cache.misses == 2
-
-
-def test_it_pickles_small_and_empty() -> None:
-    cache = CPUFeatureCache((1000, 4, 2), torch.float16, "lru")
-    cache.replace(torch.tensor([1]), torch.ones(1, 4, 2).half())
-    packed = pickle.dumps(cache)
-    assert len(packed) < 1000
-    again = pickle.loads(packed)
-    assert again.max_size_in_bytes == cache.max_size_in_bytes == 1000 * 16 + policy_bytes(1000)
-    assert len(again.query(torch.tensor([1]))[1]) == 1
-
-
-@given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
-def test_as_many_rows_fit_as_memory_is_for_with_all_that_is_kept_of_them(size: int, width: int) -> None:
-    cache = CPUFeatureCache.within(size, (width, 2), torch.int16)
-    rows = cache._rows.shape[0]
-    assert cache.max_size_in_bytes <= max(size, policy_bytes(0))
-    assert (rows + 1) * width * 4 + policy_bytes(rows + 1) > size
-    held = cache._rows.nbytes + sum(array.nbytes for array in cache._policy.lists)
-    assert held == cache.max_size_in_bytes
-
-
-def test_many_missing_rows_are_read_in_parts_which_go_through_a_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_cache, "READ_BYTES", 10 * 12)
-    cache = cache_of(40)
-    parts: list[list[int]] = []
-
-    def note(keys: torch.Tensor) -> torch.Tensor:
-        parts.append(keys.tolist())
-        return read(keys)
-
-    keys = torch.randint(0, 25, (200,))
-    keys[:25] = torch.randperm(25)
-    assert torch.equal(cache.query_and_replace(keys, note), FAR[keys])
-    assert parts == [list(range(9)), list(range(9, 18)), list(range(18, 25))]
-    assert torch.equal(cache.query_and_replace(keys, note), FAR[keys])
-    assert cache.misses == 25
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -294,14 +245,6 @@ def test_a_forked_process_writes_to_rows_of_its_own() -> None:
             in_child(lambda: cache.query_and_replace(torch.arange(4), lambda keys: FAR[keys] + 1)[0, 0]) == "tensor(1.)"
         )
         assert torch.equal(cache.query(torch.arange(4))[0], FAR[:4])
-
-
-def test_it_goes_when_nobody_has_it() -> None:
-    cache = cache_of(10)
-    gone = weakref.ref(cache)
-    del cache
-    gc.collect()
-    assert gone() is None
 
 
 def test_a_pinned_cache_takes_no_more_than_its_bound_and_gives_it_back() -> None:

@@ -25,7 +25,6 @@ from graphfeed.storage import (
     TorchBasedFeatureStore,
 )
 from graphfeed.storage.memory import HasCaches
-from tests.array_likes import AS
 from tests.digests import assert_same
 from tests.ops.locked_memory import LockedMemory
 from tests.refusals import Refusal, check_refused
@@ -41,22 +40,6 @@ def test_rows_that_do_not_lie_together_are_copied_once() -> None:
     feature = TorchBasedFeature(ROWS.T)
     assert feature.read().is_contiguous()
     assert_same(feature.read(torch.tensor([2])), ROWS.T[[2]])
-
-
-def test_rows_that_are_waited_for_are_read_once() -> None:
-    reads: list[torch.Tensor] = []
-
-    class Counted(TorchBasedFeature):
-        def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-            reads.append(super().read(ids))
-            return reads[-1]
-
-    feature = Counted(ROWS)
-    stages = list(feature.read_async(torch.tensor([2])))
-    assert len(stages) == feature.read_async_num_stages(torch.device("cpu")) == 1
-    assert reads == []
-    assert stages[0].wait() is stages[0].wait() is reads[0]
-    assert len(reads) == 1
 
 
 def mapped(rows: int) -> torch.Tensor:
@@ -124,17 +107,6 @@ def test_it_moves_to_a_device_as_another_feature(monkeypatch: pytest.MonkeyPatch
     assert moved.read().device.type == "meta"
     assert moved.metadata() == {"unit": "m"}
     assert feature.read() is feature.to(torch.device("cpu")).read() is ROWS
-
-
-def test_rows_and_new_rows_may_be_array_likes() -> None:
-    rows = ROWS.float()
-    for name, convert in AS.items():
-        feature = TorchBasedFeature(convert(rows.clone()))  # type: ignore[no-untyped-call]
-        assert_same(feature.read(), rows)
-        feature.update(convert(-rows[:2]), convert(torch.tensor([2, 1])))  # type: ignore[no-untyped-call]
-        assert torch.equal(feature.read(), torch.stack([rows[0], -rows[1], -rows[0], rows[3]])), name
-        feature.update(convert(-rows))  # type: ignore[no-untyped-call]
-        assert_same(feature.read(), -rows)
 
 
 def test_an_array_is_not_copied_and_a_file_that_is_mapped_for_reading_is_not_written_to(tmp_path: Path) -> None:
@@ -218,11 +190,6 @@ def test_a_feature_can_be_added_and_replaced() -> None:
     store["node", None, "feat"] = TorchBasedFeature(NUMBERS + 1)
     assert_same(store.read("node", None, "feat"), NUMBERS + 1)
     assert features == {}
-
-
-def test_it_prints_keys_and_shapes() -> None:
-    store = BasicFeatureStore({KEY: TorchBasedFeature(NUMBERS)})
-    assert repr(store) == "BasicFeatureStore({('node', 'paper', 'feat'): TorchBasedFeature(int64[3, 2])})"
 
 
 def test_a_store_of_ones_own_needs_only_look_ups() -> None:

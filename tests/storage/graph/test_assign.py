@@ -19,7 +19,6 @@ from graphfeed.storage.graph import (
     ldg_memory,
     stacked_assignment,
 )
-from graphfeed.storage.graph.assign import both_directions, items_of_nodes
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.golden_pipelines import numbers
@@ -97,15 +96,6 @@ def test_an_assignment_is_stacked_in_the_order_of_ids() -> None:
     assert isinstance(parts, dict)
     backwards = dict(reversed(parts.items()))
     assert_same(stacked_assignment(graph, backwards, 3), torch.cat([parts["user"], parts["item"]]))
-
-
-def test_items_to_balance_are_nodes_of_the_graph() -> None:
-    typed = graphs.typed()
-    items = items_of_nodes(typed, {"item": torch.tensor([0, 0, 39])})
-    assert items.nonzero().flatten().tolist() == [
-        typed.first_ids()[list(graphs.COUNTS).index("item")] + at for at in (0, 39)
-    ]
-    assert int(items.max()) == 2
 
 
 ZEROS = torch.zeros(100, dtype=torch.int64)
@@ -244,11 +234,3 @@ def test_metis_cuts_few_edges() -> None:
         parts = assign_by_metis(graph, 4, recursive=recursive)
         assert cut(graph, parts) < 0.12
         assert int(torch.bincount(parts).max()) <= 1040
-
-
-def test_edges_count_for_metis_in_both_directions_and_loops_not() -> None:
-    graph = gf.from_coo(torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 2, 0]]), 4)
-    starts, neighbors, weights = both_directions(graph)
-    assert starts.tolist() == [0, 2, 3, 4, 4]
-    assert neighbors.tolist() == [1, 2, 0, 0]
-    assert weights.tolist() == [3, 1, 3, 1]

@@ -1,7 +1,5 @@
 """Edge lists: those from which a graph was built, and with the reverse of each edge."""
 
-from typing import Any
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,14 +105,3 @@ REFUSED: list[Refusal] = [
 
 def test_what_has_no_reverse_is_named() -> None:
     check_refused(REFUSED)
-
-
-def test_edges_may_be_arrays_and_edge_types_tuples() -> None:
-    pairs = torch.tensor([[0, 1], [2, 3]])
-    given: Any = pairs.numpy()
-    assert_same(gf.add_reverse_edges(given), gf.add_reverse_edges(pairs))
-    likes, liked = ("user", "likes", "item"), ("item", "liked_by", "user")
-    mapping: Any = {likes: liked}
-    typed: Any = {likes: pairs.tolist()}
-    expected = gf.add_reverse_edges({"user:likes:item": pairs}, {"user:likes:item": "item:liked_by:user"})
-    assert_same(gf.add_reverse_edges(typed, mapping), expected)

@@ -16,9 +16,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph.sampling import all_hops
-from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from tests.digests import digests
 from tests.ops.arguments.test_checks import large_graph
 
@@ -98,24 +96,6 @@ def test_mini_batches_after_edits_in_place_and_a_check_are_those_of_new_arrays(
             mine[name].copy_(its[name])
     graph.check()
     assert sampled(graph) == expected
-
-
-def test_what_was_computed_from_an_attribute_goes_with_it() -> None:
-    graph = random_graph(0)
-    graph.add_edge_attribute("v", torch.ones(EDGES))
-    query = gf.TemporalQuery(edge_timestamp_attr_name="time", hop_time="edge", inclusive=True)
-    request = SamplingRequest([torch.tensor([2])], probs_name="w", temporal=query)
-    graph.prepare(request)
-    kept = graph.cumulative_weights("v")
-    columns = timed_columns(graph, request)
-    parts = [graph.edge_attribute("w"), columns.times, columns.order, columns.edge_times, graph.cumulative_weights("w")]
-    made = [weakref.ref(part) for part in parts if isinstance(part, torch.Tensor)]
-    assert len(made) > 3
-    del columns, parts
-    graph.edge_attributes = {"v": graph.edge_attribute("v")}
-    gc.collect()
-    assert [own() for own in made] == [None] * len(made)
-    assert graph.cumulative_weights("v") is kept
 
 
 @pytest.mark.parametrize("name", ["csc_indptr", "indices", "node_attributes", "edge_attributes"])

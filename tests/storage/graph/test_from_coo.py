@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from graphfeed.ops import expand_indptr
 from graphfeed.storage import FusedCSCSamplingGraph, TemporalQuery, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest
 from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
-from tests.array_likes import AS
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused
 
@@ -148,38 +146,7 @@ def test_no_edges_may_be_given_in_any_way() -> None:
 
 
 EDGES = torch.tensor([[1, 2, 3, 4], [0, 0, 1, 3]])
-WEIGHTS = torch.tensor([0.5, 0.25, 1.0, 0.75])
-TIMES = torch.tensor([4, 3, 2, 1])
 NAMED = {"user:likes:item": EDGES[:, :2] - EDGES[:, :2] // 2, "user:knows:user": EDGES[:, 2:] // 3}
-
-each_kind = pytest.mark.parametrize("convert", AS.values(), ids=AS.keys())
-
-
-@each_kind
-def test_edges_and_attributes_may_be_array_likes(convert: Callable[[torch.Tensor], Any]) -> None:
-    attributes = {"weight": WEIGHTS, "time": TIMES}
-    expected = from_coo(EDGES, 5, node_attributes={"n": EDGES[0, [0, 1, 2, 3, 0]]}, edge_attributes=attributes)
-    given = {name: convert(values) for name, values in attributes.items()}
-    nodes = {"n": convert(EDGES[0, [0, 1, 2, 3, 0]])}
-    for edges in (convert(EDGES), (convert(EDGES[0]), convert(EDGES[1]))):
-        graph = from_coo(edges, 5, node_attributes=nodes, edge_attributes=given)
-        assert_same(graph.fields(), expected.fields())
-    assert_same(
-        from_coo(convert(EDGES), 5, edge_attributes=given, sort_by="time").fields(),
-        from_coo(EDGES, 5, edge_attributes=attributes, sort_by="time").fields(),
-    )
-
-
-@each_kind
-def test_edges_by_type_may_have_tuples_as_keys_and_be_array_likes(convert: Callable[[torch.Tensor], Any]) -> None:
-    weights = {kind: torch.arange(pair.shape[1]) for kind, pair in NAMED.items()}
-    expected = from_coo(NAMED, COUNTS, edge_attributes={"w": weights})
-    by_tuple = {tuple(kind.split(":")): convert(pair) for kind, pair in NAMED.items()}
-    given = {tuple(kind.split(":")): convert(values) for kind, values in weights.items()}
-    edges: Any = by_tuple
-    graph = from_coo(edges, COUNTS, edge_attributes={"w": given})
-    assert_same(graph.fields(), expected.fields())
-    assert graph.edge_types == list(NAMED)
 
 
 def test_ids_of_other_integers_become_int64() -> None:
@@ -187,32 +154,10 @@ def test_ids_of_other_integers_become_int64() -> None:
         assert_same(from_coo(EDGES.to(dtype), 5).indices, from_coo(EDGES, 5).indices)
 
 
-@each_kind
-def test_columns_may_be_array_likes_and_edge_types_tuples(convert: Callable[[torch.Tensor], Any]) -> None:
-    graph = from_coo(NAMED, COUNTS)
-    fields = graph.fields()
-    for name in ("csc_indptr", "indices", "node_type_offset", "type_per_edge"):
-        fields[name] = convert(fields[name])
-    fields["edge_type_to_id"] = {tuple(kind.split(":")): number for kind, number in fields["edge_type_to_id"].items()}
-    again = fused_csc_sampling_graph(**fields)
-    if convert is AS["list"]:
-        again.type_per_edge = graph.type_per_edge
-    assert_same(again.fields(), graph.fields())
-
-
 def test_edge_types_are_in_the_order_of_their_numbers() -> None:
     fields = from_coo(NAMED, COUNTS).fields()
     fields["edge_type_to_id"] = dict(reversed(fields["edge_type_to_id"].items()))
     assert fused_csc_sampling_graph(**fields).edge_types == list(NAMED)
-
-
-@each_kind
-def test_an_attribute_is_added_as_an_array_like(convert: Callable[[torch.Tensor], Any]) -> None:
-    graph = from_coo(EDGES, 5)
-    graph.add_edge_attribute("w", convert(WEIGHTS))
-    assert_same(graph.edge_attributes["w"], WEIGHTS)
-    graph.node_attributes = {"n": convert(torch.arange(5))}
-    assert_same(graph.node_attributes["n"], torch.arange(5))
 
 
 def test_types_that_lack_an_attribute_exist_always_weigh_one_and_pass_a_mask() -> None:

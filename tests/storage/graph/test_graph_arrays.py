@@ -2,13 +2,12 @@
 
 import gc
 import pickle
-from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
-from graphfeed.storage import CSCFormatBase, SamplingRequest, fused_csc_sampling_graph
+from graphfeed.storage import CSCFormatBase, fused_csc_sampling_graph
 from graphfeed.storage.memory import tensors_in
 from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
@@ -29,12 +28,6 @@ def test_arrays_are_not_copied() -> None:
     graph = make_graph()
     assert graph.csc_indptr is INDPTR
     assert graph.indices is INDICES
-
-
-def test_it_prints_its_sizes_alone() -> None:
-    assert repr(make_graph()) == "FusedCSCSamplingGraph(num_nodes=5, num_edges=9)"
-    sizes = "num_nodes=5, num_edges=6, node_types=['item', 'user'], edge_types=3"
-    assert repr(make_typed_graph()) == f"FusedCSCSamplingGraph({sizes})"
 
 
 def test_arrays_can_be_set_to_what_is_a_graph() -> None:
@@ -117,32 +110,6 @@ def test_attributes_leave_what_was_made_of_others() -> None:
     assert graph.cumulative_weights("w") is made
     graph.indices = graph.indices.clone()
     assert graph.cumulative_weights("w") is not made
-
-
-def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = import_module("graphfeed.ops.sampling.high_degree_index")
-    monkeypatch.setattr(index, "MIN_DEGREE", 2)
-    monkeypatch.setattr(index, "MAX_SHARE", 1)
-    graph = make_graph()
-    graph.prepare(SamplingRequest([ALL], strategy="labor"))
-    made: Any = graph.high_degree_index()
-    assert len(made.entries) > 0
-    graph.add_edge_attribute("v", torch.ones(9))
-    again: Any = graph.high_degree_index()
-    assert again.entries is made.entries
-    graph.indices = graph.indices.clone()
-    anew: Any = graph.high_degree_index()
-    assert anew.entries is not made.entries
-    assert make_typed_graph().high_degree_index() is None
-
-
-def test_it_moves_to_a_device_as_another_graph() -> None:
-    graph = make_typed_graph(w=torch.rand(6))
-    moved = graph.to("meta")
-    assert {part.device.type for part in tensors_in(moved.fields())} == {"meta"}
-    assert {part.device.type for part in tensors_in(graph.fields())} == {"cpu"}
-    assert moved.node_type_to_id == graph.node_type_to_id
-    assert graph.to(torch.device("cpu")).indices is graph.indices
 
 
 def test_every_array_is_pinned_and_so_is_what_is_made_of_them() -> None:

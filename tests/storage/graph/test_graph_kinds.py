@@ -129,11 +129,6 @@ def test_all_in_edges_are_those_of_fanout_minus_one() -> None:
     assert digests(NODE_SEEDS.sample_neighbor(GRAPH, [-1])) == digests(NODE_SEEDS.sample_in_subgraph(GRAPH))
 
 
-def test_it_prints_its_class() -> None:
-    assert repr(GRAPH) == "ListGraph()"
-    assert repr(NODE_SEEDS.sample_neighbor(GRAPH, [3])).endswith("NeighborSampler(graph=ListGraph(), fanouts=[3])")
-
-
 class Recording(ListGraph):
     """Records the requests that it prepares for."""
 

@@ -4,21 +4,15 @@
 `test_graph_kinds.py` compares them with the slow reference.
 """
 
-import copy
-import pickle
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed import ops
-from graphfeed.ops import GuidedSums
 from graphfeed.storage import CSCFormatBase, SampledSubgraph, SamplingRequest, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampling.all_hops import weights_for
 from tests import pipelines
 from tests.digests import assert_same, digest
-from tests.ops.locked_memory import LockedMemory
 from tests.storage.graph.small_graphs import ALL, INDICES, INDPTR, KEY, make_graph, make_typed_graph
 
 NONE = torch.tensor([], dtype=torch.int64)
@@ -151,35 +145,3 @@ def test_equal_seeds_of_labor_give_equal_samples() -> None:
         assert_same(sample(random_seed=[7 - 2**64]), first)
         others = [sample(random_seed=[8]), sample(random_seed=[7, 8], seed2_contribution=0.5), sample(), sample()]
         assert len({digest(other) for other in [first, *others]}) == 5
-
-
-def test_a_large_one_pickles_small_and_brings_its_sums_and_their_guides(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = fused_csc_sampling_graph(torch.tensor([0, 1 << 17]), torch.zeros(1 << 17, dtype=torch.int64))
-    graph.add_edge_attribute("w", 1 / (torch.rand(1 << 17) + 1e-6))
-    graph.prepare(SamplingRequest([ALL], probs_name="w"))
-    made = graph.guided_sums("w")
-    assert made.guides.numel() > 0
-    packed = pickle.dumps(graph)
-    assert len(packed) < 1 << 13
-    with monkeypatch.context() as patch:
-        patch.setattr(ops, "guide_sums", None)
-        patch.setattr(ops, "cumulate_weights", None)
-        for other in (graph, pickle.loads(packed), copy.deepcopy(graph)):
-            assert_same(other.indices, graph.indices)
-            assert_same(tuple(other.guided_sums("w")), tuple(made))
-    graph.add_edge_attribute("w", torch.ones(1 << 17))
-    assert graph.guided_sums("w").guides.numel() == 0
-
-
-def test_requests_whose_kernels_take_no_guides_get_the_sums_alone() -> None:
-    graph, request = make_typed_graph(w=torch.ones(6)), SamplingRequest([TWO], probs_name="w")
-    assert isinstance(weights_for(graph, request), torch.Tensor)
-    assert weights_for(graph, SamplingRequest([TWO])) is None
-    untyped = fused_csc_sampling_graph(torch.tensor([0, 4000]), torch.zeros(4000, dtype=torch.int64))
-    untyped.add_edge_attribute("w", 1 / (torch.rand(4000) + 1e-6))
-    assert isinstance(weights_for(untyped, request), GuidedSums)
-    assert isinstance(weights_for(untyped, SamplingRequest([TWO], probs_name="w", strategy="labor")), torch.Tensor)
-    with LockedMemory().installed():
-        untyped.pin_memory_()
-        assert isinstance(weights_for(untyped, request), torch.Tensor)
-        del untyped

@@ -1,7 +1,6 @@
 """Sampled subgraphs: their repr, their conversion for PyG, and the removal of edges."""
 
 import copy
-import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -48,61 +47,13 @@ def test_only_the_edges_are_needed() -> None:
     assert subgraph.to("cpu").original_edge_ids is None
 
 
-@pytest.mark.parametrize("make", [homogeneous, typed])
-def test_all_tensors_go_to_the_device_and_the_given_one_stays(make: Any) -> None:
-    subgraph = make()
-    before = copy.deepcopy(subgraph)
-    moved = subgraph.to("meta")
-    assert {tensor.device.type for tensor in tensors_of(moved)} == {"meta"}
-    assert_same(subgraph, before)
-    assert_same(subgraph.to("cpu"), before)
-
-
 @pytest.mark.gpu
 def test_moving_to_pinned_memory() -> None:
     assert all(tensor.is_pinned() for tensor in tensors_of(homogeneous().to("pinned")))
 
 
-@pytest.mark.parametrize("make", [homogeneous, typed])
-def test_subgraphs_pickle_and_print(make: Any) -> None:
-    assert_same(pickle.loads(pickle.dumps(make())), make())
-    assert "indptr=tensor([0, 1, 3])" in make().details()
-
-
 CSC = CSCFormatBase(INDPTR, INDICES)
 IDS = torch.tensor([7, 5, 9])
-
-
-def test_columns_print_their_tensors() -> None:
-    assert repr(CSC) == "CSCFormatBase(indptr=tensor([0, 1, 3]),\n              indices=tensor([2, 0, 1]),\n)"
-
-
-def test_details_are_the_fields_from_the_last_letter_to_the_first() -> None:
-    subgraph = SampledSubgraph(CSC, IDS[:2], IDS)
-    before = copy.deepcopy(subgraph)
-    assert subgraph.details() == (
-        "SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1, 3]),\n"
-        "                                          indices=tensor([2, 0, 1]),\n"
-        "                            ),\n"
-        "                original_row_node_ids=tensor([7, 5, 9]),\n"
-        "                original_edge_ids=None,\n"
-        "                original_column_node_ids=tensor([7, 5]),\n"
-        ")"
-    )
-    assert_same(subgraph, before)
-
-
-def test_a_subgraph_prints_its_size() -> None:
-    assert repr(SampledSubgraph(CSC, IDS[:2], IDS)) == "SampledSubgraph(rows=3, columns=2, edges=3)"
-    assert repr(SampledSubgraph(CSC)) == "SampledSubgraph(columns=2, edges=3)"
-    typed = SampledSubgraph({"a:b:c": CSC}, {"c": IDS[:2], "a": IDS[:0]}, {"a": IDS})
-    assert repr(typed) == "SampledSubgraph(rows={'a': 3}, columns={'c': 2}, edges={'a:b:c': 3})"
-
-
-def test_of_many_types_a_few_are_printed() -> None:
-    subgraph = SampledSubgraph({f"a:{place}:a": CSC for place in range(38)})
-    assert repr(subgraph).endswith("'a:3:a': 3, ... 34 more})")
-    assert len(repr(subgraph)) < 120
 
 
 def test_memory_that_is_not_pinned() -> None:

@@ -1,14 +1,11 @@
 """Files of arrays: read without unpickling, stamped as checked, and mapped by other processes."""
 
-import gc
 import os
 import pickle
 import shutil
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +15,6 @@ import pytest
 import torch
 
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.mapped_memory import all_mapped
 from graphfeed.ops.memory import buffers
 from graphfeed.storage import (
     DiskBasedFeature,
@@ -33,7 +29,6 @@ from graphfeed.storage.memory import (
     Handle,
     find_places,
     has_stamp,
-    map_npy,
     memory_limit,
     new_stamp,
     read_tensors,
@@ -43,24 +38,6 @@ from graphfeed.storage.memory.outside_files import read_npy
 from graphfeed.storage.memory.shared import find_handle
 from tests.digests import assert_same
 from tests.forked import in_child
-
-
-def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Concurrent parsing may fail before Python 3.11.8."""
-    np.save(tmp_path / "a.npy", np.arange(3))
-    load, parsing, found = np.lib.format.open_memmap, threading.Semaphore(1), []
-
-    def load_slowly(*args: Any, **options: Any) -> Any:
-        found.append(parsing.acquire(blocking=False))
-        time.sleep(0.005)
-        parsing.release()
-        return load(*args, **options)
-
-    monkeypatch.setattr(np.lib.format, "open_memmap", load_slowly)
-    with ThreadPoolExecutor(4) as pool:
-        arrays = [*pool.map(read_npy, [tmp_path / "a.npy"] * 4), *pool.map(map_npy, [tmp_path / "a.npy"] * 4)]
-    assert all(np.array_equal(array, np.arange(3)) for array in arrays)
-    assert found == [True] * 8
 
 
 def test_a_file_larger_than_the_memory_is_mapped(disk_path: Path) -> None:
@@ -382,18 +359,6 @@ def test_of_a_slice_of_a_mapped_array_only_its_part_of_the_file_is_sent(path: Pa
     again = pickle.loads(pickle.dumps(items))
     assert lies_in_file(again._items[0])
     assert_same(again[:], torch.from_numpy(np.load(path)[ROWS // 2 :]))
-
-
-def test_what_is_known_of_a_file_goes_with_the_last_tensor_over_it(path: Path) -> None:
-    rows, before = map_rows(path), len(all_mapped())
-    part = rows[5:7]
-    del rows
-    gc.collect()
-    assert lies_in_file(part)
-    assert len(all_mapped()) == before
-    del part
-    gc.collect()
-    assert len(all_mapped()) == before - 1
 
 
 def test_memory_of_no_file_lies_in_none_and_neither_does_a_tensor_of_an_array_that_numpy_mapped(path: Path) -> None:

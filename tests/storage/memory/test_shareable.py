@@ -12,14 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.memory import ALIGNMENT, buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 from graphfeed.storage.memory import Handle, Shareable, SharedBlock, find_places
-from graphfeed.storage.memory.shareable import extract_tensors, insert_tensors
 from graphfeed.storage.memory.shared import find_handle
 from tests.digests import assert_same
 from tests.forked import in_child
@@ -135,29 +133,6 @@ def test_the_memory_goes_with_its_last_user() -> None:
     assert int(values.sum()) == LARGE
 
 
-def test_nothing_has_a_name_in_the_system() -> None:
-    box = Box(values=torch.zeros(LARGE))
-    pickle.dumps(box)
-    maps = Path("/proc/self/maps").read_text()
-    assert "/memfd:graphfeed (deleted)" in maps
-    assert not [line for line in maps.splitlines() if "/dev/shm" in line and "graphfeed" in line]
-
-
-def test_nothing_comes_back_however_it_was_made() -> None:
-    """NumPy gives empty arrays strides of 0, for which torch supports no views of other dtypes."""
-    for values in (torch.from_numpy(np.empty(0)), torch.zeros(0, 2), torch.zeros(2, 0), torch.arange(3)[:0]):
-        assert_same(pickle.loads(pickle.dumps(Box(values=values))).values, values)
-
-
-def test_values_that_do_not_lie_together_come_back() -> None:
-    values = torch.arange(3 * LARGE).reshape(3, LARGE)
-    box = Box(values=values.T, part=values[1:, ::7], small=torch.arange(6).reshape(2, 3).T)
-    several = Box(values=[torch.ones(LARGE) for _ in range(100)])
-    again = pickle.loads(pickle.dumps(box))
-    assert_same([again.values, again.part, again.small], [values.T, values[1:, ::7], torch.arange(6).reshape(2, 3).T])
-    assert len(pickle.dumps(several)) < 1 << 16
-
-
 def test_containers_keep_their_shape_and_doubles_stay_one() -> None:
     values = torch.zeros(LARGE)
     box = Box(parts={"a": [values, (values, torch.ones(2))], 3: None}, name="x")
@@ -165,15 +140,6 @@ def test_containers_keep_their_shape_and_doubles_stay_one() -> None:
     assert_same(again.parts, {"a": [values, (values, torch.ones(2))], 3: None})
     assert again.parts["a"][0] is again.parts["a"][1][0]
     assert again.name == "x"
-
-
-def test_tensors_that_were_extracted_are_inserted_where_they_were() -> None:
-    value = {"a": [torch.ones(1), (torch.zeros(2), 3)], "b": "text"}
-    tensors: list[torch.Tensor] = []
-    skeleton = extract_tensors(value, tensors)
-    assert len(tensors) == 2
-    assert len(pickle.dumps(skeleton)) < 300
-    assert_same(insert_tensors(skeleton, tensors), value)
 
 
 @leaves_nothing
@@ -300,49 +266,6 @@ def long_lived(*shape: int) -> torch.Tensor:
     """Return numbers in memory for long-lived arrays."""
     made = buffers.empty_long_lived(shape, torch.int64, buffers.CPU)
     return made.copy_(torch.arange(made.numel()).reshape(shape))
-
-
-@leaves_nothing
-def test_a_block_has_copies() -> None:
-    tensor, other = torch.arange(LARGE), torch.arange(6.0).reshape(2, 3).T
-    block = SharedBlock.create([tensor, other, torch.empty(0, 3), torch.ones(3, dtype=torch.bool), torch.arange(2)])
-    tensor[0] = -1
-    again = SharedBlock.open(block.handle)
-    assert torch.equal(again.tensors[0], torch.arange(LARGE))
-    assert torch.equal(again.tensors[1], other)
-    assert again.tensors[2].shape == (0, 3)
-    assert again.tensors[4].tolist() == [0, 1]
-    assert again.tensors[4].data_ptr() % ALIGNMENT == 0
-    assert again.memory.ctypes.data == block.memory.ctypes.data, "a process maps it once"
-
-
-@leaves_nothing
-def test_memory_is_mapped_as_long_as_an_array_lies_there() -> None:
-    tensor = SharedBlock.create([torch.arange(LARGE)]).tensors[0][7:]
-    handle = find_handle(tensor)
-    assert handle is not None
-    assert os.path.exists(handle.path)
-    again = SharedBlock.open(handle).tensors[0]
-    assert torch.equal(again, tensor)
-    del tensor, again
-    gc.collect()
-    assert not os.path.exists(handle.path)
-    with pytest.raises(FileNotFoundError, match="can't be opened"):
-        SharedBlock.open(handle)
-
-
-@pytest.mark.usefixtures("small_is_shared", "no_leaks")
-def test_what_lives_long_is_found_from_its_first_value_to_its_last() -> None:
-    made, private = long_lived(10, 4), torch.arange(3)
-    for tensor in (made, made[3:7], made[9:], made.view(torch.float64), made[0, 1:2]):
-        handle = find_handle(tensor)
-        assert handle is not None
-        (again,) = SharedBlock.open(handle).tensors
-        assert again.dtype == tensor.dtype
-        assert torch.equal(again, tensor)
-        assert again.data_ptr() == tensor.data_ptr()
-    for tensor in (made[:, :2], made[5:5], made.to(torch.complex64).conj(), private):
-        assert find_handle(tensor) is None
 
 
 @pytest.mark.usefixtures("small_is_shared")

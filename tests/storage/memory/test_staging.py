@@ -15,7 +15,6 @@ import graphfeed as gf
 from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
 from graphfeed.storage.memory.staging import Staging, Wait
-from tests.at_once import by_two_threads
 from tests.cache_models import OddRowsRemote
 from tests.loader.late_streams import Event, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
@@ -141,18 +140,6 @@ def test_nothing_waits_in_memory_that_is_not_page_locked(
         use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
         # The program waits only for the copy of the ids to the CPU.
         assert len(on_late_stream(partial(run, read, index))) == 1
-
-
-def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, block_bytes=64, num_blocks=1)
-    np.save(tmp_path / "none.npy", np.zeros((5, 0), np.float32))
-    empty = gf.DiskBasedFeature(tmp_path / "none.npy")
-
-    def run() -> list[torch.Size]:
-        ids = EmulatedCuda().put(torch.tensor([4, 0, 1]))
-        return [make(empty).read(ids).cpu().shape for make in CACHES.values()]
-
-    assert on_late_stream(run) == [(3, 0)] * len(CACHES)
 
 
 @pytest.mark.parametrize("cache", ["none", "cpu"])
@@ -310,21 +297,6 @@ def test_ids_may_be_few_or_repeat_and_be_any_whole_numbers(
         on_late_stream(partial(run, make))
 
 
-def test_features_of_several_dtypes_that_share_a_cache_reach_a_gpu(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, block_bytes=64 * 16, num_blocks=2)
-    pairs = torch.arange(2000).reshape(1000, 2)
-    shared = gf.cpu_cached_feature({"disk": feature, "memory": gf.TorchBasedFeature(pairs)}, 100 * 50)
-
-    def read(name: str) -> torch.Tensor:
-        return shared[name].read(EmulatedCuda().put(INDEX)).cpu()
-
-    for _ in range(2):
-        assert torch.equal(on_late_stream(lambda: read("disk")), ROWS[INDEX])
-        assert torch.equal(on_late_stream(lambda: read("memory")), pairs[INDEX])
-
-
 def test_remote_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     index = INDEX[:200]
     for block_bytes in (64 * 16, 6):
@@ -339,9 +311,3 @@ def test_remote_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.M
 def read_there(feature: gf.Feature, index: torch.Tensor) -> torch.Tensor:
     """Read rows for an emulated GPU, and copy them back."""
     return feature.read(EmulatedCuda().put(index)).cpu()
-
-
-def test_threads_that_come_at_once_share_the_blocks_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STAGING", {})
-    first, second = by_two_threads(lambda: module.staging(DEVICE), module, "Staging")
-    assert first is second is module.staging(DEVICE)

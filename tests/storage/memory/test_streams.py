@@ -2,8 +2,6 @@
 
 import pickle
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -29,54 +27,6 @@ def test_another_stream_waits_and_keeps_the_memory(cuda: Cuda) -> None:
             published.wait([])
         other.synchronize()
         assert total.tolist() == [1, 1, 1]
-
-
-class NotedStream:
-    """A fake stream that records its calls."""
-
-    def __init__(self, name: str, log: list[str]) -> None:
-        self.name = name
-        self.log = log
-
-    def wait_event(self, event: str) -> None:
-        self.log.append(f"{self.name} waits for {event}")
-
-    def record_event(self) -> str:
-        self.log.append(f"{self.name} records")
-        return f"{self.name}'s event"
-
-
-class Held:
-    """A fake tensor on a GPU."""
-
-    device = torch.device("cuda", 0)
-
-    def __init__(self, log: list[str]) -> None:
-        self.log = log
-
-    def record_stream(self, stream: NotedStream) -> None:
-        self.log.append(f"used on {stream.name}")
-
-
-def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[str] = []
-    current = SimpleNamespace(stream=NotedStream("first", log))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current.stream)
-    held: Any = Held(log)
-    lock = StreamOrderedLock(held)
-    with lock.acquire():
-        log.append("work")
-    current.stream = NotedStream("second", log)
-    with pytest.raises(KeyError), lock.acquire():
-        raise KeyError
-    with lock.acquire():
-        pass
-    assert log == [
-        "first records",
-        "first waits for first's event", "used on first", "work", "first records",
-        "second waits for first's event", "used on second", "second records",
-        "second waits for second's event", "used on second", "second records",
-    ]  # fmt: skip
 
 
 def test_one_thread_at_a_time_is_inside() -> None:

@@ -1,6 +1,5 @@
 """Graphs written by GraphBolt 2.1, with files in the folder `graphbolt`, and the detection of formats."""
 
-import pickle
 import random
 import shutil
 from fractions import Fraction
@@ -12,10 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph import verify_graph
-from graphfeed.storage.graph.files import load_graph as formats
-from graphfeed.storage.graph.files.load_graph import FORMATS, GraphFormat, format_of
 from tests.digests import assert_same
-from tests.storage.graph.small_graphs import make_graph
 
 FILES = Path(__file__).parent / "graphbolt"
 EDGES = {
@@ -111,28 +107,6 @@ def test_a_dict_of_arrays_is_read(tmp_path: Path) -> None:
     assert gf.load_graph(tmp_path / "graph.pt").indices.tolist() == [1, 0]
 
 
-class Attack:
-    """Runs code when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
-def test_nothing_else_is_unpickled(tmp_path: Path) -> None:
-    torch.save(Attack(tmp_path / "touched"), tmp_path / "graph.pt")
-    with pytest.raises(ValueError, match="without unpickling objects"):
-        gf.load_graph(tmp_path / "graph.pt")
-    assert not (tmp_path / "touched").exists()
-    with (tmp_path / "graph.pt").open("wb") as file:
-        pickle.dump(Attack(tmp_path / "touched"), file, protocol=2)
-    with pytest.raises(ValueError, match="without unpickling objects"):
-        gf.load_graph(tmp_path / "graph.pt")
-    assert not (tmp_path / "touched").exists()
-
-
 @pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.thorough)])
 def test_a_damaged_file_is_a_valid_graph_or_a_clear_error(times: int, tmp_path: Path) -> None:
     whole, chance, refused = (FILES / "typed.pt").read_bytes(), random.Random(0), 0
@@ -149,26 +123,6 @@ def test_a_damaged_file_is_a_valid_graph_or_a_clear_error(times: int, tmp_path: 
         except ValueError:
             refused += 1
     assert refused > 10
-
-
-@pytest.mark.since_torch("2.6")
-def test_torch_allows_as_before() -> None:
-    before = torch.serialization.get_safe_globals()
-    assert_same(gf.load_graph(FILES / "typed.pt").indices, gf.load_graph(FILES / "typed.pt").indices)
-    assert torch.serialization.get_safe_globals() == before
-
-
-def test_a_file_has_the_format_that_it_begins_as(tmp_path: Path) -> None:
-    make_graph().save(tmp_path / "graph")
-    assert [format_of(path).name for path in (tmp_path / "graph", FILES / "typed.pt")] == ["graphfeed", "torch.save"]
-
-
-def test_an_entry_is_all_that_a_new_format_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = GraphFormat("mine", (b"mine",), lambda path: make_graph(w=torch.arange(9)).fields(), lambda path: path.name)
-    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, mine))
-    (tmp_path / "graph").write_bytes(b"mine")
-    assert gf.load_graph(tmp_path / "graph").edge_attribute("w").tolist() == list(range(9))
-    assert verify_graph(tmp_path / "graph") == "graph"
 
 
 def test_a_format_without_checksums_is_named() -> None:

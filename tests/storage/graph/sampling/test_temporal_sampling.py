@@ -1,6 +1,5 @@
 """Temporal sampling; `test_graph_kinds.py` compares graphs of all kinds with the slow reference."""
 
-import pickle
 from typing import Any
 
 import torch
@@ -9,9 +8,6 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.storage import SamplingRequest
-from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
-from tests.digests import assert_same
 from tests.storage.graph.graph_kinds import EDGES, SIZES, plain, typed
 
 GRAPH, TYPED = plain(), typed()
@@ -64,20 +60,6 @@ def test_all_that_is_admitted_of_each_type(
             for row in admitted(ends, by_id(TYPED, kind, "time"), born[source], names, (node, time, window))
         ]
         assert hop.original_edge_ids[kind].tolist() == found
-
-
-def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes() -> None:
-    times = torch.tensor([30, 10, 20])
-    graph = gf.from_coo(THREE, 3, edge_attributes={"time": times})
-    request = SamplingRequest([torch.tensor([4])], temporal=gf.TemporalQuery(edge_timestamp_attr_name="time"))
-    first = timed_columns(graph, request)
-    assert timed_columns(graph, request).times is first.times
-    unpickled = pickle.loads(pickle.dumps(graph))
-    made = timed_columns(unpickled, request)
-    assert made.times is timed_columns(unpickled, request).times
-    assert_same(made.order, first.order)
-    graph.add_edge_attribute("time", torch.tensor([1, 2, 3]))
-    assert timed_columns(graph, request).order is None
 
 
 def test_times_of_any_integers_and_nodes_in_the_order_of_time() -> None:
