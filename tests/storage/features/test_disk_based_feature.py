@@ -42,14 +42,6 @@ def test_the_file_is_never_written(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_it_pickles_as_its_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(path.parent)
-    packed = pickle.dumps(DiskBasedFeature("feat.npy", {"unit": "m"}))
-    monkeypatch.chdir("/")
-    assert len(packed) < 1000
-    assert_same(pickle.loads(packed).read(), torch.from_numpy(ROWS))
-
-
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file with rows that are equal to their ids."""
@@ -85,24 +77,22 @@ def test_runs_of_neighbours_come_back_apart(many: Path, runs: list[tuple[int, in
 def test_rows_in_the_page_cache_are_copied_from_a_mapping(
     many: Path, disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = disk_path / "copy.npy"
+    monkeypatch.chdir(disk_path)
+    path = Path("copy.npy")  # a relative one stays that of the folder in which it was opened
     path.write_bytes(many.read_bytes())
     feature, ids = DiskBasedFeature(path, num_threads=3), torch.randperm(20_000).repeat(4)
-    monkeypatch.setattr(disk_based_feature, "MAPPED_ROWS_PER_TASK", 30_000)
+    monkeypatch.chdir("/")
     assert not feature.is_in_page_cache()
+    assert holds_ids(pickle.loads(pickle.dumps(feature)).read(ids[:20_000]), ids[:20_000])
     assert holds_ids(feature.read(ids[:20_000]), ids[:20_000])
     assert feature.is_in_page_cache()
-    path.unlink()  # the opened file is mapped, not the current one
-    monkeypatch.setattr(disk_based_feature, "read_rows", None)
+    (disk_path / path).unlink()  # the opened file is mapped, not the current one
     for asked in (ids, ids[:1].int()):
         assert holds_ids(feature.read(asked), asked)
         (pending,) = feature.read_async(asked)
         assert holds_ids(pending.wait(), asked)
     feature.read(ids[:1000])[:] = 0
     assert holds_ids(feature.read(ids[:1000]), ids[:1000])
-    assert feature.is_in_page_cache()
-    feature._reads.decide(1000, 1000)
-    assert not feature.is_in_page_cache()
 
 
 def test_it_goes_into_memory(path: Path) -> None:

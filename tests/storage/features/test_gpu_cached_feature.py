@@ -16,17 +16,14 @@ import graphfeed as gf
 from graphfeed.storage import (
     DiskBasedFeature,
     Feature,
-    GPUCachedFeature,
     GPUFeatureCache,
     TorchBasedFeature,
     cpu_cached_feature,
     gpu_cached_feature,
-    wrap_with_cached_feature,
 )
 from graphfeed.storage.features import row_cache
-from tests.digests import assert_same
 from tests.ops.devices import Cpu, brought
-from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
+from tests.ops.emulated_cuda import Cuda, check_equal
 from tests.refusals import check_refused
 
 ROWS = torch.arange(400.0).reshape(100, 4)
@@ -123,15 +120,6 @@ def pipe_of(features: Feature, device: torch.device) -> gf.Datapipe:
     return moved.fetch_feature(store, ["feat"])
 
 
-def test_minibatches_are_those_without_it(cuda: Cuda) -> None:
-    expected = [batch.node_features["feat"] for batch in pipe_of(TorchBasedFeature(ROWS), torch.device("cpu"))]
-    with cuda.running():
-        feature = gpu_cached_feature(TorchBasedFeature(ROWS), 20 * PLACE_BYTES, device_of(cuda))
-        for batch, rows in zip(pipe_of(feature, device_of(cuda)), expected, strict=True):
-            check_equal(cuda, batch.node_features["feat"], rows)
-    assert 0 < feature.miss_rate < 1
-
-
 @pytest.mark.gpu
 def test_a_loader_fetches_ahead_through_it() -> None:
     expected = [batch.node_features["feat"] for batch in pipe_of(TorchBasedFeature(ROWS), torch.device("cpu"))]
@@ -139,15 +127,6 @@ def test_a_loader_fetches_ahead_through_it() -> None:
     with gf.DataLoader(pipe_of(feature, torch.device("cuda")), num_workers=0, seed=0) as loader:
         for batch, rows in zip(loader, expected, strict=True):
             assert torch.equal(batch.node_features["feat"].cpu(), rows)
-
-
-def test_the_parts_are_public() -> None:
-    feature = wrap_with_cached_feature(GPUCachedFeature, TorchBasedFeature(ROWS), 3000, device="cpu")
-    assert 2900 < feature.cache_size_in_bytes <= 3000
-    assert repr(feature) == f"GPUCachedFeature(TorchBasedFeature(float32[100, 4]), {feature.cache_size_in_bytes} bytes)"
-    cache = GPUFeatureCache((2, 4), torch.float32, "cpu")
-    assert_same(GPUCachedFeature(TorchBasedFeature(ROWS), cache, offset=7).read(torch.tensor([3])), ROWS[[3]])
-    assert cache.query(torch.tensor([10]))[1].tolist() == []
 
 
 FAR = torch.arange(3000.0).reshape(1000, 3)
@@ -184,18 +163,6 @@ def test_query_tells_what_is_missing_and_replace_fills_it_in(cuda: Cuda) -> None
         check_equal(cuda, cache.query(torch.tensor([1, 9, 2, 4]))[0], FAR[[6, 8, 2, 4]])
         cache.clear()
         assert cache.query(torch.tensor([1, 9, 2, 4]))[1].tolist() == [0, 1, 2, 3]
-
-
-def test_a_device_is_waited_for_once(cuda: Cuda) -> None:
-    if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("nothing counts how often a device is waited for")
-    with cuda.running():
-        cache = GPUFeatureCache((50, 3), torch.float32, DEVICE)
-        keys = cuda.put(torch.arange(10))
-        for _ in ("all are missing", "none is missing"):
-            cuda.waits.clear()
-            cache.query_and_replace(keys, lambda missing: cuda.put(FAR)[:10])
-            assert len(cuda.waits) == 1
 
 
 @pytest.mark.gpu

@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphfeed.storage import DiskBasedFeature
-from graphfeed.storage.features import PlannedRows, RowMemory, planned_rows
-from graphfeed.storage.features.planned_rows import bytes_with_slots, count_slots
-from graphfeed.storage.memory.staging import Staging
+from graphfeed.storage.features import PlannedRows, RowMemory
 from tests.ops.emulated_cuda import Cuda
 
 ROWS = torch.arange(900, dtype=torch.int32).reshape(300, 3)
@@ -32,12 +30,12 @@ def read(rows: PlannedRows, ids: torch.Tensor) -> torch.Tensor:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(windows=WINDOWS, num_slots=st.integers(1, 300))
+@given(windows=WINDOWS, size=st.integers(1620, 15_000))
 def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
-    feature: DiskBasedFeature, windows: list[list[list[int]]], num_slots: int
+    feature: DiskBasedFeature, windows: list[list[list[int]]], size: int
 ) -> None:
-    rows = PlannedRows(feature, bytes_with_slots(feature, num_slots))
-    assert rows.num_slots == num_slots
+    rows = PlannedRows(feature, size)
+    assert rows.max_size_in_bytes <= size
     before: list[torch.Tensor] = []
     for window in windows:
         minibatches = [torch.tensor(ids, dtype=torch.int64) for ids in window]
@@ -53,13 +51,9 @@ def test_rows_are_those_of_the_file_whatever_there_is_memory_for(
     assert all(torch.equal(read(rows, ids), ROWS[ids]) for ids in before)
 
 
-@pytest.mark.parametrize("block_bytes", [8, 40])
-def test_rows_go_to_a_gpu_through_memory_of_any_size(
-    feature: DiskBasedFeature, cuda: Cuda, monkeypatch: pytest.MonkeyPatch, block_bytes: int
-) -> None:
-    monkeypatch.setattr(planned_rows, "staging", lambda _: Staging(block_bytes, 2))
+def test_rows_go_to_a_gpu(feature: DiskBasedFeature, cuda: Cuda) -> None:
     ids = torch.tensor([4, 1, 9, 1, 7, 8])
-    rows = PlannedRows(feature, bytes_with_slots(feature, 3))
+    rows = PlannedRows(feature, 1650)
     rows.add_minibatch([ids])
     rows.start_window_read()
     rows.wait()
@@ -69,11 +63,7 @@ def test_rows_go_to_a_gpu_through_memory_of_any_size(
         assert torch.equal(found.cpu(), ROWS[ids])
 
 
-def test_memory_stays_within_its_bound(feature: DiskBasedFeature) -> None:
-    for size in range(bytes_with_slots(feature, 1), bytes_with_slots(feature, 4)):
-        rows = PlannedRows(feature, size)
-        assert rows.max_size_in_bytes <= size < rows.max_size_in_bytes + bytes_with_slots(feature, 1)
-    assert count_slots(feature, 0) == 0
+def test_memory_without_space_for_a_row_is_refused(feature: DiskBasedFeature) -> None:
     with pytest.raises(
         ValueError, match="max_size_in_bytes is 100, but a row and the bookkeeping for 300 rows take 1620"
     ):
@@ -89,19 +79,15 @@ def test_a_file_that_became_shorter_is_an_error(feature: DiskBasedFeature, tmp_p
         rows.wait()
 
 
-def test_rows_that_were_not_noted_come_from_the_file(
-    feature: DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = PlannedRows(feature, bytes_with_slots(feature, 10))
+def test_rows_that_were_not_noted_come_from_the_file(feature: DiskBasedFeature) -> None:
+    rows = PlannedRows(feature, 1 << 20)
     rows.add_minibatch([torch.arange(4)])
     rows.start_window_read()
     rows.wait()
     rows.add_minibatch([torch.arange(20, 24)])
-    # Its rows now have slots, and have not been read yet.
-    monkeypatch.setattr(DiskBasedFeature, "start_read", lambda *_: [])
     rows.start_window_read()
     rows.expect([torch.arange(4)])
-    assert torch.equal(rows.read(torch.tensor([22, 1])), ROWS[[22, 1]])
+    assert torch.equal(rows.read(torch.tensor([22, 1, 80])), ROWS[[22, 1, 80]])
     assert torch.equal(rows.read(torch.arange(4)), ROWS[:4])
 
 
@@ -118,14 +104,20 @@ def features(tmp_path: Path) -> dict[tuple[str, str | None, str], DiskBasedFeatu
 Features = dict[tuple[str, str | None, str], DiskBasedFeature]
 
 
-def test_rows_stay_for_the_next_epoch(features: Features) -> None:
-    memory = RowMemory(features, 10_000)
+def test_rows_stay_for_the_next_epoch(features: Features, tmp_path: Path) -> None:
+    memory, ids = RowMemory(features, 10_000), torch.arange(20)
     for _ in range(2):
         with memory.acquire() as rows:
-            rows[KEY].add_minibatch([torch.arange(20)])
+            rows[KEY].add_minibatch([ids])
             rows[KEY].start_window_read()
             rows[KEY].wait()
-    assert (rows[KEY].hits, rows[KEY].misses) == (20, 20)
+            assert read(rows[KEY], ids).tolist() == torch.arange(60).reshape(20, 3).tolist()
+        found = (tmp_path / "feat.npy").stat()
+        with (tmp_path / "feat.npy").open("r+b") as file:  # it is not read again
+            file.seek(-480, os.SEEK_END)
+            file.write(bytes(480))
+        os.utime(tmp_path / "feat.npy", ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert [name for name, _ in memory.list_caches()] == ["node feat", "node paper year"]
 
 
 def test_an_epoch_that_is_left_forgets_its_rows(features: Features) -> None:

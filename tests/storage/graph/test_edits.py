@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -98,17 +99,20 @@ def test_mini_batches_after_edits_in_place_and_a_check_are_those_of_new_arrays(
     assert sampled(graph) == expected
 
 
-@pytest.mark.parametrize("name", ["csc_indptr", "indices", "node_attributes", "edge_attributes"])
-def test_hops_that_are_prepared_during_an_edit_are_neither_used_again_nor_kept_in_memory(name: str) -> None:
+def test_hops_that_are_prepared_during_an_edit_are_neither_used_again_nor_kept_in_memory() -> None:
     prepare, other = all_hops.hop_graph, random_graph(1)
-    fields = {**random_graph(0).fields(), name: getattr(other, name)}
-    expected = sampled(gf.FusedCSCSamplingGraph(**fields))
-    for number, after in enumerate(expected):
+    names = ["csc_indptr", "indices", "node_attributes", "edge_attributes"]
+    edited = [gf.FusedCSCSamplingGraph(**{**random_graph(0).fields(), name: getattr(other, name)}) for name in names]
+    for name, number, after in (
+        (name, *case) for name, graph in zip(names, edited, strict=True) for case in enumerate(sampled(graph))
+    ):
         graph = random_graph(0)
         pipe = list(ways_to_sample(graph))[number]
         made: list[Any] = []
 
-        def prepare_and_edit(*given: Any, graph: Any = graph, made: list[Any] = made, **options: Any) -> Any:
+        def prepare_and_edit(
+            *given: Any, graph: Any = graph, made: list[Any] = made, name: str = name, **options: Any
+        ) -> Any:
             arrays = prepare(*given, **options)
             made.append(weakref.ref(arrays.indptr))
             setattr(graph, name, getattr(other, name))
@@ -163,11 +167,12 @@ def pipe_of(how: str, graph: gf.FusedCSCSamplingGraph, typed: bool) -> Any:
     return PIPES[how](graph, seeds, timed)
 
 
-@pytest.mark.parametrize("typed", [False, True], ids=["plain", "typed"])
-@pytest.mark.parametrize("how", PIPES)
-def test_an_id_that_is_no_node_is_an_error_that_says_what_to_call(how: str, typed: bool) -> None:
+EACH_WAY = list(product(PIPES, [False, True]))
+
+
+def test_an_id_that_is_no_node_is_an_error_that_says_what_to_call() -> None:
     indices = np.arange(NUM_NODES * DEGREE) % NUM_NODES
-    for wrong in (2**40, -1, NUM_NODES):
+    for (how, typed), wrong in product(EACH_WAY, (2**40, -1, NUM_NODES)):
         graph = make_graph(indices, typed)
         pipe = pipe_of(how, graph, typed)
         indices[:] = wrong
@@ -178,13 +183,12 @@ def test_an_id_that_is_no_node_is_an_error_that_says_what_to_call(how: str, type
         assert len(run(pipe)) == 1
 
 
-@pytest.mark.parametrize("typed", [False, True], ids=["plain", "typed"])
 @pytest.mark.parametrize("prepare", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("how", PIPES)
-def test_columns_that_lead_beyond_the_edges_are_an_error(how: str, prepare: bool, typed: bool) -> None:
+def test_columns_that_lead_beyond_the_edges_are_an_error(prepare: bool) -> None:
     indptr, indices = np.arange(0, NUM_NODES * DEGREE + 1, DEGREE), np.arange(NUM_NODES * DEGREE) % NUM_NODES
     words = r"does not have: csc_indptr.*graph\.check\(\)|indptr must|equally|must have"
-    for wrong in (2**62, -(2**62), NUM_NODES * DEGREE + 1, indptr[:0:-1].copy()):
+    ends: list[Any] = [2**62, -(2**62), NUM_NODES * DEGREE + 1, indptr[:0:-1].copy()]
+    for (how, typed), wrong in product(EACH_WAY, ends):
         graph = make_graph(indices, typed, indptr)
         pipe = pipe_of(how, graph, typed)
         if prepare:
@@ -211,20 +215,20 @@ def test_an_edge_type_that_there_is_not_is_an_error() -> None:
         assert len(run(pipe)) == 1
 
 
-@pytest.mark.parametrize("prepare", [False, True], ids=["before", "after"])
-def test_what_a_graph_prepares_of_edited_ids_is_refused(prepare: bool) -> None:
-    indices = np.zeros(NUM_NODES * 1500, dtype=np.int64)
-    graph = make_graph(indices, typed=False)
-    pipes = [PIPES[how](graph, SEEDS, TIMED_SEEDS) for how in ("labor", "in time")]
-    if prepare:
-        for pipe in pipes:
-            run(pipe)
-    indices[:] = 2**31
-    for pipe in pipes[: 1 if prepare else 2]:
-        with pytest.raises(ValueError, match="a node that the graph does not have"):
-            run(pipe)
-    if prepare:
-        run(pipes[1])  # reads its earlier copy of the ids
+def test_what_a_graph_prepares_of_edited_ids_is_refused() -> None:
+    for prepare in (False, True):
+        indices = np.zeros(NUM_NODES * 1500, dtype=np.int64)
+        graph = make_graph(indices, typed=False)
+        pipes = [PIPES[how](graph, SEEDS, TIMED_SEEDS) for how in ("labor", "in time")]
+        if prepare:
+            for pipe in pipes:
+                run(pipe)
+        indices[:] = 2**31
+        for pipe in pipes[: 1 if prepare else 2]:
+            with pytest.raises(ValueError, match="a node that the graph does not have"):
+                run(pipe)
+        if prepare:
+            run(pipes[1])  # reads its earlier copy of the ids
 
 
 def test_walks_stop_at_an_id_that_is_no_node() -> None:

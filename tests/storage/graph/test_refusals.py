@@ -80,8 +80,6 @@ WAYS: dict[str, Sample] = {
 SEEDS: list[tuple[Any, type[Exception], str]] = [
     (torch.tensor([0, 5]), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
     (torch.tensor([-1]), ValueError, r"seeds must lie in 0 \.\. 4, but holds -1"),
-    (torch.tensor([5]).int(), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
-    (torch.tensor([[0]]), ValueError, r"seeds must have 1 dimension, but has shape \(1, 1\)"),
     (torch.tensor([0.0]), TypeError, "seeds must be torch.int32 or torch.int64, but is torch.float32; convert it"),
     (["0"], TypeError, "seeds must be a torch.Tensor, a NumPy array, or a list of numbers or of rows"),
     ({"user": ZERO}, TypeError, "seeds is a dict by type, but the graph has one type; give a tensor"),
@@ -90,9 +88,6 @@ SEEDS_BY_TYPE: list[tuple[Any, type[Exception], str]] = [
     ({"thing": ZERO}, KeyError, r"seeds have node type 'thing', but the graph has \['item', 'user'\]"),
     ({"user": torch.tensor([2])}, ValueError, r"seeds of type 'user' must lie in 0 \.\. 1, but holds 2"),
     ({"item": torch.tensor([0, -1])}, ValueError, r"seeds of type 'item' must lie in 0 \.\. 2, but holds -1"),
-    ({"user": torch.tensor([2]).int()}, ValueError, r"seeds of type 'user' must lie in 0 \.\. 1, but holds 2"),
-    ({"user": torch.tensor([[0, 1]])}, ValueError, r"seeds of type 'user' must have 1 dimension, but has shape \(1, 2"),
-    ({"user": torch.tensor([0.0])}, TypeError, "seeds of type 'user' must be torch.int32 or torch.int64, but is"),
     (ZERO, TypeError, r"seeds must be a dict by node type, as the graph has types \['item', 'user'\], but is a Tens"),
 ]
 
@@ -101,22 +96,17 @@ def around(sample: Sample, graph: gf.FusedCSCSamplingGraph, seeds: Any) -> Calla
     return lambda: sample(graph, seeds)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_seeds_that_are_no_nodes(way: str) -> None:
-    for graph, table in ((make_graph(), SEEDS), (make_typed_graph(), SEEDS_BY_TYPE)):
-        check_refused((around(WAYS[way], graph, seeds), kind, words) for seeds, kind, words in table)
-
-
-@pytest.mark.parametrize("wrong", [5, -1, 2**32, 2**32 + 3])
-def test_a_seed_is_checked_before_it_is_converted(wrong: int) -> None:
-    narrow = fused_csc_sampling_graph(INDPTR, INDICES.int())
-    typed = make_typed_graph()
+def test_seeds_that_are_no_nodes_also_before_they_are_converted() -> None:
+    for way in WAYS.values():
+        for graph, table in ((make_graph(), SEEDS), (make_typed_graph(), SEEDS_BY_TYPE)):
+            check_refused((around(way, graph, seeds), kind, words) for seeds, kind, words in table)
+    narrow, typed, far = fused_csc_sampling_graph(INDPTR, INDICES.int()), make_typed_graph(), [0, 2**32]
     typed.indices = typed.indices.int()
-    given: Any = [0, wrong]
+    given: Any = far
     check_refused([
-        (lambda: narrow.sample_neighbors(torch.tensor(given), ALL), ValueError, rf"0 \.\. 4, but holds {wrong}"),
-        (lambda: narrow.sample_neighbors(given, ALL), ValueError, rf"seeds must lie in 0 \.\. 4, but holds {wrong}"),
-        (lambda: typed.sample_neighbors({"user": given}, ALL), ValueError, rf"'user' must lie in .* holds {wrong}"),
+        (lambda: narrow.sample_neighbors(torch.tensor(far), ALL), ValueError, r"0 \.\. 4, but holds 4294967296"),
+        (lambda: narrow.sample_neighbors(given, ALL), ValueError, r"seeds must lie in 0 \.\. 4, but holds 4294967296"),
+        (lambda: typed.sample_neighbors({"user": given}, ALL), ValueError, "'user' must lie in .* holds 4294967296"),
     ])  # fmt: skip
 
 
@@ -166,13 +156,10 @@ def walks(start: int, length: int, graph: Any = make_graph) -> Callable[[], obje
 ONE_HOP: list[Refusal] = [
     (fanouts(torch.tensor([-2])), ValueError, r"fanouts must be -1 \(all neighbours\) or more, but holds -2"),
     (fanouts(torch.tensor([1, 1])), ValueError, "fanouts of a hop must hold 1 number, or "),
-    (fanouts(torch.tensor([[1]])), ValueError, r"fanouts must have 1 dimension, but has shape \(1, 1\)"),
-    (fanouts(torch.tensor([1.0])), TypeError, "fanouts must be torch.int32 or torch.int64, but is torch.float32"),
     (fanouts(["a"]), TypeError, "fanouts must be a torch.Tensor, a NumPy array, or a list of numbers"),
     (weights(torch.full((9,), -1.0)), ValueError, "weights must be finite and not negative, but range from -1.0 to"),
     (weights(torch.full((9,), torch.nan)), ValueError, "weights must be finite and not negative"),
     (weights(torch.full((9,), torch.inf)), ValueError, "weights must be finite and not negative"),
-    (weights(torch.ones(9, 1)), ValueError, r"weights must have 1 dimension, but has shape \(9, 1\)"),
     (weights(torch.ones(9).long()), TypeError, "weights must be torch.bool or torch.float16 or"),
     (weights(torch.ones(9), "x"), KeyError, r"Edge attribute x does not exist; the graph has \['w'\]"),
     (labor(probs_name="x"), KeyError, r"Edge attribute x does not exist; the graph has \['w'\]"),
@@ -220,9 +207,8 @@ REQUESTS: list[Refusal] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("table", [ONE_HOP, HOPS, REQUESTS], ids=["one hop", "hops and walks", "requests"])
-def test_what_can_not_be_sampled(table: list[Refusal]) -> None:
-    check_refused(table)
+def test_what_can_not_be_sampled() -> None:
+    check_refused([*ONE_HOP, *HOPS, *REQUESTS])
 
 
 MOMENTS = torch.tensor([50, 90, 20])
@@ -256,9 +242,6 @@ def test_times_that_do_not_fit() -> None:
          "seeds_timestamp has node type 'c', but the graph has"),
         (in_time(typed, seeds=by_type, seeds_timestamp={"user": MOMENTS}), ValueError,
          r"seeds_timestamp\['user'\] must have 2 values, one per seed"),
-        (in_time(graph, seeds=torch.tensor([3, 0, 5])), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
-        (in_time(graph, seeds=torch.rand(3)), TypeError, "seeds must be torch.int32 or torch.int64, but is"),
-        (in_time(typed), TypeError, "seeds must be a dict by node type"),
         (lambda: graph.sample_hops(ZERO, SamplingRequest([ALL]), [1], seeds_timestamp=ZERO), ValueError,
          "no temporal query"),
     ])  # fmt: skip

@@ -41,39 +41,37 @@ PIPES: dict[str, Callable[[gf.Datapipe, gf.FusedCSCSamplingGraph], gf.Datapipe]]
 
 
 @each_graph
-@pytest.mark.parametrize("method", METHODS)
-def test_seeds_of_another_integer_type_are_converted(of_graph: torch.dtype, method: str) -> None:
-    graph, sample = graph_of(of_graph), METHODS[method]
-    expected = vars(sample(graph, IDS.to(of_graph)))
-    for dtype in DTYPES:
-        assert_same(vars(sample(graph, IDS.to(dtype))), expected)
-
-
-@pytest.mark.parametrize("kind", AS)
-def test_seeds_may_be_array_likes(kind: str) -> None:
-    graph = graph_of(torch.int64)
-    convert: Callable[[torch.Tensor], Any] = AS[kind]
+def test_seeds_of_another_integer_type_are_converted(of_graph: torch.dtype) -> None:
+    graph = graph_of(of_graph)
     for sample in METHODS.values():
-        assert_same(vars(sample(graph, convert(IDS))), vars(sample(graph, IDS)))
-    typed = gf.from_coo({"a:b:a": EDGES, "a:c:d": EDGES}, {"a": 5, "d": 5})
+        expected = vars(sample(graph, IDS.to(of_graph)))
+        for dtype in DTYPES:
+            assert_same(vars(sample(graph, IDS.to(dtype))), expected)
+
+
+def test_seeds_may_be_array_likes() -> None:
+    graph, typed = graph_of(torch.int64), gf.from_coo({"a:b:a": EDGES, "a:c:d": EDGES}, {"a": 5, "d": 5})
     expected = typed.sample_neighbors({"a": IDS, "d": IDS}, ONE, key=5)
-    seeds = {"a": convert(IDS), "d": IDS.int()}
-    assert_same(vars(typed.sample_neighbors(seeds, ONE, key=5)), vars(expected))
+    convert: Callable[[torch.Tensor], Any]
+    for convert in AS.values():
+        for sample in METHODS.values():
+            assert_same(vars(sample(graph, convert(IDS))), vars(sample(graph, IDS)))
+        seeds = {"a": convert(IDS), "d": IDS.int()}
+        assert_same(vars(typed.sample_neighbors(seeds, ONE, key=5)), vars(expected))
 
 
 @each_graph
-@pytest.mark.parametrize("name", PIPES)
-def test_a_pipeline_takes_seeds_of_any_integer_type(of_graph: torch.dtype, name: str) -> None:
-    seeds = EDGES.T[:4].contiguous() if name == "links" else IDS
-
-    def hops(given: torch.dtype) -> list[str]:
+def test_a_pipeline_takes_seeds_of_any_integer_type(of_graph: torch.dtype) -> None:
+    def hops(name: str, given: torch.dtype) -> list[str]:
+        seeds = EDGES.T[:4].contiguous() if name == "links" else IDS
         items = gf.ItemSet(seeds.to(given), names="seeds")
         pipe = PIPES[name](gf.ItemSampler(items, batch_size=2, shuffle=True), graph_of(of_graph))
         return [digest([vars(hop) for hop in batch.sampled_subgraphs]) for batch in pipe]
 
-    expected = hops(of_graph)
-    for dtype in DTYPES:
-        assert hops(dtype) == expected, dtype
+    for name in PIPES:
+        expected = hops(name, of_graph)
+        for dtype in DTYPES:
+            assert hops(name, dtype) == expected, (name, dtype)
 
 
 def test_a_minibatcher_may_give_seeds_as_array_likes() -> None:

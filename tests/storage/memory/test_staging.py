@@ -1,5 +1,6 @@
 """Copies of rows to a GPU through page-locked blocks, which threads share and which survive failures."""
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +13,11 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
 from graphfeed.storage.memory.staging import Staging, Wait
 from tests.cache_models import OddRowsRemote
 from tests.loader.late_streams import Event, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
-from tests.ops.late_work import put_off
 
 DEVICE = torch.device("meta")
 ROWS = torch.arange(4_000, dtype=torch.float32).reshape(1000, 4)
@@ -48,17 +47,19 @@ def on_late_stream(run: Callable[[], Any]) -> Any:
         return run()
 
 
+class Blocks(dict[torch.device, Staging]):
+    """Blocks of some sizes for each device, which are allocated once it exists."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self.sizes = sizes
+
+    def get(self, device: torch.device) -> Staging:  # type: ignore[override]
+        return self.setdefault(device, Staging(**self.sizes)) if device not in self else self[device]
+
+
 def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
-    """Make features use small blocks, which are allocated once a device exists."""
-    made: list[Staging] = []
-
-    def blocks(device: torch.device) -> Staging:
-        if not made:
-            made.append(Staging(**sizes))
-        return made[0]
-
-    for user in (disk_based_feature, cached_feature):
-        monkeypatch.setattr(user, "staging", blocks)
+    """Make features use small blocks."""
+    monkeypatch.setattr(module, "STAGING", Blocks(sizes))
 
 
 def no_parts(row: int, skipped: int, memory: torch.Tensor) -> Wait:
@@ -119,11 +120,10 @@ CACHES: dict[str, Callable[[gf.DiskBasedFeature], gf.Feature]] = {
 }
 
 
-@pytest.mark.parametrize("cache", CACHES)
 def test_nothing_waits_in_memory_that_is_not_page_locked(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(read: Callable[[gf.Feature, torch.Tensor], torch.Tensor], index: torch.Tensor) -> list[str]:
+    def run(cache: str, read: Callable[[gf.Feature, torch.Tensor], torch.Tensor], index: torch.Tensor) -> list[str]:
         own, ids = CACHES[cache](feature), EmulatedCuda().put(index)
         rows = read(own, ids)
         assert not rows.is_cpu
@@ -132,14 +132,11 @@ def test_nothing_waits_in_memory_that_is_not_page_locked(
         return waits
 
     in_parts = (6, read_in_stages, torch.tensor([7, 999, 7]))
-    for block_bytes, read, index in (
-        (64 * 16, read_at_once, INDEX[:200]),
-        (64 * 16, read_in_stages, INDEX[:200]),
-        in_parts,
-    ):
+    sizes = (64 * 16, read_at_once, INDEX[:200]), (64 * 16, read_in_stages, INDEX[:200]), in_parts
+    for cache, (block_bytes, read, index) in product(CACHES, sizes):
         use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
         # The program waits only for the copy of the ids to the CPU.
-        assert len(on_late_stream(partial(run, read, index))) == 1
+        assert len(on_late_stream(partial(run, cache, read, index))) == 1, cache
 
 
 @pytest.mark.parametrize("cache", ["none", "cpu"])
@@ -171,57 +168,30 @@ def fail(*args: Any, **kwargs: Any) -> Any:
     raise OSError("it is gone")
 
 
-def break_fill(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(disk_based_feature, "read_rows", fail)
-
-
-def break_start(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gf.DiskBasedFeature, "_start_tasks", fail)
-
-
-def break_copy(patch: pytest.MonkeyPatch) -> None:
-    def put_off_all_but_copies(stream: Any, func: Any, *rest: Any) -> Any:
-        return (fail if func.__name__.startswith("copy_") else put_off)(stream, func, *rest)
-
-    patch.setattr("tests.ops.emulated_cuda.put_off", put_off_all_but_copies)
-
-
-def break_event(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Event, "record", fail)
-
-
-def break_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Event, "synchronize", fail)
-
-
-def break_block(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "PinnedBlock", fail)
-
-
-FAULTS = [break_fill, break_start, break_copy, break_event, break_wait]
-
-
-@pytest.mark.parametrize("cache", ["none", "cpu"])
-def test_after_any_failure_all_blocks_are_free_again(path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+def test_after_any_failure_all_blocks_are_free_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise, both blocks would be lost after three failures, and the last read would time out."""
 
-    def read(own: gf.Feature) -> torch.Tensor:
-        return own.read(EmulatedCuda().put(INDEX)).cpu()
-
-    def run(used: bool, broken: Callable[[pytest.MonkeyPatch], None]) -> torch.Tensor:
+    def run(used: bool, of_disk: bool, cache: str) -> torch.Tensor:
         own = CACHES[cache](gf.DiskBasedFeature(path))
         if used:
-            read(own)
+            read_there(own, INDEX)
         for _ in range(3):
-            with monkeypatch.context() as patch:
-                broken(patch)
-                with pytest.raises(OSError, match="it is gone"):
-                    read(own)
-        return read(own)
+            if of_disk:
+                os.truncate(path, 5000)
+                with pytest.raises(EOFError, match="the file ends at"):
+                    read_there(own, INDEX)
+                path.write_bytes(whole)
+            else:
+                with monkeypatch.context() as patch:
+                    patch.setattr(Event, "synchronize", fail)
+                    with pytest.raises(OSError, match="it is gone"):
+                        read_there(own, INDEX)
+        return read_there(own, INDEX)
 
-    for used, broken in [*product([False, True], FAULTS), (False, break_block)]:  # blocks are allocated once
+    whole = path.read_bytes()
+    for case in product([False, True], [False, True], ["none", "cpu"]):
         use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
-        assert torch.equal(on_late_stream(partial(run, used, broken)), ROWS[INDEX]), (used, broken)
+        assert torch.equal(on_late_stream(partial(run, *case)), ROWS[INDEX]), case
 
 
 def test_a_block_that_a_failed_read_still_writes_into_is_used_by_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.storage import CSCFormatBase
-from graphfeed.storage.memory import all_pinned, child_values, tensors_in, to_device
+from graphfeed.storage.memory import all_pinned, tensors_in, to_device
 from graphfeed.storage.memory.tensor_tree import TOGETHER_BYTES, Movable
 from tests.ops.locked_memory import LockedMemory
 
@@ -19,26 +19,17 @@ class Pair(NamedTuple):
     right: Any
 
 
-class Holder:
-    def __init__(self, **parts: Any) -> None:
-        self.__dict__.update(parts)
-
-
 def test_tensors_are_found_in_order_and_as_often_as_they_occur() -> None:
     tree = {"a": [FIRST, (SECOND, "text")], "b": CSCFormatBase(FIRST, SECOND[:1]), "c": Pair(FIRST, None)}
     assert [tensor.tolist() for tensor in tensors_in(tree)] == [[0, 1], [3], [0, 1], [3], [0, 1]]
-
-
-def test_other_objects_and_classes_are_not_looked_into_for_tensors() -> None:
-    assert list(tensors_in([Holder(inside=FIRST), CSCFormatBase, "text", None])) == []
-    assert list(child_values(Holder(inside=FIRST))) == [FIRST]
-    assert list(child_values(CSCFormatBase)) == list(child_values(3)) == []
 
 
 def test_moving_goes_through_containers_and_leaves_the_rest() -> None:
     moved = to_device({"a": [FIRST, (SECOND, "text")], "b": None}, "meta")
     assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
     assert (moved["a"][1][1], moved["b"]) == ("text", None)
+    assert list(tensors_in([Mine(FIRST), CSCFormatBase, "text", None])) == [FIRST]
+    assert not all_pinned({"a": [None, "text"]})
 
 
 def test_what_cannot_be_pinned_stays_where_it_is() -> None:
