@@ -27,101 +27,73 @@ def folder(tmp_path: Path) -> Path:
     return on_disk.write(tmp_path, on_disk.untyped(tmp_path))
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Collect the folders that are preprocessed."""
-    seen: list[Path] = []
-    original = preprocess.write_processed
-
-    def write_processed(place: Path, *arguments: Any) -> None:
-        seen.append(place)
-        original(place, *arguments)
-
-    monkeypatch.setattr(preprocess, "write_processed", write_processed)
-    return seen
+def made(folder: Path, **options: Any) -> int:
+    """Preprocess a folder; return a number that changes where that is done anew."""
+    preprocess_ondisk_dataset(folder, **options)
+    return (folder / "graphfeed").stat().st_ino
 
 
-def test_it_returns_the_metadata_that_it_made(folder: Path) -> None:
+def test_it_returns_the_metadata_that_it_made_and_pickles_nothing(folder: Path) -> None:
     path = preprocess_ondisk_dataset(folder, True)
     assert path == str(folder.resolve() / "graphfeed" / "metadata.yaml")
     data = yaml.safe_load(Path(path).read_text())
-    assert data["include_original_edge_id"] is True
-    assert data["dataset_name"] == "small"
+    assert (data["include_original_edge_id"], data["dataset_name"]) == (True, "small")
     assert data["feature_data"][0]["name"] == "feat"
     assert on_disk.listing(folder / "graphfeed" / "graph") == [
         "csc_indptr.npy", "edge_0.npy", "edge_id.npy", "indices.npy", "node_0.npy",
     ]  # fmt: skip
-
-
-def test_nothing_is_pickled(folder: Path) -> None:
-    preprocess_ondisk_dataset(folder)
     files = [path for path in (folder / "graphfeed").rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".npy", ".yaml"}
     on_disk.arrays(folder)  # numpy.load allows no pickle
-
-
-@pytest.mark.parametrize("include", [False, True])
-def test_edge_features_bring_edge_ids(folder: Path, include: bool) -> None:
     data = yaml.safe_load((folder / "metadata.yaml").read_text())
-    del data["feature_data"][1]
+    del data["feature_data"][1]  # edge features need edge ids
     on_disk.write(folder, data)
-    topology = yaml.safe_load(Path(preprocess_ondisk_dataset(folder, include)).read_text())["graph_topology"]
-    assert (ORIGINAL_EDGE_ID in topology["edge_attributes"]) == include
+    for include in (False, True):
+        topology = yaml.safe_load(Path(preprocess_ondisk_dataset(folder, include)).read_text())["graph_topology"]
+        assert (ORIGINAL_EDGE_ID in topology["edge_attributes"]) == include
 
 
-def test_only_once_and_anew_where_that_is_asked_for_or_options_are_others(folder: Path, made: list[Path]) -> None:
-    for _ in range(2):
-        preprocess_ondisk_dataset(folder)
-    assert len(made) == 1
-    preprocess_ondisk_dataset(folder, force_preprocess=True)
-    assert len(made) == 2
-    preprocess_ondisk_dataset(folder, include_original_edge_id=True)
-    preprocess_ondisk_dataset(folder, include_original_edge_id=True, auto_cast_to_optimal_dtype=False)
-    assert len(made) == 4
-    preprocess_ondisk_dataset(folder, force_preprocess=False)
-    assert len(made) == 4
+def test_only_once_and_anew_where_that_is_asked_for_or_options_are_others(folder: Path) -> None:
+    before = made(folder)
+    assert made(folder) == before
+    ids: dict[str, Any] = {"include_original_edge_id": True}
+    for options in ({"force_preprocess": True}, ids, {**ids, "auto_cast_to_optimal_dtype": False}):
+        assert made(folder, **options) != before
+        before = (folder / "graphfeed").stat().st_ino
+    assert made(folder, force_preprocess=False) == before
 
 
-def test_a_changed_source_is_noticed(folder: Path, made: list[Path]) -> None:
-    preprocess_ondisk_dataset(folder)
+def test_a_changed_source_is_noticed(folder: Path) -> None:
+    before = made(folder)
     for name in ("edges/all.npy", "opt/weight.npy", "feat.npy", "set/train.npy", "metadata.yaml"):
-        made.clear()
         if name == "metadata.yaml":
             (folder / name).write_text((folder / name).read_text() + "\n")
         else:
             os.utime(folder / name, ns=(1, 1))
-        preprocess_ondisk_dataset(folder, force_preprocess=False)
-        assert made == [], name
-        preprocess_ondisk_dataset(folder)
-        assert len(made) == 1, name
+        assert made(folder, force_preprocess=False) == before, name
+        assert made(folder) != before, name
+        before = (folder / "graphfeed").stat().st_ino
 
 
-def test_a_digest_lets_copies_pass(folder: Path, made: list[Path]) -> None:
-    preprocess_ondisk_dataset(folder, digest=True)
-    os.utime(folder / "edges" / "all.npy", ns=(1, 1))
-    preprocess_ondisk_dataset(folder)
-    assert len(made) == 1
-
-
-def test_the_folder_may_move(folder: Path, made: list[Path]) -> None:
+def test_with_a_digest_sources_are_the_same_by_their_content_and_may_be_moved_or_deleted(folder: Path) -> None:
     place = folder / "data"
     place.mkdir()
     on_disk.write(place, on_disk.untyped(place))
-    preprocess_ondisk_dataset(place)
+    before = made(place, digest=True)
+    os.utime(place / "edges" / "all.npy", ns=(1, 1))
+    assert made(place) == before
     place.rename(folder / "moved")
-    preprocess_ondisk_dataset(folder / "moved")
-    assert len(made) == 1
+    assert made(folder / "moved") == before
     assert OnDiskDataset(folder / "moved").load().feature.count("node", None, "feat") == 4
-
-
-def test_sources_may_be_deleted(folder: Path, made: list[Path]) -> None:
-    preprocess_ondisk_dataset(folder)
-    shutil.rmtree(folder / "edges")
-    preprocess_ondisk_dataset(folder)
-    assert len(made) == 1
+    weights = np.load(folder / "moved" / "opt" / "weight.npy")
+    np.save(folder / "moved" / "opt" / "weight.npy", weights + 1)
+    assert made(folder / "moved", digest=True) != before
+    before = (folder / "moved" / "graphfeed").stat().st_ino
+    shutil.rmtree(folder / "moved" / "edges")
+    assert made(folder / "moved") == before
     with pytest.raises(FileNotFoundError, match=r"graph\.edges\[0\]: there is no file"):
-        preprocess_ondisk_dataset(folder, force_preprocess=True)
-    assert on_disk.arrays(folder)
+        preprocess_ondisk_dataset(folder / "moved", force_preprocess=True)
+    assert on_disk.arrays(folder / "moved")
 
 
 def test_a_failure_leaves_what_was_there(folder: Path) -> None:

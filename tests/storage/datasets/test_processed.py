@@ -1,8 +1,6 @@
 """Preprocessed data: the graph in dtypes that fit its ids, features in place, and items of each type."""
 
-import json
 import os
-import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -11,28 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from graphfeed.ops import ALWAYS
-from graphfeed.storage import from_coo
-from graphfeed.storage.datasets import HeteroItemSet, ItemSet, id_dtype
-from graphfeed.storage.datasets.metadata import parse_metadata
-from graphfeed.storage.datasets.processed_arrays import Files, inside, open_items, write_features, write_tasks
-from graphfeed.storage.datasets.processed_graph import COLUMN_FILES, open_graph, type_dtype, write_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
+from graphfeed.storage import ItemSet, OnDiskDataset, from_coo, preprocess_ondisk_dataset
+from graphfeed.storage.datasets import id_dtype
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import on_disk
 from tests.refusals import Refusal, check_refused
 
 
-def process(folder: Path, data: dict[str, Any], with_edge_ids: bool, auto_cast: bool = True) -> FusedCSCSamplingGraph:
-    graph = parse_metadata(data).graph
-    assert graph is not None
-    target = folder / "made"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    topology, _ = write_graph(folder, target, graph, with_edge_ids, auto_cast)
-    assert on_disk.listing(target) == ["graph"]
-    (folder / "topology").write_text(json.dumps(topology | {"path": "made/graph"}))
-    return open_graph(folder, topology | {"path": "made/graph"})
+def process(folder: Path, data: dict[str, Any], with_edge_ids: bool = True, auto_cast: bool = True) -> Any:
+    """Preprocess and load a data set; return its graph."""
+    options: dict[str, Any] = {"include_original_edge_id": with_edge_ids, "auto_cast_to_optimal_dtype": auto_cast}
+    return OnDiskDataset(on_disk.write(folder, data), force_preprocess=True, **options).load().graph
+
+
+def metadata_of(folder: Path, data: dict[str, Any]) -> Any:
+    """Preprocess a data set; return the metadata that are written."""
+    path = preprocess_ondisk_dataset(on_disk.write(folder, data), force_preprocess=True)
+    return yaml.safe_load(Path(path).read_text())
 
 
 def test_without_types(tmp_path: Path) -> None:
@@ -109,9 +105,6 @@ def test_dtypes(tmp_path: Path, auto_cast: bool, ids: str, types: str) -> None:
 def test_the_smallest_dtype_that_holds_the_ids() -> None:
     assert id_dtype(2**31 - 1, auto_cast=True) == np.int32
     assert id_dtype(2**31, auto_cast=True) == np.int64
-    assert [type_dtype(count, auto_cast=True) for count in (256, 257, 2**15, 2**15 + 1, 2**31 + 1)] == [
-        np.uint8, np.int16, np.int16, np.int32, np.int64,
-    ]  # fmt: skip
 
 
 def test_without_edges(tmp_path: Path) -> None:
@@ -128,7 +121,7 @@ def refusals_of_arrays(folder: Path) -> list[Refusal]:
         if made is on_disk.typed:
             data["feature_data"] = []
         on_disk.save(folder, name, values)
-        return process_arrays(folder, data)
+        return process(folder, data)
 
     def untyped(name: str, values: Any) -> object:
         return changed(on_disk.untyped, name, values)
@@ -137,11 +130,10 @@ def refusals_of_arrays(folder: Path) -> list[Refusal]:
         return changed(on_disk.typed, name, values)
 
     def of_type() -> object:
-        return process_arrays(folder, on_disk.change(on_disk.untyped(folder), "feature_data.0.type", "user"))
+        return process(folder, on_disk.change(on_disk.untyped(folder), "feature_data.0.type", "user"))
 
     def outside() -> object:
-        data = parse_metadata(on_disk.change(on_disk.untyped(folder), "feature_data.0.path", "../feat.npy"))
-        return inside(folder, data.feature_data)
+        return process(folder, on_disk.change(on_disk.untyped(folder), "feature_data.0.path", "../feat.npy"))
 
     data = r"train_set\[0\]\.data\[0\]"
     no_type = r"feature_data\[0\]\.type must be one of the node types \[None\], but is 'user'"
@@ -203,52 +195,38 @@ def test_what_does_not_fit_together_is_named(tmp_path: Path) -> None:
     check_refused([*refusals_of_graphs(tmp_path), *refusals_of_arrays(tmp_path)])
 
 
-def test_a_graph_that_is_as_it_was_written_is_opened_without_a_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process(tmp_path, on_disk.typed(tmp_path, "npy"), with_edge_ids=False)
-    topology = json.loads((tmp_path / "topology").read_text())
-    checks: list[FusedCSCSamplingGraph] = []
-    monkeypatch.setattr(FusedCSCSamplingGraph, "check", lambda graph: checks.append(graph))
-    for in_memory in (True, False):
-        open_graph(tmp_path, topology | {"in_memory": in_memory})
-    assert checks == []
-    for name in COLUMN_FILES:
-        stamp = (tmp_path / "made/graph" / name).stat().st_mtime_ns
-        (tmp_path / "made/graph" / name).touch()
-        graph = open_graph(tmp_path, topology)
-        assert checks.pop() is graph
-        os.utime(tmp_path / "made/graph" / name, ns=(stamp, stamp))
-    open_graph(tmp_path, {name: value for name, value in topology.items() if name != "written"})
-    assert len(checks) == 1
-
-
-def process_arrays(folder: Path, data: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    metadata = parse_metadata(data)
-    assert metadata.graph is not None
-    (folder / "made").mkdir(exist_ok=True)
-    files = Files(folder / "made", "made")
-    counts: dict[str, dict[str | None, int]] = {
-        "node": metadata.graph.num_nodes,
-        "edge": {part.type: 6 if part.type is None else 4 for part in metadata.graph.edges},
-    }
-    features = write_features(folder, files, metadata.feature_data, counts)
-    return features, write_tasks(folder, files, metadata.tasks, metadata.graph, auto_cast=True)
+def test_a_graph_that_is_as_it_was_written_is_opened_without_a_pass(tmp_path: Path) -> None:
+    """An id that is no node is not noticed unless all ids are read."""
+    data = on_disk.typed(tmp_path)
+    process(tmp_path, data, with_edge_ids=False)
+    path = tmp_path / "graphfeed" / "graph" / "indices.npy"
+    stamp, indices = path.stat().st_mtime_ns, np.load(path)
+    np.save(path, indices + 99)
+    os.utime(path, ns=(stamp, stamp))
+    graph = OnDiskDataset(tmp_path).load().graph
+    assert graph is not None
+    with pytest.raises(ValueError, match="indices must lie in"):
+        graph.check()
+    path.touch()
+    with pytest.raises(ValueError, match="indices must lie in"):
+        OnDiskDataset(tmp_path).load()
+    np.save(path, indices)
+    assert OnDiskDataset(tmp_path).load().graph is not None
 
 
 def test_numpy_files_are_used_where_they_lie(tmp_path: Path) -> None:
-    features, tasks = process_arrays(tmp_path, on_disk.untyped(tmp_path))
-    assert features[0]["path"] == "feat.npy"
-    assert features[0]["num_categories"] == 5
-    assert tasks[0]["train_set"][0]["data"][1]["path"] == "set/labels.npy"
-    assert tasks[0]["num_classes"] == 2
+    made = metadata_of(tmp_path, on_disk.untyped(tmp_path))
+    assert (made["feature_data"][0]["path"], made["feature_data"][0]["num_categories"]) == ("feat.npy", 5)
+    assert made["tasks"][0]["train_set"][0]["data"][1]["path"] == "set/labels.npy"
+    assert made["tasks"][0]["num_classes"] == 2
 
 
 def test_torch_files_one_column_and_seeds_are_converted(tmp_path: Path) -> None:
-    features, tasks = process_arrays(tmp_path, on_disk.untyped(tmp_path, "pt"))
+    made = metadata_of(tmp_path, on_disk.untyped(tmp_path, "pt"))
+    features = made["feature_data"]
     assert np.load(tmp_path / features[0]["path"]).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert np.load(tmp_path / features[1]["path"]).shape == (6, 1)
-    seeds = np.load(tmp_path / tasks[1]["train_set"][0]["data"][0]["path"])
+    seeds = np.load(tmp_path / made["tasks"][1]["train_set"][0]["data"][0]["path"])
     assert seeds.dtype == np.int32
     assert seeds.tolist() == [[0, 1], [3, 2]]
     assert {part["format"] for part in features} == {"numpy"}
@@ -259,7 +237,7 @@ def test_what_torch_can_not_map_is_converted(tmp_path: Path) -> None:
     for array in arrays:
         data = on_disk.untyped(tmp_path)
         np.save(tmp_path / "feat.npy", array)
-        path = process_arrays(tmp_path, data)[0][0]["path"]
+        path = metadata_of(tmp_path, data)["feature_data"][0]["path"]
         made = np.load(tmp_path / path)
         assert path != "feat.npy"
         assert made.flags.c_contiguous
@@ -267,24 +245,13 @@ def test_what_torch_can_not_map_is_converted(tmp_path: Path) -> None:
         assert np.array_equal(made, array)
 
 
-def test_features_get_whole_paths(tmp_path: Path) -> None:
-    metadata = parse_metadata(on_disk.untyped(tmp_path))
-    assert inside(tmp_path, metadata.feature_data)[0].path == (tmp_path / "feat.npy").resolve()
-
-
-def test_item_sets(tmp_path: Path) -> None:
-    metadata = parse_metadata(on_disk.typed(tmp_path))
-    items = open_items(tmp_path, metadata.tasks[0].train_set, "key")
-    assert isinstance(items, HeteroItemSet)
-    assert [next(iter(item)) for item in items] == ["user"] * 4 + ["item"] * 3
-    assert open_items(tmp_path, (), "key") is None
-
-
-def test_item_sets_without_names_or_in_memory(tmp_path: Path) -> None:
+def test_items_may_have_no_names_and_stay_on_disk(tmp_path: Path) -> None:
     for ending in ("npy", "pt"):
-        data = {"data": [on_disk.save(tmp_path, f"a.{ending}", [3, 4]) | {"in_memory": False}]}
-        metadata = parse_metadata({"tasks": [{"train_set": [data]}]})
-        items = open_items(tmp_path, metadata.tasks[0].train_set, "key")
+        data = on_disk.untyped(tmp_path)
+        data["tasks"][0]["train_set"] = [
+            {"data": [on_disk.save(tmp_path, f"a.{ending}", [3, 4]) | {"in_memory": False}]}
+        ]
+        items = OnDiskDataset(on_disk.write(tmp_path, data)).load().tasks[0].train_set
         assert isinstance(items, ItemSet)
         assert items.names is None
         assert int(items[1]) == 4

@@ -74,20 +74,6 @@ def test_results_have_the_dtypes_of_the_graph(index_dtype: torch.dtype) -> None:
             assert found.original_row_node_ids.dtype == index_dtype
 
 
-def test_dtypes_of_edge_types_and_column_starts_change_no_draw() -> None:
-    seeds, request = {"user": torch.arange(2), "item": torch.arange(3)}, SamplingRequest([TWO, torch.tensor([1, 2, 1])])
-    expected = make_typed_graph().sample_hops(seeds, request, [KEY, KEY])
-    for dtype in (torch.int16, torch.int32, torch.int64):
-        graph = make_typed_graph()
-        graph.type_per_edge = graph.type_per_edge.to(dtype)
-        graph.csc_indptr = graph.csc_indptr.int()
-        found = graph.sample_hops(seeds, request, [KEY, KEY])
-        assert graph.type_per_edge.dtype == dtype
-        for mine, its in zip(found, expected, strict=True):
-            assert_same(mine.original_edge_ids, its.original_edge_ids)
-            assert all(csc.indptr.dtype == torch.int32 for csc in by_type_of(mine).values())
-
-
 def test_waiting_changes_nothing() -> None:
     seeds: Any
     for graph, seeds in ((make_graph(), torch.tensor([3, 0])), (make_typed_graph(), BY_TYPE)):

@@ -11,7 +11,7 @@ import torch
 import graphfeed as gf
 from graphfeed.pyg import PyGLayerData, PyGLayerHeteroData
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.layer_data import edge_index
+from graphfeed.storage.memory import tensors_in
 from tests import pipelines
 from tests.digests import assert_same
 from tests.refusals import Refusal, check_refused
@@ -31,32 +31,18 @@ def typed() -> SampledSubgraph:
     return SampledSubgraph(csc, {"user": ids["user"][:2], "item": ids["item"]}, ids, {"user:likes:user": INDICES})
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Return all tensors of a subgraph."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, dict) else vars(value).values()
-    return [tensor for part in parts for tensor in tensors_of(part)]
-
-
-def test_only_the_edges_are_needed() -> None:
-    subgraph = SampledSubgraph(CSCFormatBase(INDPTR, INDICES))
-    assert subgraph.original_column_node_ids is None
-    assert subgraph.original_row_node_ids is None
-    assert subgraph.original_edge_ids is None
-    assert subgraph.to("cpu").original_edge_ids is None
-
-
 @pytest.mark.gpu
 def test_moving_to_pinned_memory() -> None:
-    assert all(tensor.is_pinned() for tensor in tensors_of(homogeneous().to("pinned")))
+    assert all(tensor.is_pinned() for tensor in tensors_in(homogeneous().to("pinned")))
 
 
 CSC = CSCFormatBase(INDPTR, INDICES)
 IDS = torch.tensor([7, 5, 9])
 
 
-def test_memory_that_is_not_pinned() -> None:
+def test_only_the_edges_are_needed_and_none_is_pinned() -> None:
+    subgraph = SampledSubgraph(CSC).to("cpu")
+    assert subgraph.original_column_node_ids is subgraph.original_row_node_ids is subgraph.original_edge_ids is None
     assert not CSC.is_pinned()
     assert not SampledSubgraph({"a:b:c": CSC}, {"c": IDS}).is_pinned()
 
@@ -103,23 +89,18 @@ ETYPE = "user:likes:item"
 LAYER = CSCFormatBase(INDPTR.int(), INDICES.int())
 
 
-def test_a_layer_without_types() -> None:
+def test_a_layer_with_and_without_types() -> None:
     layer = SampledSubgraph(LAYER).to_pyg(X)
     assert isinstance(layer, PyGLayerData)
-    assert_same(layer.x, (X, X[:2]))
-    assert_same(layer.edge_index, torch.tensor([[2, 0, 1], [0, 1, 1]]))
-    assert layer.size == (3, 2)
-
-
-def test_a_layer_with_types() -> None:
+    assert_same(tuple(layer), ((X, X[:2]), torch.tensor([[2, 0, 1], [0, 1, 1]]), (3, 2)))
     rows = {"user": torch.arange(3), "item": torch.arange(2)}
     x = {"user": X, "item": X[:2] + 10}
-    layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=rows).to_pyg(x)
-    assert isinstance(layer, PyGLayerHeteroData)
-    assert layer.x[0] is x
-    assert_same(layer.x[1], {"item": X[:2] + 10})
-    assert_same(layer.edge_index, {ETYPE: torch.tensor([[2, 0, 1], [0, 1, 1]])})
-    assert layer.size == {ETYPE: (3, 2)}
+    typed_layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=rows).to_pyg(x)
+    assert isinstance(typed_layer, PyGLayerHeteroData)
+    assert typed_layer.x[0] is x
+    assert_same(typed_layer.x[1], {"item": X[:2] + 10})
+    assert_same(typed_layer.edge_index, {ETYPE: torch.tensor([[2, 0, 1], [0, 1, 1]])})
+    assert typed_layer.size == {ETYPE: (3, 2)}
 
 
 def test_a_type_may_have_no_features() -> None:
@@ -184,7 +165,8 @@ def edges_of(subgraph: SampledSubgraph) -> list[tuple[int, int, int]]:
     assert isinstance(rows, torch.Tensor)
     assert isinstance(columns, torch.Tensor)
     assert isinstance(ids, torch.Tensor)
-    sources, destinations = edge_index(subgraph.sampled_csc)
+    sources = subgraph.sampled_csc.indices
+    destinations = gf.expand_indptr(subgraph.sampled_csc.indptr, torch.int64)
     return list(zip(rows[sources].tolist(), columns[destinations].tolist(), ids.tolist(), strict=True))
 
 

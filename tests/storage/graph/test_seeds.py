@@ -89,3 +89,12 @@ def test_a_minibatcher_may_give_seeds_as_array_likes() -> None:
         for one, other in zip(sampled(gf.ItemSampler(pairs, 2, own)), expected, strict=True):
             assert_same(one.input_nodes, other.input_nodes)
             assert_same(one.seeds, other.seeds)
+
+
+def test_times_of_edges_and_of_seeds_are_any_integers() -> None:
+    ends, times = torch.tensor([[0, 1, 2], [0, 0, 0]]), torch.tensor([3, 1, 2], dtype=torch.int16)
+    graph = gf.from_coo(ends, 3, edge_attributes={"time": times})
+    hop: Any = graph.temporal_sample_neighbors(
+        torch.tensor([0]), torch.tensor([3], dtype=torch.int32), torch.tensor([-1]), edge_timestamp_attr_name="time"
+    )
+    assert hop.original_edge_ids.tolist() == [1, 2]

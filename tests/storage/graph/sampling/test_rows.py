@@ -100,16 +100,6 @@ def test_without_merging_each_edge_has_a_row(parts: Any) -> None:
     assert_same(row_times, tensors(wanted_times))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_without_merging_and_types(dtype: torch.dtype) -> None:
-    seeds = torch.tensor([5, 5], dtype=dtype)
-    rows, compacted, times = gf.compact_csc_format(csc([[8, 5], [8]], dtype), seeds, torch.tensor([100, 200]))
-    assert_same(rows, torch.tensor([5, 5, 8, 5, 8], dtype=dtype))
-    assert_same(compacted.indices, torch.tensor([2, 3, 4], dtype=dtype))
-    assert_same(times, torch.tensor([100, 200, 100, 100, 200]))
-    assert_same(gf.compact_csc_format(csc([[8, 5], [8]], dtype), seeds), (rows, compacted))
-
-
 def test_a_type_that_is_no_source_keeps_its_seeds() -> None:
     cscs = {"user:likes:item": csc([[3], [4]])}
     rows, _, _ = gf.unique_and_compact_csc_formats(cscs, {"item": torch.tensor([8, 9])})
@@ -118,19 +108,13 @@ def test_a_type_that_is_no_source_keeps_its_seeds() -> None:
     assert_same(rows, {"item": torch.tensor([8, 9]), "user": torch.tensor([3, 4])})
 
 
-def test_ids_of_all_64_bits() -> None:
+def test_ids_have_all_64_bits_and_it_can_be_waited_for() -> None:
     high = 2**63 - 1
-    rows, compacted, _ = gf.unique_and_compact_csc_formats(
-        {"a:r:b": csc([[high]]), "b:s:b": csc([[high]])}, {"b": torch.tensor([high])}
-    )
+    parts = {"a:r:b": csc([[high]]), "b:s:b": csc([[high]])}, {"b": torch.tensor([high])}
+    rows, compacted, _ = gf.unique_and_compact_csc_formats(*parts)
     assert_same(rows, {"b": torch.tensor([high]), "a": torch.tensor([high])})
     assert_same([part.indices for part in compacted.values()], [torch.tensor([0]), torch.tensor([0])])
-
-
-def test_it_can_be_waited_for() -> None:
-    parts = csc([[8, 5], [8]]), torch.tensor([5, 6])
-    ready = gf.unique_and_compact_csc_formats(*parts, async_op=True)
-    assert_same(ready.wait(), gf.unique_and_compact_csc_formats(*parts))
+    assert_same(gf.unique_and_compact_csc_formats(*parts, async_op=True).wait()[0], rows)
 
 
 def test_a_hop_gets_its_rows() -> None:
@@ -216,25 +200,24 @@ def test_trees_share_no_node() -> None:
         assert all(trees[row] == trees[column] for row, column in edges_of(hop))
 
 
-@pytest.mark.parametrize("in_time", [False, True])
-def test_copies_of_a_seed_draw_independently_in_their_trees_and_alike_without(in_time: bool) -> None:
+def test_copies_of_a_seed_draw_independently_in_their_trees_and_alike_without() -> None:
     copies, size = 20_000, 4
     ends = torch.tensor([[1, 1, 2, 3, 4, 5], [0, 0, 1, 1, 1, 1]])
     graph = gf.from_coo(ends, 6, edge_attributes={"time": torch.arange(6)})
     items = gf.ItemSet((torch.zeros(copies, dtype=torch.int64), torch.full((copies,), 9)), ("seeds", "timestamp"))
+    pipe: gf.Datapipe = gf.ItemSampler(items, copies)
     for disjoint in (True, False):
-        pipe: gf.Datapipe = gf.ItemSampler(items, copies)
-        if in_time:
-            pipe = pipe.temporal_sample_neighbor(graph, [1, 1], edge_timestamp_attr_name="time", disjoint=disjoint)
-        else:
-            pipe = pipe.sample_neighbor(graph, [1, 1], disjoint=disjoint)
-        outer, inner = next(iter(pipe.with_seed(3))).sampled_subgraphs
-        first, second = inner.original_edge_ids, outer.original_edge_ids[-copies:] - 2
-        if disjoint:
-            check_counts(torch.bincount(first, minlength=2), torch.ones(2))
-            check_unrelated(second[::2], second[1::2], size)
-        else:
-            assert len(first.unique()) == 1
+        for sampled in (
+            pipe.sample_neighbor(graph, [1, 1], disjoint=disjoint),
+            pipe.temporal_sample_neighbor(graph, [1, 1], edge_timestamp_attr_name="time", disjoint=disjoint),
+        ):
+            outer, inner = next(iter(sampled.with_seed(3))).sampled_subgraphs
+            first, second = inner.original_edge_ids, outer.original_edge_ids[-copies:] - 2
+            if disjoint:
+                check_counts(torch.bincount(first, minlength=2), torch.ones(2))
+                check_unrelated(second[::2], second[1::2], size)
+            else:
+                assert len(first.unique()) == 1
 
 
 def test_a_tree_depends_on_its_number_and_not_on_other_seeds() -> None:
@@ -246,32 +229,9 @@ def test_a_tree_depends_on_its_number_and_not_on_other_seeds() -> None:
         assert (first.tolist() == second.tolist()) == is_same
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "latest"])
-def test_with_types_and_times_and_windows(strategy: str) -> None:
-    times = torch.arange(300) % 40
-    edges = {"a:r:b": random_edges(80, 60, 300, 1), "b:s:a": random_edges(60, 80, 300, 2)}
-    graph = gf.from_coo(edges, {"a": 80, "b": 60}, edge_attributes={"time": dict.fromkeys(edges, times)})
-    items = gf.HeteroItemSet({"b": gf.ItemSet((torch.arange(60), torch.arange(60) % 40), names=("seeds", "timestamp"))})
-    pipe = gf.ItemSampler(items, 30).temporal_sample_neighbor(
-        graph, [4, 4], edge_timestamp_attr_name="time", pre_time_window=10, inclusive=True, disjoint=True,
-        strategy=strategy,  # type: ignore[arg-type]
-    )  # fmt: skip
-    ages = []
-    for batch in pipe:
-        limits = batch.timestamp["b"]
-        trees: Any = join_hops(batch.sampled_subgraphs, disjoint=True).trees
-        for hop in batch.sampled_subgraphs:
-            for kind, csc in hop.sampled_csc.items():
-                columns = torch.repeat_interleave(torch.arange(len(csc.indptr) - 1), csc.indptr.diff())
-                ages += (limits[trees[kind[-1]][columns]] - times[hop.original_edge_ids[kind]]).tolist()
-    assert set(ages) == set(range(11))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_graph_joins_the_hops_that_it_samples(name: str) -> None:
-    case = CASES[name]
-    graph = case.make()
-    for asked in requests(case).values():
+def test_a_graph_joins_the_hops_that_it_samples() -> None:
+    for name, asked in ((name, asked) for name, case in CASES.items() for asked in requests(case).values()):
+        case, graph = CASES[name], CASES[name].make()
         keys: list[Any] = [(key, key + 1) if asked.strategy == "labor" else key for key in range(len(asked.fanouts))]
         times = None if asked.temporal is None else case.moments
         hops = graph.sample_hops(case.seeds, asked, keys, seeds_timestamp=times)
