@@ -136,17 +136,6 @@ def test_details_are_its_attributes_from_the_last_letter_to_the_first() -> None:
     )
 
 
-def test_printing_pickling_and_moving_change_nothing() -> None:
-    for build in (pipelines.homogeneous, pipelines.heterogeneous, pipelines.link_prediction):
-        batch = next(iter(build()))
-        before = copy.deepcopy(batch)
-        assert "key=Key(seed=0, epoch=0, index=0)" in repr(batch)
-        assert_same(batch, before)
-        assert_same([pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)], [before, before])
-        assert batch.to("cpu") is batch
-        assert_same(batch, before)
-
-
 @pytest.mark.gpu
 def test_pinning_takes_all_tensors() -> None:
     batch = next(iter(pipelines.heterogeneous()))

@@ -85,13 +85,6 @@ def test_a_copy_goes_on_with_workers_of_its_own(copied: Any, num_workers: int) -
             assert int(loader.data.y.max()) == 59
 
 
-def test_it_prints_as_pygs() -> None:
-    data = homogeneous()
-    loaders = [NeighborLoader(data, [2], num_workers=2), RandomNodeLoader(data, 2)]
-    assert [str(loader) for loader in loaders] == ["NeighborLoader()", "RandomNodeLoader()"]
-    assert str(ZipLoader(loaders[:1])) == "ZipLoader(loaders=[NeighborLoader()])"
-
-
 def test_contexts_of_pygs_workers_are_there() -> None:
     loader = NeighborLoader(homogeneous(), [2], num_workers=1, batch_size=30)
     with loader.enable_multithreading(2), loader.enable_cpu_affinity([0]):
