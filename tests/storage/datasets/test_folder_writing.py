@@ -17,7 +17,6 @@ import pytest
 
 from graphfeed.loader import ProcessExecutor
 from graphfeed.storage.datasets import SCRATCH, check_new_folder, new_folder, run_tasks
-from graphfeed.storage.datasets.folder_writing import process_lock
 from tests.clusters import dask_cluster
 from tests.on_disk import listing
 from tests.waiting import wait_until
@@ -159,16 +158,17 @@ def test_two_processes_do_not_write_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_does_not_keep_the_lock_of_one_that_ended(tmp_path: Path) -> None:
-    lock, (reading, writing) = tmp_path / "lock", os.pipe()
-    with process_lock(lock):
+    reading, writing = os.pipe()
+    with new_folder(tmp_path / "out"):
         child = os.fork()
         if child == 0:
             os.read(reading, 1)  # lives on, like a worker whose program was killed
             os._exit(0)
-        wait_until(lambda: str(lock) not in [os.readlink(path) for path in Path(f"/proc/{child}/fd").iterdir()])
-    with process_lock(lock):
-        os.write(writing, b"x")
-        assert os.waitpid(child, 0)[1] == 0
+        opened = Path(f"/proc/{child}/fd")
+        wait_until(lambda: not [path for path in opened.iterdir() if str(tmp_path) in os.readlink(path)])
+    write(tmp_path / "out", replace=True)
+    os.write(writing, b"x")
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def write_text(text: str, folder: Path) -> list[int]:

@@ -118,30 +118,6 @@ def test_sampled_edges_have_their_own_weights_and_features(folder: Path) -> None
         assert source.tolist() == [on_disk.SOURCES[row]]
 
 
-@pytest.mark.slow  # compiles kernels for ids of 32 bits, which such datasets have
-def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Path) -> None:
-    dataset = gf.OnDiskDataset(typed).load()
-    graph = dataset.graph
-    assert graph is not None
-    assert dataset.all_nodes_set is not None
-    pipe: Any = gf.ItemSampler(dataset.all_nodes_set, batch_size=7)
-    pipe = pipe.sample_neighbor(graph, fanouts=[-1])
-    keys = {kind: ["weight"] for kind in on_disk.TYPED_EDGES}
-    pipe = pipe.fetch_feature(dataset.feature, {"user": ["feat"], "item": ["feat"]}, keys)
-    (batch,) = pipe
-    subgraph = batch.sampled_subgraphs[0]
-    for place, (kind, (sources, destinations)) in enumerate(on_disk.TYPED_EDGES.items()):
-        source_type, _, destination_type = kind.split(":")
-        csc, rows = subgraph.sampled_csc[kind], subgraph.original_edge_ids[kind].tolist()
-        assert sorted(rows) == list(range(len(sources)))
-        assert batch.edge_features[0][kind, "weight"].flatten().tolist() == [100 * place + row for row in rows]
-        found = subgraph.original_row_node_ids[source_type][csc.indices].tolist()
-        assert found == [sources[row] for row in rows]
-        ends = subgraph.original_column_node_ids[destination_type].repeat_interleave(csc.indptr.diff()).tolist()
-        assert ends == [destinations[row] for row in rows]
-    assert batch.node_features["item", "feat"].flatten().tolist() == batch.input_nodes["item"].tolist()
-
-
 @pytest.mark.parametrize(
     ("edges", "auto_cast"),
     [("pt", False), pytest.param("csv", True, marks=pytest.mark.slow)],  # 32-bit ids
@@ -157,16 +133,20 @@ def test_pairs_of_a_task_are_sampled_whatever_the_format_and_the_dtype(
     assert pairs is not None
     pipe: gf.Datapipe = gf.ItemSampler(pairs, batch_size=2)
     pipe = pipe.sample_uniform_negative(dataset.graph, 2).sample_neighbor(dataset.graph, [-1])
-    (batch,) = pipe.exclude_seed_edges()
+    keys = {kind: ["weight"] for kind in on_disk.TYPED_EDGES}
+    pipe = pipe.exclude_seed_edges().fetch_feature(dataset.feature, {"user": ["feat"], "item": ["feat"]}, keys)
+    (batch,) = pipe
     assert batch.seeds["user:likes:item"][:2].tolist() == [[3, 2], [0, 1]]
     assert batch.labels["user:likes:item"].tolist() == [1, 1, 0, 0, 0, 0]
     (layer,) = batch.sampled_subgraphs
-    for kind, (sources, destinations) in on_disk.TYPED_EDGES.items():
+    for place, (kind, (sources, destinations)) in enumerate(on_disk.TYPED_EDGES.items()):
         source, _, destination = kind.split(":")
         csc, rows = layer.sampled_csc[kind], layer.original_edge_ids[kind].tolist()
         found = layer.original_row_node_ids[source][csc.indices].tolist()
         ends = layer.original_column_node_ids[destination].repeat_interleave(csc.indptr.diff()).tolist()
         assert (found, ends) == ([sources[row] for row in rows], [destinations[row] for row in rows])
+        assert batch.edge_features[0][kind, "weight"].flatten().tolist() == [100 * place + row for row in rows]
+    assert batch.node_features["item", "feat"].flatten().tolist() == batch.input_nodes["item"].tolist()
     assert {(3, 2), (0, 1)}.isdisjoint(
         (on_disk.TYPED_EDGES["user:likes:item"][0][row], on_disk.TYPED_EDGES["user:likes:item"][1][row])
         for row in layer.original_edge_ids["user:likes:item"].tolist()

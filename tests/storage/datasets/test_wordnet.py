@@ -86,23 +86,16 @@ def test_the_split_covers_each_synset_once_with_its_label(dataset: Dataset, arra
     assert len(dataset.all_nodes_set) == NUM_SYNSETS + NUM_WORDS
 
 
-def test_metadata_names_types_and_classes(dataset: Dataset) -> None:
-    assert dataset.name == "wordnet"
+def test_it_is_a_task_with_metadata_and_the_licence_lies_beside_the_data(dataset: Dataset) -> None:
+    assert dataset.name == dataset.dataset_name == "wordnet"
     assert dataset.metadata["num_classes"] == len(dataset.metadata["class_names"]) == 45
     assert dataset.metadata["class_names"][5] == "noun.animal"
     assert dataset.metadata["num_nodes"] == dataset.graph.num_nodes
     assert isinstance(dataset.graph.num_edges, dict)
     assert set(dataset.metadata["edge_types"]) == set(dataset.graph.num_edges)
-    _, labels = seeds_and_labels(dataset.test_set)
-    assert int(labels.max()) < 45
-
-
-def test_it_is_a_task_and_the_licence_lies_beside_the_data(dataset: Dataset) -> None:
+    assert int(seeds_and_labels(dataset.test_set)[1].max()) < 45
     (task,) = dataset.tasks
-    assert dataset.dataset_name == dataset.name
-    assert (task.train_set, task.validation_set, task.test_set) == (
-        dataset.train_set, dataset.validation_set, dataset.test_set
-    )  # fmt: skip
-    assert task.metadata == dataset.metadata
+    parts = dataset.train_set, dataset.validation_set, dataset.test_set, dataset.metadata
+    assert (task.train_set, task.validation_set, task.test_set, task.metadata) == parts
     text = (FOLDER / "WORDNET-LICENSE.txt").read_text()
     assert "WordNet 3.0 Copyright 2006 by Princeton University." in text

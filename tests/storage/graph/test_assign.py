@@ -3,7 +3,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,8 +20,6 @@ from graphfeed.storage.graph import (
 )
 from tests.digests import assert_same, digest
 from tests.distributed import graphs
-from tests.golden_pipelines import numbers
-from tests.reference_placing import place_nodes
 from tests.refusals import Refusal, check_refused
 
 Call = Callable[[], object]
@@ -138,38 +135,6 @@ def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) 
         assert tracemalloc.get_traced_memory()[1] < said
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    ("make", "num_parts", "most_items"),
-    [(graphs.plain, 1, 3), (graphs.plain, 7, 0), (graphs.typed, 7, 3), (graphs.typed, 60, 0)],
-)
-def test_nodes_are_placed_range_by_range_until_few_move(
-    make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, most_items: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assign, "RANGE_NODES", 7)
-    graph = make()
-    items = numbers(graph.total_num_nodes, most_items, 4).int() if most_items else None
-    indptr, total = graph.csc_indptr.tolist(), graph.total_num_nodes
-    sources = [graph.indices[low:high].tolist() for low, high in pairwise(indptr)]
-    offsets = graph.first_ids() if graph.node_type_to_id else [0, total]
-    parts, moved = [-1] * total, total
-    for _ in range(assign.PASSES):
-        before = list(parts)
-        for first, last in pairwise(offsets):
-            loads = [parts[first:last].count(part) for part in range(num_parts)]
-            limit = math.ceil((last - first) / num_parts * (1 + assign.SLACK))
-            balanced = None
-            if items is not None:
-                own = items[first:last].tolist()
-                held = [sum(own[node] for node in range(last - first) if parts[first + node] == part)
-                        for part in range(num_parts)]  # fmt: skip
-                balanced = own, held, math.ceil(sum(own) / num_parts * (1 + assign.SLACK))
-            parts = place_nodes(sources, parts, loads, first, last, limit, balanced)
-        moved = sum(one != other for one, other in zip(before, parts, strict=True))
-        if moved <= assign.SETTLED * total:
-            break
-    assert assign_by_ldg(graph, num_parts, items).tolist() == parts
 
 
 def test_items_are_balanced_beside_nodes() -> None:

@@ -85,24 +85,6 @@ def test_blocks_are_used_again_after_their_copies(
         assert torch.equal(on_late_stream(read), ROWS[INDEX]), num_blocks
 
 
-def test_the_next_rows_are_read_while_some_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    happened: list[str] = []
-
-    def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], None]:
-        rows.copy_(ROWS[begin:end])
-        happened.append(f"read from {begin}")
-        return lambda: happened.append(f"copy from {begin}")
-
-    def send() -> torch.Tensor:
-        blocks = Staging(100 * 16, 2)
-        return blocks.send(start, no_parts, 250, ROWS.shape[1:], ROWS.dtype, DEVICE).cpu()
-
-    assert torch.equal(on_late_stream(send), ROWS[:250])
-    assert happened == [
-        "read from 0", "read from 100", "copy from 0", "read from 200", "copy from 100", "copy from 200",
-    ]  # fmt: skip
-
-
 def read_at_once(feature: gf.Feature, ids: torch.Tensor) -> torch.Tensor:
     return feature.read(ids)
 

@@ -1,7 +1,6 @@
 """Other CUDA streams use tensors of a stream only once they are ready."""
 
 import pickle
-import threading
 
 import pytest
 import torch
@@ -27,26 +26,6 @@ def test_another_stream_waits_and_keeps_the_memory(cuda: Cuda) -> None:
             published.wait([])
         other.synchronize()
         assert total.tolist() == [1, 1, 1]
-
-
-def test_one_thread_at_a_time_is_inside() -> None:
-    lock, inside, tried = StreamOrderedLock(torch.zeros(1)), threading.Event(), threading.Event()
-    order = []
-
-    def second() -> None:
-        assert inside.wait(60)
-        tried.set()
-        with lock.acquire():
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    thread.start()
-    with lock.acquire():
-        inside.set()
-        assert tried.wait(60)
-        order.append("first")
-    thread.join(60)
-    assert order == ["first", "second"]
 
 
 @pytest.mark.gpu

@@ -22,13 +22,14 @@ from hypothesis import strategies as st
 from graphfeed.ops.arguments import is_verified
 from graphfeed.storage import FusedCSCSamplingGraph, fused_csc_sampling_graph, load_from_shared_memory, load_graph
 from graphfeed.storage.graph import SamplingRequest
-from graphfeed.storage.graph.files.graph_file import ALIGNMENT, name_to_path
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 from tests.storage.graph.small_graphs import KEY, make_graph, make_typed_graph
 
 leaves_nothing = pytest.mark.usefixtures("no_leaks")
 NAME = f"test-{os.getpid()}"
+IN_MEMORY = Path(f"/dev/shm/graphfeed.{NAME}")
+PAGE = 4096
 OWNER = """
 import sys
 from graphfeed.storage import from_coo
@@ -123,7 +124,7 @@ def test_a_damaged_file_that_has_its_stamp_leads_nowhere(
     graph.save(path)
     found, content = path.stat(), bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.integers(ALIGNMENT, len(content) - 8))
+        place = data.draw(st.integers(PAGE, len(content) - 8))
         content[place : place + 8] = data.draw(st.integers(-(2**63), 2**63 - 1)).to_bytes(8, "little", signed=True)
     path.write_bytes(content)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -182,7 +183,7 @@ def test_a_name_goes_with_its_graph_and_who_has_loaded_it_keeps_it() -> None:
     again = load_from_shared_memory(NAME)
     del shared
     gc.collect()
-    assert not name_to_path(NAME).exists()
+    assert not IN_MEMORY.exists()
     with pytest.raises(FileNotFoundError, match=rf"there is no graph '{NAME}' in shared memory; it exists while"):
         load_from_shared_memory(NAME)
     assert_same(again.fields(), make_graph().fields())
@@ -193,7 +194,7 @@ def test_a_name_goes_with_its_graph_and_who_has_loaded_it_keeps_it() -> None:
 @leaves_nothing
 def test_somebody_elses_graph_of_the_same_name_stays() -> None:
     first = make_graph().copy_to_shared_memory(NAME)
-    name_to_path(NAME).unlink()
+    IN_MEMORY.unlink()
     second = make_typed_graph().copy_to_shared_memory(NAME)
     del first
     gc.collect()
@@ -227,5 +228,5 @@ def test_it_ends_with_the_process_that_made_it_and_says_nothing() -> None:
         graph = load_from_shared_memory(NAME)
         graph.indices[0] = 0
         assert owner.communicate(timeout=60) == (b"[0, 2, 0]\n", b"")
-    assert not name_to_path(NAME).exists()
+    assert not IN_MEMORY.exists()
     assert_same(graph.indices, torch.tensor([0, 2, 0]))
