@@ -28,7 +28,7 @@ def test_moving_goes_through_containers_and_leaves_the_rest() -> None:
     moved = to_device({"a": [FIRST, (SECOND, "text")], "b": None}, "meta")
     assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
     assert (moved["a"][1][1], moved["b"]) == ("text", None)
-    assert list(tensors_in([Mine(FIRST), CSCFormatBase, "text", None])) == [FIRST]
+    assert list(tensors_in([{"a": FIRST}, Mine(FIRST), CSCFormatBase, "text", None])) == [FIRST]
     assert not all_pinned({"a": [None, "text"]})
 
 
