@@ -96,6 +96,12 @@ def be_spawned(rank: int, given: str) -> None:
     named(function)(rank, world_size, port, **options)
 
 
+def rank_and_size() -> tuple[int, int]:
+    """Return the rank of this process and the number of ranks."""
+    group = distributed.is_initialized()
+    return (distributed.get_rank(), distributed.get_world_size()) if group else (0, 1)
+
+
 def result_file(folder: Path, rank: int) -> Path:
     return folder / f"result {rank}.json"
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import queue
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,11 @@ import pytest
 import torch
 
 from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeatureStore, LocalGraphStore
-from graphfeed.distributed.pyg.dist_neighbor_sampler import ConcurrentEventLoop
-from graphfeed.distributed.ranks.peers import rank_and_size
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 from tests.digests import assert_same
 from tests.distributed.pyg.test_dist_loaders import context
 from tests.distributed.pyg_data import hetero_data, plain_data
-from tests.distributed.rank_processes import run_cases
+from tests.distributed.rank_processes import rank_and_size, run_cases
 from tests.refusals import check_refused
 
 PARTS = (
@@ -58,8 +55,13 @@ def run(sampler: DistNeighborSampler, coro: Any) -> Any:
     sampler.init_sampler_instance()
     sampler.register_sampler_rpc()
     sampler.init_event_loop()
-    assert sampler.event_loop is not None
-    return sampler.event_loop.run_task(coro)
+    loop = sampler.event_loop
+    assert loop is not None
+
+    async def inside() -> Any:
+        return loop.run_task(coro)  # as in a notebook, whose own loop is running
+
+    return asyncio.run(inside())
 
 
 def test_edges_join_the_nodes_that_they_name() -> None:
@@ -97,16 +99,6 @@ def test_types_have_outputs_by_type() -> None:
     )
     out = run(sampler, sampler.node_sample(both))
     assert [out.node[kind][0].item() for kind in ("user", "item")] == [3, 4]
-
-
-def test_seeds_have_times_of_their_own_or_need_them() -> None:
-    data, sampler = whole_sampler(plain_data, [-1, -1], time_attr="time")
-    seeds = torch.tensor([5, 40])
-    for given in (None, torch.tensor([20, 10])):
-        out = sampler.sample_from_nodes((None, seeds, given))
-        latest = (data.time[seeds] if given is None else given)[out.batch]
-        sources = torch.arange(len(out.node)) >= 2
-        assert bool((data.time[out.node] <= latest)[sources].all())
 
 
 def test_edges_get_labels_and_negatives() -> None:
@@ -202,43 +194,3 @@ def sample_overlapping() -> None:
 @pytest.mark.slow
 def test_two_ranks_sample_the_predecessors_graph(tmp_path: Path) -> None:
     run_cases([sample_overlapping], 2, tmp_path)
-
-
-def test_coroutines_run_in_a_thread_that_ends(no_leaks: None) -> None:
-    loop = ConcurrentEventLoop(concurrency=1)
-    loop.start_loop()
-
-    async def name() -> str:
-        return threading.current_thread().name
-
-    async def fail() -> None:
-        raise ZeroDivisionError
-
-    async def inside() -> str:
-        return loop.run_task(name())  # as in a notebook, whose own loop is running
-
-    assert asyncio.run(inside()) == "graphfeed-event-loop_0"
-    with pytest.raises(ZeroDivisionError):
-        loop.run_task(fail())
-    loop.shutdown_loop()
-    loop.shutdown_loop()
-
-
-def test_so_many_tasks_run_at_a_time() -> None:
-    loop, both = ConcurrentEventLoop(concurrency=2), threading.Barrier(2)
-    done: queue.Queue[int] = queue.Queue()
-    running, most = [0], [0]
-
-    async def work(number: int) -> int:
-        running.append(1)
-        most.append(sum(running))
-        both.wait(60)
-        await asyncio.sleep(0.01)
-        running.append(-1)
-        return number
-
-    for number in range(6):
-        loop.add_task(work(number), done.put)
-    assert sorted(done.get(timeout=60) for _ in range(6)) == list(range(6))
-    assert max(most) == 2
-    loop.shutdown_loop()

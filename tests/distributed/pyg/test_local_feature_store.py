@@ -1,5 +1,6 @@
 """The features of a part, and their use in loaders; the first two tests have the values of PyG's tests."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -22,9 +23,7 @@ from graphfeed.distributed import (
     open_part,
     write_partition,
 )
-from graphfeed.distributed.pyg.dist_data import DistData, find_peers
 from graphfeed.pyg.data import import_pyg
-from graphfeed.pyg.data.data_features import FLAT
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
@@ -162,16 +161,6 @@ def test_a_store_is_made_of_tensors() -> None:
     assert_same(typed.lookup_features(edges, is_node_feat=False, input_type=kind).wait(), attr)
 
 
-def test_values_become_rows_of_one_and_all_times_stay() -> None:
-    ids = torch.tensor([2, 0, 1])
-    store = LocalFeatureStore.from_data(ids, y=ids * 10)
-    store.node_feat_pb = torch.zeros(3, dtype=torch.int64)
-    store.put_tensor(torch.tensor([5, 6, 7]), None, "time")
-    features = store.partitioned_features(Peers())
-    assert features["node", None, "y"].read(torch.tensor([1, 2])).tolist() == [[10], [20]]
-    assert features["node", None, "time"].read(torch.tensor([1, 2])).tolist() == [[6], [7]]
-
-
 @pytest.mark.parametrize("make", [plain_data, hetero_data])
 def test_a_part_of_pygs_layout_has_its_rows(tmp_path: Path, make: Any) -> None:
     data = make()
@@ -179,7 +168,8 @@ def test_a_part_of_pygs_layout_has_its_rows(tmp_path: Path, make: Any) -> None:
     for part in range(2):
         store = LocalFeatureStore.from_partition(str(tmp_path / "parts"), part)
         assert (store.num_partitions, store.partition_idx, store.has_edge_attr()) == (2, part, True)
-        for group, name in store._feat:
+        for attr in store.get_all_tensor_attrs():
+            group, name = attr.group_name, attr.attr_name
             ids = store.get_global_id(group)
             own = data.to_dict() if group in (None, (None, None)) else data[group]
             rows = own["edge_time" if name == "edge_time" else name]
@@ -210,10 +200,12 @@ def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path)
 
 
 def look_up_behind_a_loader(rank: int, world_size: int, port: int, root: str) -> None:
-    """Run a rank without a process group, whose loader connects to the others."""
+    """Run a rank without a process group, whose loader connects to the others at an address of any source."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port - 1))  # the next port is for the loader
+    given = (None, None) if rank else ("127.0.0.1", port)
     stores = LocalFeatureStore.from_partition(root, rank), LocalGraphStore.from_partition(root, rank)
     context = DistContext(rank, rank, world_size, world_size, "test")
-    loader = DistNeighborLoader(stores, [2], "127.0.0.1", port, context, batch_size=10)
+    loader = DistNeighborLoader(stores, [2], *given, context, batch_size=10)
     data, nodes, edges = plain_data(), torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
     for _ in loader:
         assert torch.equal(stores[0].lookup_features(nodes).wait(), data.x[nodes])
@@ -225,43 +217,3 @@ def test_rows_are_looked_up_at_the_ranks_that_a_loader_meets(tmp_path: Path) -> 
     Partitioner(plain_data(), 2, tmp_path / "parts", method="hash").generate_partition()
     status, printed = run_spawned(f"{__name__}:look_up_behind_a_loader", 2, root=str(tmp_path / "parts"))
     assert status == 0, printed
-
-
-def part_of_two() -> tuple[LocalFeatureStore, LocalGraphStore]:
-    """Return part 0 of two."""
-    data = plain_data()
-    features = LocalFeatureStore.from_data(torch.arange(60), data.x, data.y)
-    graph = LocalGraphStore.from_data(torch.arange(400), data.edge_index, 60)
-    return features, graph
-
-
-def test_features_know_which_of_them_were_values() -> None:
-    features, graph = part_of_two()
-    found = DistData((features, graph), Peers()).data_features()
-    assert (found.node_names, found.edge_names, found.dims) == ({None: ["x", "y"]}, {None: []}, {(None, "y"): FLAT})
-    features.labels = torch.zeros(60, 2)
-    found = DistData((features, graph), Peers()).data_features()
-    assert found.dims == {}
-    assert found.store["node", None, "y"].read(torch.tensor([3])).tolist() == [[0.0, 0.0]]
-
-
-def test_edges_get_the_ids_of_the_graph_store() -> None:
-    features, graph = part_of_two()
-    features.put_tensor(torch.arange(400), (None, None), "weight")
-    data = DistData((features, graph), Peers())
-    ids = graph.get_edge_id(edge_type=None, layout="coo")
-    assert ids is not None
-    assert data.has_edge_ids
-    rows = data.features["edge", None, "weight"].read(ids[:5])
-    assert rows.squeeze(1).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_ranks_meet_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    met: list[Any] = []
-    monkeypatch.setattr("graphfeed.distributed.pyg.dist_data.peers_at", lambda *given: met.append(given))
-    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "2900")
-    two = DistContext(1, 1, 2, 2, "test")
-    find_peers(two, None, None, 5)
-    find_peers(two, "10.0.0.2", "77", 5, frozen_timeout=60)
-    assert met == [(("10.0.0.1", 2901, 1, 2, "test"), 5, None), (("10.0.0.2", 77, 1, 2, "test"), 5, 60)]

@@ -12,20 +12,16 @@ import graphfeed as gf
 from graphfeed.distributed import (
     LocalFeatureStore,
     LocalGraphStore,
-    PartitionedGraph,
     Partitioner,
     assign_nodes,
     cut_graph,
     write_partition,
 )
-from graphfeed.distributed.pyg.local_feature_store import LocalTensorAttr
-from graphfeed.distributed.pyg.store_attributes import EDGES, group_of, type_of
 from graphfeed.ops import ALWAYS
 from graphfeed.pyg.data import import_pyg
 from tests.digests import assert_same
 from tests.distributed import graphs
-from tests.distributed.pyg.test_partition_pyg_layout import through_all_types
-from tests.distributed.pyg_data import hetero_data, plain_data
+from tests.distributed.pyg_data import hetero_data
 from tests.pipelines import random_edges
 from tests.refusals import check_refused
 
@@ -82,14 +78,6 @@ def test_a_typed_store_has_edges_by_type() -> None:
     assert [attr.size for attr in store.get_all_edge_attrs()] == [(5, 4), (4, 5)]
     whole = gf.from_coo(kinds, {"a": 5, "b": 4})
     assert_same(store.graph_part().columns.fields(), whole.fields())
-
-
-def test_parts_are_found_by_ids() -> None:
-    store = LocalGraphStore()
-    store.node_pb, store.edge_pb = torch.tensor([0, 1, 1], dtype=torch.uint8), {("a", "to", "a"): torch.tensor([1, 0])}
-    found = store.get_partition_ids_from_nids(torch.tensor([2, 0]))
-    assert (found.tolist(), found.dtype) == ([1, 0], torch.int64)
-    assert store.get_partition_ids_from_eids(torch.tensor([1]), ("a", "to", "a")).tolist() == [0]
 
 
 def test_edges_to_nodes_of_other_parts_are_left_out() -> None:
@@ -156,16 +144,8 @@ def test_times_of_edges_follow_their_ids(tmp_path: Path) -> None:
             ids = ids_of(store, attr)
             assert_same(store.get_edge_index(attr), data[attr.edge_type].edge_index[:, ids])
             assert_same(store.get_partition_ids_from_eids(ids, attr.edge_type), torch.full_like(ids, number))
-
-
-def test_what_pygs_class_wrote_gives_the_parts_of_the_whole_graph(tmp_path: Path) -> None:
-    """PyG's layout numbers edges across types, and has in-edges in order of their timestamps."""
-    data = hetero_data()
-    graph = gf.from_coo({kind: data[kind].edge_index for kind in data.edge_types}, {"user": 50, "item": 20})
-    parts = assign_nodes(graph, 2, "hash")
-    Partitioner(data, 2, tmp_path / "parts", method=parts).generate_partition()
-    through_all_types(tmp_path / "parts")
-    check_parts(tmp_path / "parts", graph, parts)
+            ends = store.get_edge_index(attr)[1]
+            assert_same(store.get_partition_ids_from_nids(ends, attr.edge_type[2]), torch.full_like(ends, number))
 
 
 def test_edges_of_our_layout_are_listed_and_changed(tmp_path: Path) -> None:
@@ -216,9 +196,6 @@ def test_what_can_t_be_sampled_is_refused() -> None:
             (lambda: part_of(user=halves), TypeError, dtype),
             (lambda: part_of(likes=halves[:1]), TypeError, dtype),
             (lambda: part_of(**whole), ValueError, "nodes and edges both have time_attr 'time'; rename one of them"),
-            (lambda: EdgeAttr(None, "lil"), ValueError, "'lil' is not a valid EdgeLayout"),
-            (lambda: nothing.get_tensor("paper"), ValueError, "is not fully specified"),
-            (lambda: nothing.put_tensor(halves, "paper", None), ValueError, "is not fully specified"),
         ]
     )
 
@@ -239,27 +216,3 @@ def test_types_without_times_exist_at_all_times() -> None:
     assert times.tolist() == [3, 4, ALWAYS, ALWAYS]
     features, graph = in_time(likes=torch.tensor([7]))
     assert sorted(graph.graph_part(features, "time").columns.edge_attribute("time").tolist()) == [ALWAYS, 7]
-
-
-def test_a_single_part_is_sampled_without_ranks() -> None:
-    data = plain_data()
-    store = LocalGraphStore.from_data(torch.arange(400), data.edge_index, num_nodes=60)
-    found = PartitionedGraph(store.graph_part()).in_subgraph(torch.tensor([3]))
-    assert_same(found, gf.from_coo(data.edge_index, 60).in_subgraph(torch.tensor([3])))
-
-
-def test_tensors_are_named_by_fields_tuples_dicts_and_objects() -> None:
-    expected = LocalTensorAttr("paper", "x", None)
-    assert LocalTensorAttr.cast("paper", "x") == expected
-    assert LocalTensorAttr.cast(group_name="paper", attr_name="x") == expected
-    assert LocalTensorAttr.cast(("paper", "x")) == expected
-    assert LocalTensorAttr.cast({"group_name": "paper", "attr_name": "x"}) == expected
-    assert LocalTensorAttr.cast(pyg_data.TensorAttr("paper", "x")) == expected
-
-
-def test_types_have_groups() -> None:
-    for kind, group in (("user", "user"), ("user:likes:item", ("user", "likes", "item")), (None, None)):
-        assert group_of(kind) == group
-        assert type_of(group) == kind
-    assert group_of(None, edges=True) == EDGES
-    assert type_of(EDGES) is None
