@@ -21,9 +21,9 @@ from graphfeed.distributed import (
     cut_graph,
     cut_rows,
 )
-from graphfeed.distributed.ranks.peers import rank_and_size
 from tests import golden_pipelines
 from tests.digests import assert_same
+from tests.distributed.rank_processes import rank_and_size
 from tests.golden_pipelines import fractions, numbers
 from tests.test_edge_truth import load
 

@@ -17,10 +17,10 @@ from graphfeed.distributed import (
     cut_graph,
     cut_rows,
 )
-from graphfeed.distributed.ranks.peers import rank_and_size
-from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.storage.memory import tensors_in
 from tests.digests import digest
 from tests.distributed import graphs
+from tests.distributed.rank_processes import rank_and_size
 
 
 def shuffled(count: int, seed: int) -> torch.Tensor:

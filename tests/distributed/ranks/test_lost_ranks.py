@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import Peers, RankLostError
 from graphfeed.distributed.ranks import program_end
-from graphfeed.distributed.ranks.meeting_point import call_within, connect_to_store
-from graphfeed.distributed.ranks.peers import rank_and_size
+from graphfeed.distributed.ranks.meeting_point import connect_to_store
 from tests import scripts
 from tests.digests import digest
 from tests.distributed.graphs import plain
-from tests.distributed.rank_processes import end_of, result_file, run_ranks, run_spawned, start_rank
+from tests.distributed.rank_processes import end_of, rank_and_size, result_file, run_ranks, run_spawned, start_rank
 from tests.distributed.ranks.test_peers import make_graph, make_loader
+from tests.forked import in_child
 
 NEW_STORE: dict[str, Any] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Without it, torch's gloo connects to the address of the ranks before the restart."""
@@ -246,53 +245,11 @@ def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tm
     check_restarted(tmp_path)
 
 
-@pytest.fixture
-def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reset the state of this process to a program that has not failed."""
-    monkeypatch.setattr(program_end, "FAILED", threading.Event())
-    monkeypatch.delattr(sys, "last_value", raising=False)
+def test_an_error_ends_a_program_but_no_interactive_session() -> None:
+    def fail() -> tuple[bool, bool]:
+        sys.last_value = ValueError()
+        before = program_end.program_failed()
+        sys.ps1 = ">>> "
+        return before, program_end.program_failed()
 
-
-ENDS = [(ValueError(), True), (SystemExit(1), True), (SystemExit(0), False)]
-
-
-@pytest.mark.usefixtures("begin_anew")
-@pytest.mark.parametrize(("error", "fails"), ENDS)
-def test_a_program_fails_by_an_exception_or_an_exit_code_also_under_multiprocessing(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, fails: bool
-) -> None:
-    program_end.record_exit()
-    assert not program_end.program_failed()
-    try:
-        raise error
-    except BaseException:
-        program_end.record_exit()
-    assert program_end.program_failed() == fails
-
-
-@pytest.mark.usefixtures("begin_anew")
-def test_functions_of_python_stay_as_they_are() -> None:
-    before = sys.exit, sys.excepthook, threading.excepthook
-    program_end.watch_program()
-    assert (sys.exit, sys.excepthook, threading.excepthook) == before
-
-
-@pytest.mark.usefixtures("begin_anew")
-def test_an_error_in_an_interactive_session_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
-    assert program_end.program_failed()
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    assert not program_end.program_failed()
-
-
-def test_what_the_function_returns_or_raises_comes_through() -> None:
-    assert call_within(20, lambda: 3, "") == 3
-    with pytest.raises(ZeroDivisionError):
-        call_within(20, lambda: 1 // 0, "")
-
-
-def test_a_function_that_does_not_return_is_given_up() -> None:
-    forever = threading.Event()
-    with pytest.raises(TimeoutError, match="the store did not answer"):
-        call_within(0.05, forever.wait, "the store did not answer")
-    forever.set()
+    assert in_child(fail) == "(True, False)"

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -18,9 +17,8 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, RendezvousAddress, cut_graph
 from graphfeed.distributed.ranks import agreement, meeting_point
-from graphfeed.distributed.ranks import peers as peers_module
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
-from graphfeed.distributed.ranks.listener import GREETING, Listener
+from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Rendezvous, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
 from graphfeed.distributed.release import RELEASE
@@ -28,15 +26,6 @@ from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import free_port
 from tests.programs import start_program
-
-
-def test_ranks_get_the_same_store() -> None:
-    port = free_port()
-    with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(RendezvousAddress("127.0.0.1", port, rank, 2).open_store, 30) for rank in range(2)]
-        first, second = (future.result() for future in futures)
-    first.set("word", "from rank 0")
-    assert second.get("word") == b"from rank 0"
 
 
 def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() -> None:
@@ -115,36 +104,6 @@ def test_a_rank_with_another_release_is_refused() -> None:
     with pytest.raises(ConnectionError, match=f"has graphfeed 0.0.9, but rank 1 has {gf.__version__}; install"):
         peers.check()
     assert not store.check(["taken/1"])
-
-
-def test_a_rank_that_takes_long_to_connect_is_not_taken_for_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect, begun, ended, port = (
-        vars(peers_module)["open_connection"],
-        threading.Event(),
-        threading.Event(),
-        free_port(),
-    )
-
-    def connect_late(address: tuple[str, int], greeting: bytes, *options: Any) -> Any:
-        if GREETING.unpack(greeting)[1:] == (1, True) and address[1] != ranks[0]._ranks[0].address[1]:
-            begun.set()
-            ended.wait(20)
-        return connect(address, greeting, *options)
-
-    monkeypatch.setattr(peers_module, "open_connection", connect_late)
-    ranks: list[Peers] = []
-    for rank in range(3):
-        ranks.append(Peers(meeting=RendezvousAddress("127.0.0.1", port, rank, 3), frozen_timeout=1.0))
-        while rank == 1 and not ranks[0]._heartbeat._spoke:
-            time.sleep(0.01)
-    assert begun.wait(20)
-    assert not ended.wait(2)
-    ended.set()
-    for peers in ranks:
-        peers.wait_until_connected()
-        peers.close()
-    for peers in ranks:
-        peers.join(20)
 
 
 @pytest.mark.slow
@@ -258,18 +217,6 @@ def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch:
     heart.close()
 
 
-def test_the_store_is_asked_why_a_rank_is_lost_unless_it_has_ended_with_rank_0() -> None:
-    store, lost = MagicMock(), [LostError(rank, "its connection ended") for rank in range(2)]
-    store.get.return_value = json.dumps([2, "its program failed"])
-    meeting = Rendezvous(2, 3, RendezvousAddress("127.0.0.1", free_port(), 2, 3))
-    meeting.store = store
-    assert meeting.reason_of(lost[0]) is lost[0]
-    store.check.assert_not_called()
-    assert str(meeting.reason_of(lost[1])) == "rank 2: its program failed"
-    with socket.create_server(("127.0.0.1", meeting.point.port if meeting.point else 0)):
-        assert str(meeting.reason_of(lost[0])) == "rank 2: its program failed"
-
-
 def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     monkeypatch.delenv("MASTER_ADDR", raising=False)
@@ -371,21 +318,3 @@ def test_a_rank_may_be_ahead_or_go_on_where_another_one_had_finished_the_epoch()
             return made + sum(len(list(loader)) for _ in range(2 - rank))
 
     assert in_threads(2, work) == [8 + 8 + 5 + 8, 4 + 4 + 8]
-
-
-def test_only_the_first_run_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 0.1)
-    both = threading.Barrier(2)
-
-    def work(rank: int, peers: Peers) -> list[int]:
-        graph = part_of(rank, peers)
-        made = []
-        if rank == 0:
-            with gf.DataLoader(pipe_of(rank, 2, graph), 0, seed=3) as loader:
-                made.append(len(list(loader)))
-                monkeypatch.setattr(agreement, "BEGIN_SECONDS", 1e9)
-                made.append(len(list(loader)))
-        both.wait(60)
-        return made
-
-    assert in_threads(2, work) == [[8, 8], []]
