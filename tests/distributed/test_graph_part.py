@@ -1,21 +1,14 @@
 """The owners of nodes, edges and rows; and errors for parts of another partition."""
 
 import shutil
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, Partitioner, assign_nodes, cut_graph, cut_rows, open_part, write_partition
-from graphfeed.distributed import edge_positions as partition_columns
-from graphfeed.distributed.edge_positions import edge_positions
-from graphfeed.distributed.graph_part import Assignment
 from tests.distributed import graphs
 from tests.golden_pipelines import NUM_NODES, numbers, typed, untyped
 from tests.refusals import check_refused
@@ -44,25 +37,15 @@ def test_some_consecutive_ids_have_a_book_of_their_own(book: PartBook) -> None:
     assert inner.num_parts == 4
 
 
-def test_parts_in_any_order() -> None:
+def test_parts_in_any_order_and_more_than_256() -> None:
     book = PartBook.from_assignment(torch.tensor([2, 0, 2, 1], dtype=torch.int32))
     assert book.num_parts == 3
     assert book.offsets_of(torch.tensor([2, 3], dtype=torch.int32)).tolist() == [1, 0]
-
-
-def test_more_than_256_parts() -> None:
     book = PartBook.from_assignment(torch.arange(300))
     assert book.owners_of(torch.tensor([299])).tolist() == [299]
 
 
 RANDOM = numbers(NUM_NODES, 3, 90)
-
-
-def test_an_edge_without_an_id_gets_its_position() -> None:
-    graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 1, 3]), torch.tensor([2, 0, 1]))
-    part = cut_graph(graph, torch.tensor([0, 0, 1]), 1)
-    assert gf.ORIGINAL_EDGE_ID not in part.columns.edge_attributes  # which would take 8 bytes per edge
-    assert part.edge_ids().tolist() == [1, 2]
 
 
 def test_the_assignment_may_be_by_type_or_a_book() -> None:
@@ -80,7 +63,7 @@ def test_the_assignment_may_be_by_type_or_a_book() -> None:
 def test_what_is_no_part_or_assignment_is_refused() -> None:
     plain, by_type, book = untyped(), typed(), PartBook.from_assignment(torch.tensor([1, 0, 1]))
 
-    def cut(graph: gf.FusedCSCSamplingGraph, assignment: Assignment, part: int = 0) -> object:
+    def cut(graph: gf.FusedCSCSamplingGraph, assignment: Any, part: int = 0) -> object:
         return cut_graph(graph, assignment, part)
 
     def book_of(*parts: float, **options: int) -> PartBook:
@@ -106,23 +89,6 @@ def test_what_is_no_part_or_assignment_is_refused() -> None:
             ],
         ]
     )
-
-
-def test_rows_are_cut_as_the_book_says() -> None:
-    book = PartBook.from_assignment(torch.tensor([1, 0, 1]))
-    assert cut_rows(torch.tensor([[5], [6], [7]]), book, 1).tolist() == [[5], [7]]
-
-
-@given(st.lists(st.integers(0, 6), max_size=8), st.integers(1, 9), st.integers(0, 99))
-def test_positions_come_in_pieces_column_after_column(degrees: list[int], piece: int, seed: int) -> None:
-    indptr = np.cumsum([0, *degrees])
-    nodes = np.flatnonzero(np.random.default_rng(seed).integers(0, 2, len(degrees)))
-    expected = [place for node in nodes for place in range(indptr[node], indptr[node + 1])]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_columns, "PIECE", piece)
-        found = [positions.tolist() for positions in edge_positions(indptr, nodes)]
-    assert list(chain.from_iterable(found)) == expected
-    assert all(len(positions) == piece for positions in found[:-1])
 
 
 BOOK = PartBook.from_assignment(torch.arange(100) % 2)

@@ -37,24 +37,8 @@ def test_rows_are_read_by_id_and_may_be_any_feature() -> None:
     assert torch.equal(feature.read(ids), VALUES[ids])
     assert torch.equal(feature.read(), VALUES)
     assert (feature.count(), feature.size(), feature.dtype) == (6, torch.Size([2]), torch.float32)
-    assert repr(feature) == "PartitionedFeature(float32[6, 2], part 0 of 1)"
     cached = gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10)
     assert torch.equal(PartitionedFeature(cached, BOOK).read(torch.tensor([3])), VALUES[3:4])
-
-
-def test_rows_of_a_single_rank_are_local_unless_they_are_no_tensor() -> None:
-    ids, out = torch.tensor([5, 0]), torch.zeros(2, 2)
-    feature = PartitionedFeature(VALUES, BOOK)
-    remote, write_local = feature.split_local(ids)
-    assert remote.tolist() == []
-    write_local(out)
-    assert torch.equal(out, VALUES[ids])
-    cached = PartitionedFeature(gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10), BOOK)
-    assert cached.split_local(ids)[0].tolist() == [0, 1]
-    assert torch.equal(gf.cpu_cached_feature(cached, 1 << 10).read(ids), VALUES[ids])
-    constant = VALUES.numpy().copy()
-    constant.flags.writeable = False
-    PartitionedFeature(gf.TorchBasedFeature(constant), BOOK).check_unchanged()
 
 
 def test_ranks_with_other_books_or_rows_get_an_error_and_no_rows_of_other_ids() -> None:
@@ -139,7 +123,6 @@ def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
         [
             (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must have the 6 rows of part 0, but has 5"),
             (lambda: PartitionedFeature(VALUES, two), ValueError, "there are 2 parts, but 1 ranks"),
-            (lambda: feature.read(torch.tensor([6])), IndexError, "6"),
             (lambda: feature.update(VALUES), NotImplementedError, r"feature\.rows\.update"),
             (lambda: pickle.dumps(feature), TypeError, "worker='thread'"),
         ]
@@ -252,22 +235,6 @@ def test_constant_rows_are_asked_for_ahead_and_refused_once_their_owner_updates_
         assert torch.equal(feature.read(updated), joint.codes(updated) + 1)
 
     in_threads(2, work)
-
-
-class OwnStore(gf.BasicFeatureStore):
-    def read(self, *key: Any, **ids: Any) -> torch.Tensor:
-        return super().read(*key, **ids)
-
-
-def test_a_store_that_reads_in_its_own_way_is_left_to_threads() -> None:
-    def work(rank: int, peers: Peers) -> str:
-        pipe: Any = fetched("plain", rank, peers)
-        own = pipe.changed(feature_store=OwnStore(pipe.features()))
-        return gf.DataLoader(own, 2, window=4).explain()
-
-    for text in in_threads(2, work):
-        assert "fetch_in_workers" in text
-        assert "fetch_in_windows" not in text
 
 
 def test_a_window_takes_the_place_of_a_cache_and_ids_outside_are_refused() -> None:

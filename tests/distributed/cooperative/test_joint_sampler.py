@@ -1,8 +1,6 @@
 """Joint mini-batches: messages between ranks, the rows that each fetches for all, and errors."""
 
-import pickle
 import threading
-import time
 from itertools import islice
 from typing import Any
 
@@ -10,14 +8,11 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import CooperativeConv, CooperativeConvFunction, Peers
+from graphfeed.distributed import CooperativeConv, CooperativeConvFunction, JointFetcher, Peers
 from graphfeed.distributed.cooperative import cooperate
-from graphfeed.distributed.cooperative.exchange import Exchange, Tag, check_needed
-from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
-from graphfeed.distributed.cooperative.joint_sampler import RankGroup
-from graphfeed.loader.profile import find_caches
+from graphfeed.distributed.cooperative.exchange import Exchange, check_needed
 from tests.distributed.graphs import plain
-from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe, parts_of
+from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
 from tests.refusals import check_refused
 
 
@@ -102,77 +97,22 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
     assert {text.partition(";")[0] for text in in_threads(2, work)} <= said
 
 
-def test_the_ranks_that_hold_a_part_share_its_nodes() -> None:
-    ids = torch.arange(100)
-
-    def work(rank: int, peers: Peers) -> list[int]:
-        graph, _ = parts_of(plain(), rank, 4, peers)
-        group = RankGroup(gf.NeighborSampler(gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2), graph, [2]), 4)
-        owners = group.owners_of(None, ids)
-        assert torch.equal(owners // 2, graph.part.book.owners_of(ids).long())
-        return sorted(set(owners.tolist()))
-
-    assert in_threads(4, work) == [[0, 1, 2, 3]] * 4
-
-
-def test_other_processes_are_refused_and_a_mini_batch_of_one_rank_keeps_its_rows() -> None:
-    group = RankGroup(alone(plain(), "sample_neighbor", 1), 1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="worker='thread'"):
-        pickle.dumps(group)
+def test_a_mini_batch_of_one_rank_keeps_its_rows() -> None:
     batch, rows = next(iter(alone(plain(), "sample_neighbor", 1, cooperative=True))), torch.ones(3, 2)
     assert CooperativeConv()(batch, rows) is rows
     by_type = {"user": torch.ones(2, 1)}
     assert CooperativeConvFunction.apply(gf.MiniBatch(), by_type) is by_type
 
 
-READ: list[int] = []
-
-
-class Counting(gf.TorchBasedFeature):
-    """Counts the rows that are read."""
-
-    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        assert ids is not None
-        READ.append(len(ids))
-        return super().read(ids)
-
-
-def test_each_row_is_read_once_for_all_ranks() -> None:
-    READ.clear()
-    feature = gf.cpu_cached_feature(Counting(torch.zeros(100, 1)), 0)
-    store = gf.BasicFeatureStore({("node", None, "code"): feature})
-
-    def work(rank: int, peers: Peers) -> list[int]:
-        pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
-        assert isinstance(pipe, JointFetcher)
-        pipe.wrapped.fetcher.__dict__["feature_store"] = store
-        assert [name for name, _ in find_caches(pipe)] == ["node code"]
-        with gf.DataLoader(pipe, 0, seed=3) as loader:
-            batches = list(loader)
-        return [peers.traffic.rows_read, sum(len(batch.input_nodes) for batch in batches)]
-
-    read, needed = zip(*in_threads(2, work), strict=True)
-    assert sum(READ) == sum(read)
-    assert sum(READ) < sum(needed)
-
-
-@pytest.mark.parametrize("kind", ["plain", "typed"])
-def test_rows_lie_where_the_mini_batch_does(kind: str) -> None:
+def test_rows_lie_where_the_mini_batch_does() -> None:
     def work(rank: int, peers: Peers) -> set[str]:
-        fetch = joint_pipe(rank, peers, kind, "sample_neighbor")
+        fetch = joint_pipe(rank, peers, "typed", "sample_neighbor")
         assert isinstance(fetch, JointFetcher)
         pipe = fetch.datapipe.transform(lambda batch: batch.to("meta"))
         with gf.DataLoader(fetch.changed(datapipe=pipe), 0, seed=3) as loader:
             return {rows.device.type for batch in loader for rows in batch.node_features.values()}
 
     assert in_threads(2, work) == [{"meta"}] * 2
-
-
-def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
-    fetch: Any = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
-    with pytest.raises(ValueError, match="a stage before the fetcher replaced it"):
-        JointFetcher(pipe, WrappedFetcher(fetch))(next(iter(pipe)))
 
 
 GRAPH = gf.from_coo(([0, 1, 2], [1, 2, 0]), num_nodes=3)
@@ -262,61 +202,6 @@ def refused(box: Exchange, index: int = 0) -> str:
     return str(error.value)
 
 
-def test_steps_may_be_traded_in_any_order() -> None:
-    def work(rank: int, peers: Peers) -> list[list[int]]:
-        box, found = Exchange(peers, "test"), {}
-
-        def trade(tag: Tag) -> None:
-            (arrived,) = box.trade(tag, parts(*(100 * tag[1] + 10 * rank + other for other in range(3))))
-            found[tag] = list(map(int, arrived))
-
-        tags = [(1, index, 0) for index in range(3)]
-        threads = [threading.Thread(target=trade, args=(tag,)) for tag in (tags if rank else tags[::-1])]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-        return [found[tag] for tag in tags]
-
-    for rank, found in enumerate(in_threads(3, work)):
-        assert found == [[100 * index + 10 * other + rank for other in range(3)] for index in range(3)]
-
-
-def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() -> None:
-    def work(rank: int, peers: Peers) -> list[str]:
-        box, ends = Exchange(peers, "test"), list[str]()
-        if rank == 1:
-            box.leave(1)
-        waiting = threading.Thread(target=lambda: ends.append(refused(box)))
-        waiting.start()
-        waiting.join(20)
-        box.leave(1)
-        box.trade((2, 0, 0), parts(rank, rank))
-        return [*ends, str(box._given)]
-
-    found = in_threads(2, work)
-    assert all("ranks [1] have left this epoch" in error for error, _ in found)
-    assert [kept for _, kept in found] == ["{}"] * 2
-
-
-def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
-    ready = threading.Barrier(2)
-
-    def work(rank: int, peers: Peers) -> str:
-        box, ends = Exchange(peers, "test"), list[str]()
-        waiting = threading.Thread(target=lambda: ends.append(refused(box)))
-        if rank == 0:
-            waiting.start()
-            while (1, 0, 0) not in box._given:
-                time.sleep(0.01)
-            box.leave(1)
-            waiting.join(20)
-        ready.wait(30)
-        return "".join(ends)
-
-    assert "ranks [0] have left this epoch" in in_threads(2, work)[0]
-
-
 def test_who_waits_for_a_rank_that_ended_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
         box = Exchange(peers, "test")
@@ -351,20 +236,3 @@ def test_ranks_that_draw_otherwise_are_both_told_at_the_step() -> None:
 
     for rank, text in enumerate(in_threads(2, work)):
         assert f"5 with seed {rank} in epoch 0, but rank {1 - rank} with seed {1 - rank} in epoch 0; give" in text
-
-
-def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> None:
-    needed = [torch.tensor([5, 0, 5, 8]), torch.tensor([], dtype=torch.int64), torch.tensor([8, 3])]
-
-    def work(rank: int, peers: Peers) -> list[list[int]]:
-        box = Exchange(peers, "test")
-        exchange = box.plan((1, 0, 0), needed[rank], 9, lambda _, ids: ids % 2)
-        exchange.count_rows()
-        assert isinstance(exchange.owned, torch.Tensor)
-        assert (peers.traffic.rows_needed, peers.traffic.rows_read) == [(3, 2), (3, 2), (0, 0)][rank]
-        (rows,) = exchange.trade([(None, exchange.owned * 10)], 1)
-        return [exchange.owned.tolist(), rows.tolist()]
-
-    found = in_threads(3, work)
-    assert [owned for owned, _ in found] == [[0, 8], [5, 3], []]
-    assert [rows for _, rows in found] == [(ids * 10).tolist() for ids in needed]

@@ -1,5 +1,6 @@
 """Ranks of a process group that train on joint mini-batches: gradients equal those of one machine."""
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import CooperativeConv
-from graphfeed.distributed.ranks.peers import rank_and_size, shared_peers
+from graphfeed.distributed.ranks.peers import shared_peers
 from tests.distributed.graphs import plain, typed
 from tests.distributed.joint import BATCH_SIZE, alone, codes, items, names, of_ranks, parts_of
-from tests.distributed.rank_processes import run_cases
+from tests.distributed.rank_processes import rank_and_size, run_cases
 
 
 class Layer(torch.nn.Module):
@@ -48,7 +49,7 @@ def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
     return [torch.stack(losses), *(parameter.grad for parameter in parameters)]
 
 
-def train(kind: str) -> None:
+def train(kind: str, count: int) -> None:
     """Run a rank: gradients must equal those of one machine, and it must fetch less if all ranks have all rows."""
     rank, world_size = rank_and_size()
     graph = plain()
@@ -59,11 +60,11 @@ def train(kind: str) -> None:
     pipe = of_ranks(graph, own, store, "sample_neighbor")
     explained = gf.DataLoader(pipe, 2, seed=3).explain()
     assert "Ranks build joint mini-batches: each samples and fetches" in explained
-    found = gradients(pipe, 4)
+    found = gradients(pipe, count)
     for part in found:
         distributed.all_reduce(part)
     single = alone(graph, "sample_neighbor", world_size).fetch_feature(whole, ["code"])
-    for one, other in zip(found, gradients(single, 4), strict=True):
+    for one, other in zip(found, gradients(single, count), strict=True):
         assert torch.allclose(one, other)
     traffic = shared_peers().traffic
     rows = torch.tensor([traffic.rows_needed, traffic.rows_read])
@@ -127,19 +128,29 @@ def a_stage_says_that_it_needs_a_loader() -> None:
 
 
 def parts_are_trained_on() -> None:
-    train("parts")
+    train("parts", 4)
 
 
 def whole_graphs_are_trained_on() -> None:
-    train("whole")
+    train("whole", 4)
+
+
+def parts_and_whole_graphs_are_trained_on_for_a_step() -> None:
+    train("parts", 1)
+    train("whole", 2)
 
 
 @pytest.mark.slow
-def test_ranks_of_a_process_group_train_as_one_machine_and_fetch_less(tmp_path: Path) -> None:
-    cases = [
-        whole_graphs_are_trained_on,
-        parts_are_trained_on,
-        train_with_types,
-        a_stage_says_that_it_needs_a_loader,
-    ]
-    run_cases(cases, 3, tmp_path)
+@pytest.mark.parametrize(
+    ("cases", "world_size"),
+    [
+        ([parts_and_whole_graphs_are_trained_on_for_a_step, a_stage_says_that_it_needs_a_loader], 2),
+        pytest.param(
+            [whole_graphs_are_trained_on, parts_are_trained_on, train_with_types], 3, marks=pytest.mark.thorough
+        ),
+    ],
+)
+def test_ranks_of_a_process_group_train_as_one_machine_and_fetch_less(
+    tmp_path: Path, cases: list[Callable[[], None]], world_size: int
+) -> None:
+    run_cases(cases, world_size, tmp_path)

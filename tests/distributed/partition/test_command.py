@@ -1,6 +1,5 @@
 """`graphfeed partition`, and the report that it prints."""
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import torch
 import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.datapipes.pipeline import distinct
-from graphfeed.distributed import assign_nodes, open_part, report_partition
+from graphfeed.distributed import PartitionReport, assign_nodes, open_part, report_partition
 from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.partition.command import open_stored
-from graphfeed.distributed.partition.report import PartitionReport
-from graphfeed.storage.graph.assign import stacked_assignment
-from graphfeed.storage.memory.shared import find_places
+from graphfeed.storage.graph import stacked_assignment
+from graphfeed.storage.memory import find_places
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.rank_processes import run_ranks
@@ -56,9 +54,8 @@ def test_a_saved_graph_is_partitioned(
     assert ("takes at most" in text) == (method == "ldg")
 
 
-@pytest.mark.parametrize("topology", ["", "graph_topology: {in_memory: true}\n"])
-def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, topology: str) -> None:
-    (tmp_path / "metadata.yaml").write_text(METADATA + topology)
+def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path) -> None:
+    (tmp_path / "metadata.yaml").write_text(METADATA + "graph_topology: {in_memory: true}\n")
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
     np.save(tmp_path / "feat.npy", np.zeros((6, 2)))
     for _ in range(2):  # the second time, the files are prepared already
@@ -160,62 +157,13 @@ def test_it_counts_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
             }
 
 
-def test_shares_are_of_the_whole_graph() -> None:
+def test_shares_are_of_the_whole_graph_which_may_be_empty() -> None:
+    empty = report_partition(gf.from_coo(torch.empty(2, 0, dtype=torch.int64), 0), torch.empty(0, dtype=torch.int32), 2)
+    assert (empty.cut, empty.halo) == (0, 0)
+    assert "all" in str(empty)
     report = PartitionReport((3, 1), (5, 5), (1, 2), (1, 3), {"user": (1, 1), "shop": (0, 0)})
     assert (report.num_parts, report.cut, report.halo) == (2, 0.3, 1.0)
     assert report.balance == {"nodes": 1.5, "user": 1.0, "shop": 1.0, "in-edges": 1.0}
-
-
-def test_it_prints_as_a_table() -> None:
-    report = PartitionReport((3000, 1000), (5, 5), (1, 2), (1, 3), {"user": (3000, 1000)})
-    assert str(report).splitlines() == [
-        "part  nodes  in-edges  cut  cut %  halo",
-        "   0  3,000         5    1  20.0%     1",
-        "   1  1,000         5    2  40.0%     3",
-        " all  4,000        10    3  30.0%     4",
-        "largest part over the mean: nodes 1.50, user 1.50, in-edges 1.00",
-    ]
-
-
-def halves(num_nodes: int, num_edges: int) -> gf.FusedCSCSamplingGraph:
-    """Return a graph whose edges all go from its first half to its second."""
-    half = num_nodes // 2
-    return gf.from_coo((torch.arange(num_edges) % half, torch.arange(num_edges) % half + half), num_nodes)
-
-
-def users(num_nodes: int) -> gf.FusedCSCSamplingGraph:
-    """Return a graph with types and few edges."""
-    return gf.from_coo({"user:knows:user": ([0, 1], [1, 0])}, {"user": num_nodes})
-
-
-@pytest.mark.parametrize(
-    ("graph", "num_parts", "dtype"),
-    [
-        (lambda: halves(2, 1 << 22), 2, torch.uint8),
-        pytest.param(lambda: halves(1 << 20, 3 << 20), 2, torch.int32, marks=pytest.mark.thorough),
-        pytest.param(lambda: users(1 << 21), 8, torch.int64, marks=pytest.mark.thorough),
-    ],
-)
-def test_it_takes_no_more_memory_than_it_says(graph: Any, num_parts: int, dtype: torch.dtype) -> None:
-    whole = graph()
-    assignment = assign_nodes(whole, num_parts, "range")
-    assignment = (
-        {k: v.to(dtype) for k, v in assignment.items()} if isinstance(assignment, dict) else assignment.to(dtype)
-    )
-    own = stacked_assignment(whole, assignment, num_parts)
-    shared = isinstance(assignment, torch.Tensor)
-    tracemalloc.start()
-    report_partition(whole, assignment, num_parts)
-    peak = tracemalloc.get_traced_memory()[1] + (0 if shared else own.nbytes)  # tracemalloc doesn't see tensors
-    tracemalloc.stop()
-    assert peak <= (56 << 20) + 42 * whole.total_num_nodes
-
-
-def test_a_graph_without_nodes_has_a_report() -> None:
-    graph = gf.from_coo(torch.empty(2, 0, dtype=torch.int64), 0)
-    report = report_partition(graph, torch.empty(0, dtype=torch.int32), 2)
-    assert (report.cut, report.halo) == (0, 0)
-    assert "all" in str(report)
 
 
 @pytest.mark.slow

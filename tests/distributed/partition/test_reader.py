@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,7 @@ from graphfeed.distributed import (
     report_partition,
     write_partition,
 )
-from graphfeed.distributed.partition.part_layout import (
-    FILE_NAME,
-    ArrayEntry,
-    PartitionMetadata,
-    map_entry,
-    parse_entry,
-    read_metadata,
-)
-from graphfeed.storage.graph.assign import stacked_assignment
+from graphfeed.storage.graph import stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.joint import in_threads
@@ -161,19 +154,6 @@ def test_a_graph_without_nodes_has_parts(tmp_path: Path) -> None:
     assert open_part(root, 1, check=True).graph.columns.total_num_nodes == 0
 
 
-def test_a_part_that_is_as_it_was_written_is_sampled_without_a_pass(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = write(graphs.plain(), 2)
-    checks: list[gf.FusedCSCSamplingGraph] = []
-    monkeypatch.setattr(gf.FusedCSCSamplingGraph, "check", lambda graph: checks.append(graph))
-    for count in range(2):
-        columns = open_part(root, 0).graph.columns
-        columns.sample_neighbors(torch.tensor([0]), torch.tensor([1]))
-        assert checks == [columns] * count
-        (root / "part_0/indices.npy").touch()
-
-
 def test_writes_stay_in_the_process(write: Callable[..., Path]) -> None:
     root = write(graphs.plain(), 2)
     before = open_part(root, 0).graph.columns.indices.clone()
@@ -205,13 +185,13 @@ def test_arrays_with_other_values_are_noticed(write: Callable[..., Path]) -> Non
 
 def test_an_array_that_is_missing_from_the_metadata_is_noticed(write: Callable[..., Path]) -> None:
     root = write(graphs.typed(), 2)
-    text = (root / FILE_NAME).read_text()
+    text = (root / "partition.json").read_text()
 
     def read_without(role: str) -> StoredPart:
         content = json.loads(text)
         for entries in (content["shared"], *content["parts"]):
             entries[:] = [entry for entry in entries if entry["role"] != role]
-        (root / FILE_NAME).write_text(json.dumps(content))
+        (root / "partition.json").write_text(json.dumps(content))
         return open_part(root, 0)
 
     assert read_without("node_attributes").graph.columns.node_attributes == {}
@@ -219,97 +199,73 @@ def test_an_array_that_is_missing_from_the_metadata_is_noticed(write: Callable[.
     check_all_refused(read_without, roles, "", (KeyError, ValueError))
 
 
-ENTRY: dict[str, Any] = {"path": "a.npy", "role": "indices", "key": [], "dtype": "int64", "shape": [3]}
+def test_other_metadata_is_refused(write: Callable[..., Path]) -> None:
+    root = write(graphs.typed(), 2)
+    path = root / "partition.json"
+    text = path.read_text()
+    (entry,) = (entry for entry in json.loads(text)["shared"] if entry["role"] == "node_parts")
+    (root / "node_parts.npy").rename(root.parent / "node_parts.npy")
+    (root / "link.npy").symlink_to(root.parent / "node_parts.npy")
 
+    def read_with(change: Any) -> StoredPart:
+        path.write_text(change if isinstance(change, str) else json.dumps(json.loads(text) | change))
+        return open_part(root, 0)
 
-def metadata() -> PartitionMetadata:
-    shared = [ArrayEntry("node_parts.npy", "node_parts", (), "uint8", (3,))]
-    feature = ArrayEntry("part_0/feature_0.npy", "feature", ("node", "user", "feat"), "float32", (2, 4))
-    return PartitionMetadata(
-        {"user": 2, "item": 1}, {"user:likes:item": 5}, {"user:likes:item": 0}, shared, [[feature], []], 7, "a"
-    )
-
-
-def test_metadata_is_read_as_it_was_written(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text(metadata().to_json())
-    assert read_metadata(tmp_path) == metadata()
-    assert metadata().total_num_nodes == 3
-
-
-def test_other_metadata_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
-    with pytest.raises(FileNotFoundError, match=FILE_NAME):
-        read_metadata(tmp_path)
-    changes: list[tuple[dict[str, Any], str]] = [
+    changes: list[tuple[Any, str]] = [
         ({"version": 2}, "of version 2"),
         ({"format": "other"}, "it is 'other'"),
-        ({"num_nodes": -1}, "num_nodes is -1"),
+        ({"num_nodes": -1}, "num_nodes is -1.*write the partition again"),
         ({"num_edges": {"a:b:c": "many"}}, "num_edges is"),
         ({"edge_type_to_id": [1]}, "edge_type_to_id is"),
         ({"parts": [[{"path": "x"}]]}, "role"),
         ({"shared": 3}, "not iterable"),
+        *[
+            (text, r"partition\.json can't be read")
+            for text in ("", "{", "[]", "null", '{"format": "graphfeed partition"}')
+        ],
+        *[
+            ({"shared": [entry | wrong]}, "can't be read")
+            for wrong in [
+                *[{"role": "node_type_to_id"}, {"role": "feature"}, {"dtype": "load"}, {"dtype": None}, {"path": 5}],
+                *[{"shape": [-1]}, {"shape": []}, {"shape": [2.0]}, {"key": [3]}, {"key": ["name"]}],
+            ]
+        ],
+        *[
+            ({"shared": [entry | {"path": path}]}, "out of the folder")
+            for path in ("../node_parts.npy", f"{root.parent}/node_parts.npy", "link.npy")
+        ],
     ]
-    for changed, message in changes:
-        path.write_text(json.dumps(json.loads(metadata().to_json()) | changed))
-        with pytest.raises(ValueError, match=message) as caught:
-            read_metadata(tmp_path)
-        assert str(path) in str(caught.value)
-        assert "write the partition again" in str(caught.value)
-    for text in ("", "{", "[]", "null", '{"format": "graphfeed partition"}'):
-        path.write_text(text)
-        with pytest.raises(ValueError, match="can't be read"):
-            read_metadata(tmp_path)
+    check_refused((partial(read_with, change), ValueError, words) for change, words in changes)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"partition\.json"):
+        open_part(root, 0)
 
 
-def test_entries_that_describe_no_array_are_refused() -> None:
-    assert parse_entry(ENTRY).shape == (3,)
-    wrong: list[Any] = [
-        *[{"role": "node_type_to_id"}, {"role": "feature"}, {"dtype": "load"}, {"dtype": None}, {"path": 5}],
-        *[{"shape": [-1]}, {"shape": []}, {"shape": [2.0]}, {"key": [3]}, {"key": ["name"]}],
-    ]
-    check_all_refused(lambda change: parse_entry(ENTRY | change), wrong, "", (ValueError, TypeError))
+def test_a_file_that_is_not_as_described_is_refused(write: Callable[..., Path]) -> None:
+    root = write(graphs.plain(), 2)
+    path = root / "part_0/indices.npy"
+    values, whole = np.load(path), path.read_bytes()
 
+    def read_after(save: Callable[[], object]) -> StoredPart:
+        path.unlink(missing_ok=True)
+        save()
+        return open_part(root, 0)
 
-def test_a_write_does_not_reach_the_file(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(3))
-    map_entry(tmp_path, parse_entry(ENTRY))[0] = 7
-    assert map_entry(tmp_path, parse_entry(ENTRY)).tolist() == [0, 1, 2]
+    def save_archive() -> None:
+        with path.open("wb") as file:
+            np.savez(file, a=values)
 
-
-def test_a_file_that_is_not_as_described_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.npy"
-    entry = parse_entry(ENTRY)
-    with pytest.raises(FileNotFoundError, match=r"a\.npy"):
-        map_entry(tmp_path, entry)
-    np.save(path, np.arange(4))
-    with pytest.raises(ValueError, match=r"has int64 of shape \(4,\), but .* specifies int64 of shape \(3,\)"):
-        map_entry(tmp_path, entry)
-    np.save(path, np.arange(3, dtype=np.int32))
-    with pytest.raises(ValueError, match="has int32"):
-        map_entry(tmp_path, entry)
-    np.save(path, np.arange(3))
-    whole = path.read_bytes()
-    np.save(path, np.array([{}, 1, 2], dtype=object))
-    objects = path.read_bytes()
-    with path.open("wb") as file:
-        np.savez(file, a=np.arange(3))
-    for content in (objects, whole[:-1], b"", path.read_bytes()):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="can't be read"):
-            map_entry(tmp_path, entry)
-    np.save(path, np.asfortranarray(np.ones((3, 2))))
-    with pytest.raises(ValueError, match="Fortran order"):
-        map_entry(tmp_path, ArrayEntry("a.npy", "indices", (), "float64", (3, 2)))
-
-
-def test_no_path_leads_out_of_the_folder(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    np.save(tmp_path / "a.npy", np.arange(3))
-    (root / "link.npy").symlink_to(tmp_path / "a.npy")
-    for path in ("../a.npy", f"{tmp_path}/a.npy", "link.npy"):
-        with pytest.raises(ValueError, match="out of the folder"):
-            map_entry(root, parse_entry(ENTRY | {"path": path}))
+    contents = [lambda: path.write_bytes(whole[:-1]), lambda: path.write_bytes(b""), save_archive]
+    shapes, size = r"has \w+ of shape \(\d+,\), but .* specifies \w+ of shape", len(values)
+    check_refused(
+        [
+            (lambda: read_after(lambda: None), FileNotFoundError, r"indices\.npy"),
+            (lambda: read_after(lambda: np.save(path, values[1:])), ValueError, shapes),
+            (lambda: read_after(lambda: np.save(path, values.astype(np.int16))), ValueError, "has int16"),
+            (lambda: read_after(lambda: np.save(path, np.ones((size, 2)).T)), ValueError, ""),
+            *[(partial(read_after, save), ValueError, "can't be read") for save in contents],
+        ]
+    )
 
 
 def test_more_parts_than_there_can_be_folders_are_refused_before_the_work_begins(tmp_path: Path) -> None:

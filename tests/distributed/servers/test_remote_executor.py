@@ -6,16 +6,13 @@ import socket
 import textwrap
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.servers import remote_executor
-from graphfeed.distributed.servers.remote_executor import LostServerError, RemoteExecutor
+from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.servers.tickets import Cut
 from tests import pipelines
 from tests.digests import digest, digests
@@ -156,32 +153,6 @@ def test_the_token_is_not_sent_in_clear_to_other_machines_unless_their_addresses
         RemoteExecutor(addresses[2:], TOKEN, b"PEM", 1, 1.0)
 
 
-def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_backs_off_longer_than_it_was_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(remote_executor, "BACKOFF_SECONDS", (0.001, 0.02))
-    executor = RemoteExecutor(["localhost:1", "localhost:2"], TOKEN, None, 4, 0.06)
-    hanging, good = executor.servers
-    begun: list[float] = []
-
-    def hang(_: bytes) -> Iterator[Any]:
-        begun.append(time.monotonic())
-        time.sleep(0.06)
-        raise LostServerError("no answer")
-        yield
-
-    monkeypatch.setattr(hanging, "ask", hang)
-    monkeypatch.setattr(good, "ask", lambda _: iter([1]))
-    end, cut = time.monotonic() + 1.0, Cut({}, [], None, "")
-    while time.monotonic() < end:
-        for future in [executor.fetch(cut, (0, 0, index)) for index in range(8)]:
-            assert future.result() == 1
-    executor.shutdown()
-    later = [moment for moment in begun if moment > begun[0] + 0.12]
-    assert 1 <= len(later) <= 3
-    assert all(after - before > 0.27 for before, after in pairwise(later))
-
-
 def test_closing_waits_for_no_server_that_hangs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         executor = RemoteExecutor([f"127.0.0.1:{listener.getsockname()[1]}"], TOKEN, None, 1, 60.0)
@@ -198,14 +169,6 @@ def test_a_compressed_answer_is_refused_before_it_takes_up_memory() -> None:
     for coding in ("gzip", "deflate"):
         with compressing_server(coding) as address, pytest.raises(ValueError, match=f"'{coding}' is disabled"):
             next(RemoteExecutor([address], TOKEN, None, 1, 20.0).ask(b"any ticket", "a mini-batch"))
-
-
-def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRAPHFEED_TOKEN", raising=False)
-    with pytest.raises(ValueError, match="token must be a string"):
-        RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0)
-    monkeypatch.setenv("GRAPHFEED_TOKEN", TOKEN)
-    RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0).shutdown()
 
 
 WIDE_BYTES = 8_000_000

@@ -26,9 +26,9 @@ from graphfeed.distributed.wire import (
     make_client_context,
     make_server_context,
     parse_address,
+    text_of,
     to_batch,
 )
-from graphfeed.distributed.wire.flight import text_of
 from tests import pipelines
 from tests.refusals import check_all_refused
 

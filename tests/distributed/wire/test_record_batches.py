@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,12 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed.wire import from_batch, record_batches, to_batch
-from graphfeed.distributed.wire.record_batches import FORMAT, pack_value, unpack_value
-from graphfeed.ops.memory.buffers import POOL
-from graphfeed.ops.memory.shared_memory import align
 from tests import pipelines
 from tests.digests import assert_same
 from tests.refusals import check_all_refused
 
 arrow = pytest.importorskip("pyarrow")
-KIND = "made"
+KIND, FORMAT = "made", 3
 
 
 def test_the_tensors_of_an_answer_are_sent_from_where_they_lie_and_copied_on_receipt() -> None:
@@ -60,16 +58,6 @@ def test_tensors_of_every_kind_arrive_at_cache_lines_and_can_be_written_to() -> 
     assert all(torch.equal(part, torch.zeros_like(part)) for part in found.values())
 
 
-def test_a_tensor_that_is_kept_keeps_no_larger_ones() -> None:
-    value = {name: torch.ones(size) for name, size in (("labels", 100), ("ids", 10_000), ("features", 1_000_000))}
-    for kept, others in (("labels", 4_040_000), ("ids", 4_000_000), ("features", 40_000)):
-        found = from_batch(through_the_wire(to_batch(KIND, value)))[1]
-        before, mine = POOL.idle, found[kept]
-        del found
-        assert POOL.idle - before >= others
-        assert torch.equal(mine, value[kept])
-
-
 def through_the_wire(batch: Any, compression: str | None = None) -> Any:
     options = arrow.ipc.IpcWriteOptions(compression=compression)
     sink = arrow.BufferOutputStream()
@@ -82,7 +70,7 @@ def answer_of(head: Any, table: Any, *parts: bytes) -> Any:
     """Return a response whose parts occupy whole cache lines, as if it had been sent."""
     texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (head, table)]
     header = b"[%b, %b]" % (texts[0], texts[1])
-    lines = [header.ljust(align(len(header)))] + [part.ljust(align(len(part)), b"\0") for part in parts]
+    lines = [header + b" " * (-len(header) % 64), *(part + bytes(-len(part) % 64) for part in parts)]
     buffers = [None, *map(arrow.py_buffer, (bytes(16), *lines))]
     return through_the_wire(column_of(arrow.Array.from_buffers(arrow.binary_view(), 1, buffers)))
 
@@ -185,8 +173,7 @@ for _ in range(900):
 
 
 def there_and_back(value: Any) -> Any:
-    tree, tensors = pack_value(value)
-    return unpack_value(json.loads(json.dumps(tree)), tensors)
+    return from_batch(through_the_wire(to_batch(KIND, value)))[1]
 
 
 def test_every_kind_of_mini_batch_comes_back_equal() -> None:
@@ -203,15 +190,15 @@ def test_attributes_and_values_of_users_come_back() -> None:
 
 def test_a_tensor_that_occurs_twice_is_sent_once() -> None:
     ids = torch.arange(3)
-    tree, tensors = pack_value(gf.MiniBatch(seeds=ids, input_nodes=ids))
-    assert list(tensors) == ["0"]
-    assert unpack_value(tree, tensors).input_nodes is ids
+    found = there_and_back(gf.MiniBatch(seeds=ids, input_nodes=ids))
+    assert found.input_nodes is found.seeds
 
 
 def test_what_cannot_be_sent_is_named_by_its_place() -> None:
     values = [object(), {1, 2}, torch.eye(2).to_sparse(), torch.float32, b"bytes", torch.ones(2, requires_grad=True)]
     words = r"^minibatch\.node_features\.feat is a .* after the cut"
-    check_all_refused(lambda value: pack_value(gf.MiniBatch(node_features={"feat": value})), values, words, TypeError)
+    batches = [gf.MiniBatch(node_features={"feat": value}) for value in values]
+    check_all_refused(partial(to_batch, KIND), batches, words, TypeError)
 
 
 def test_what_is_no_mini_batch_is_refused() -> None:
@@ -219,4 +206,6 @@ def test_what_is_no_mini_batch_is_refused() -> None:
         *[["nothing"], [], ["tensor"], ["tensor", "missing"], ["Key", 1], ["Key", float("inf"), 0, 0]],
         *[["dict", [1]], ["MiniBatch", 3], [["list"]], DEEP],
     ]
-    check_all_refused(lambda tree: unpack_value(tree, {}), trees, "the message is not a valid mini-batch")
+    for tree in trees:
+        with pytest.raises(ValueError, match=r"is not a valid mini-batch|is not a message"):
+            from_batch(answer_of([FORMAT, KIND, tree], []))
