@@ -95,14 +95,12 @@ def translated() -> Iterator[None]:
         raise
     except library.OutOfMemoryException as error:
         raise MemoryError(f"the tables need more than the memory limit; raise it: {first_line(error)}") from error
-    except library.IOException as error:
+    except library.Error as error:
         text = first_line(error)
-        if "No space left" in text or "Could not write" in text or "write to file" in text:
+        if "No space left" in text or "Could not write" in text or "write to file" in text:  # maybe within a commit
             code = errno.ENOSPC if "No space left" in text else errno.EFBIG
             raise OSError(code, f"{os.strerror(code)}: {text}") from error
         raise ValueError(text) from error
-    except library.Error as error:
-        raise ValueError(first_line(error)) from error
     except OSError as error:
         if error.errno is None:  # from Arrow, for a file that can't be read
             raise ValueError(first_line(error)) from error

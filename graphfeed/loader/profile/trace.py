@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from graphfeed.loader.profile.epoch_record import EpochRecord
 from graphfeed.loader.profile.recorder import FIRST_SERVER, Span
+from graphfeed.storage.memory import new_file
 
 US = 1000
 """Nanoseconds in a microsecond, the unit of timestamps."""
@@ -44,12 +44,9 @@ def write_trace(path: Path, records: Sequence[EpochRecord], into: Path | None) -
         trace["traceEvents"] += trace_events(record, number, left, shift)
         left = max(0, left - len(record.handovers))
     data = json.dumps(trace).encode()
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    content = gzip.compress(data) if path.suffix == ".gz" else data
+    with new_file(path, len(content)) as file:
+        file.write(content)
 
 
 def read_trace(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 from graphfeed.storage.graph import assign_by_ldg, assign_by_metis
-from graphfeed.storage.memory import read_tensors
+from graphfeed.storage.memory import read_tensors, write_tensors
 
 SparseFormat = Literal["csr", "csc"]
 
@@ -100,7 +100,7 @@ class ClusterData(Dataset[Any]):
             if save_dir is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 # Saved as a dict of tensors, so that reading it unpickles nothing else.
-                torch.save(dict(vars(self.partition)), path)
+                write_tensors(path, dict(vars(self.partition)))
         empty = int((self.partition.partptr.diff() == 0).sum())
         if empty:
             warnings.warn(f"{empty} of {num_parts} clusters have no nodes; give fewer num_parts", stacklevel=2)

@@ -20,7 +20,7 @@ from graphfeed.pyg.data.tables import check_data, check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet, SamplingGraph
-from graphfeed.storage.memory import read_tensors
+from graphfeed.storage.memory import read_tensors, write_tensors
 
 
 class DrawEdgeEnds(Transform):
@@ -185,7 +185,7 @@ class GraphSAINTSampler(PyGLoader):
         path = Path(self.save_dir) / self.file_name
         if not path.exists():
             norms = count()
-            torch.save(norms, path)
+            write_tensors(path, norms)
             return norms
         read = read_tensors(path)
         sizes = (self.graph.total_num_nodes, self.graph.total_num_edges)

@@ -12,7 +12,7 @@ from graphfeed.storage.memory.memory_limits import (
     memory_limit,
     ranks_of_machine,
 )
-from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, stamp_file
+from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, stamp_file, write_tensors
 from graphfeed.storage.memory.outside_files import ARRAY_SHELLS, BROKEN, Shell, map_npy, read_tensors, shell_array
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import FilePlace, Handle, Place, SharedBlock, find_places, from_bytes
@@ -36,5 +36,5 @@ __all__ = [
     "child_values", "control_groups", "count_bytes", "decode_tensors", "describe_tensors", "encode_tensors",
     "find_places", "from_bytes", "has_stamp", "map_npy", "memory_limit", "new_file", "new_stamp", "ranks_of_machine",
     "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array", "stamp_file", "tensor_repr", "tensors_in",
-    "to_device",
+    "to_device", "write_tensors",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ write changes the modification time; `mv`, `cp -p`, rsync and tar keep it, and a
 """
 
 import glob
+import io
 import os
 import secrets
 import shutil
@@ -14,7 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import torch
 
 from graphfeed.ops.process import regular_file
 
@@ -54,8 +57,8 @@ def new_file(
 ) -> Iterator[BinaryIO]:
     """Yield a file to write to; once it is complete and on the disk, it replaces the file at `path`.
 
-    Until then, it is a locked file `NAME.xxxxxxxx.part` in the same folder. An error removes it; after a kill,
-    `remove_left` does. If writing fails, as with a full disk, the OSError names `path`, the needed and the free space.
+    Until then, it is a locked file `NAME.xxxxxxxx.part` in the same folder. An error removes it; after a kill, the next
+    call does. If writing fails, as with a full disk, the OSError names `path`, the needed and the free space.
 
     Args:
         path: The file to write.
@@ -65,6 +68,7 @@ def new_file(
         hidden: Whether the temporary name begins with a dot, for folders where every file is read as data.
         give_name: Called with the temporary and the final path at the end.
     """
+    remove_left(path, hidden)
     try:
         file, part = open_unfinished(path, mode, hidden)
         try:
@@ -86,6 +90,15 @@ def new_file(
         raise OSError(error.errno, text, str(path)) from error
 
 
+def write_tensors(path: Path, value: Any) -> None:
+    """Write tensors, or dicts and tuples of tensors, as `torch.save` does; see `new_file`."""
+    # First to memory: an interrupt while torch writes to a file ends the process.
+    content = io.BytesIO()
+    torch.save(value, content)
+    with new_file(path, content.tell()) as file:
+        file.write(content.getbuffer())
+
+
 def open_unfinished(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:
     """Create and lock a new file in the folder of `path`."""
     while True:
@@ -99,11 +112,12 @@ def open_unfinished(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path
         file.close()  # another process removed it as a leftover before it was locked
 
 
-def remove_left(path: Path) -> None:
+def remove_left(path: Path, hidden: bool = False) -> None:
     """Remove the unlocked temporary files of `path`: those of processes that were killed while writing."""
     # Windows has no such locks, so leftovers stay there.
     token = "[0-9a-f]" * (2 * TOKEN_BYTES)
-    for left in path.parent.glob(f"{glob.escape(path.name)}.{token}.part") if sys.platform != "win32" else ():
+    names = f"{'.' * hidden}{glob.escape(path.name)}.{token}.part"
+    for left in path.parent.glob(names) if sys.platform != "win32" else ():
         with suppress(OSError, ValueError), open(left, "r+b", opener=regular_file) as file:  # locked, or not a file
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()

@@ -19,7 +19,7 @@ import torch
 
 from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes, map_file
 from graphfeed.ops.process import regular_file
-from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, remove_left
+from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 from graphfeed.storage.memory.tensor_codec import DTYPE_NAMES, describe_tensors, plan_frame, read_specs
 from graphfeed.storage.memory.tensor_tree import tensors_in
@@ -169,8 +169,6 @@ def path_of(entry: Mapping[str, Any]) -> str:
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a checked graph to a file, replacing an old file atomically."""
     stamp = new_stamp()
-    # Left by processes that were killed while writing.
-    remove_left(path)
     with new_file(path, most_bytes(fields), stamp=stamp) as file:
         # The stamp is in the header and is the file's modification time: they differ after any later write.
         write_fields(file, fields, stamp)
@@ -206,7 +204,6 @@ def name_to_path(name: str) -> Path:
 def publish(name: str, fields: Mapping[str, Any]) -> Path:
     """Write a graph to shared memory. It appears under its name once it is complete."""
     path = name_to_path(name)
-    remove_left(path)
     try:
         # Unlike renaming, linking fails if the name exists. Other users can't read the file.
         with new_file(path, most_bytes(fields), mode=0o600, give_name=os.link) as file:
