@@ -1,6 +1,5 @@
 """Contents of written TFRecord files, and descriptions of the features of examples."""
 
-import errno
 import gzip
 import inspect
 from pathlib import Path
@@ -96,22 +95,6 @@ def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch:
     with pytest.raises(ValueError, match=f"a record may have {sizes[0]} bytes, but row 0 takes {sizes[1]}"):
         write(tmp_path / "larger", {"a": torch.zeros(3, 101, dtype=torch.uint8)})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_file_that_could_not_be_finished_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "file", {"a": [1]})
-    before = (tmp_path / "file").read_bytes()
-
-    def fail(*arguments: Any) -> torch.Tensor:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setitem(inspect.unwrap(write).__globals__, "messages", fail)
-    for compression in (None, "gzip"):
-        with pytest.raises(OSError, match=r"No space left on device; it takes up to \d+ bytes, and \d+ are") as caught:
-            write(tmp_path / "file", COLUMNS, compression)
-        assert caught.value.filename == str(tmp_path / "file")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_bytes() == before
 
 
 def test_a_record_says_what_its_features_are() -> None:
