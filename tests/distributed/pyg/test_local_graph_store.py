@@ -1,7 +1,6 @@
 """The edges of a part, and attributes of edges and tensors; the first two tests have the values of PyG's tests."""
 
 import pickle
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -146,27 +145,6 @@ def test_times_of_edges_follow_their_ids(tmp_path: Path) -> None:
             assert_same(store.get_partition_ids_from_eids(ids, attr.edge_type), torch.full_like(ids, number))
             ends = store.get_edge_index(attr)[1]
             assert_same(store.get_partition_ids_from_nids(ends, attr.edge_type[2]), torch.full_like(ends, number))
-
-
-def test_edges_of_our_layout_are_listed_and_changed(tmp_path: Path) -> None:
-    graph = graphs.typed()
-    write_partition(tmp_path / "own", graph, assign_nodes(graph, 2, "hash"), num_parts=2)
-    Partitioner(graph, 2, tmp_path / "pyg", method="hash").generate_partition()
-    own, pyg = (LocalGraphStore.from_partition(tmp_path / name, 1) for name in ("own", "pyg"))
-    for attr in own.get_all_edge_attrs():
-        (found, ids), (expected, known) = ((each.get_edge_index(attr), ids_of(each, attr)) for each in (own, pyg))
-        assert_same(found[:, ids.argsort()], expected[:, known.argsort()])
-    first = own.get_all_edge_attrs()[0]
-    own.put_edge_index(torch.empty(2, 0, dtype=torch.int64), first)
-    own.put_edge_id(torch.empty(0, dtype=torch.int64), first)
-    left = [count for kind, count in edge_counts(own.graph_part().columns).items() if kind != "user:likes:item"]
-    assert edge_counts(own.graph_part().columns)["user:likes:item"] == 0
-    assert sum(left) > 0
-
-
-def edge_counts(graph: gf.FusedCSCSamplingGraph) -> dict[str, int]:
-    assert isinstance(graph.num_edges, dict)
-    return defaultdict(int, graph.num_edges)
 
 
 def test_what_can_t_be_sampled_is_refused() -> None:

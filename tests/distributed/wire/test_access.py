@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.wire import (
     FlightServer,
     call_options,
@@ -121,10 +121,11 @@ def test_a_certificate_needs_its_own_key(certificates: list[tuple[bytes, bytes]]
 
 def test_what_holds_no_certificate_is_refused_before_anything_is_sent() -> None:
     def ask(content: Any) -> object:
-        return RemoteExecutor(["10.0.0.2:5"], "a", content, 1, 1.0)
+        servers = gf.SamplingServers(["10.0.0.2:5"], "a", tls_root_certs=content)
+        return next(iter(gf.DataLoader(pipelines.shuffled(), executor=servers, timeout=1.0)))
 
     contents = [b"nothing", b"", b"\xff\x00", "chain.pem", Path("chain.pem")]
-    check_all_refused(ask, contents, "tls_root_certs must be certificates as", (TypeError, ValueError))
+    check_all_refused(ask, contents, "tls_root_certs must be (bytes|certificates as)", (TypeError, ValueError))
 
 
 def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password(
