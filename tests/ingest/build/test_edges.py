@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.build.journal import Journal
 from graphfeed.storage.datasets import edge_sorting
@@ -197,35 +196,6 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     build_dataset(spec, tmp_path / "out")
     build_dataset(spec, tmp_path / "again")
     assert contents(tmp_path / "out") == contents(tmp_path / "again")
-
-
-KILLED = """
-import sys, threading, time, os, signal
-from pathlib import Path
-from graphfeed.ingest import build_dataset, EdgeTable, Spec
-folder = Path(sys.argv[1])
-if sys.argv[2] != "0":
-    threading.Timer(float(sys.argv[2]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-build_dataset(Spec({"e": EdgeTable("big.npz", source="s", destination="d")}, folder=folder), folder / "out",
-    memory=1 << 24)
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "big.npz", s=rng.integers(0, 100_000, 1_000_000), d=rng.integers(0, 100_000, 1_000_000))
-    killed = 0
-    for seconds in (0.2, 0):
-        done = run("-c", KILLED, str(tmp_path), str(seconds))
-        if done.returncode == 0 or listing(tmp_path) == ["big.npz", "out"]:  # it may be killed after it has finished
-            break
-        killed += 1
-        assert done.returncode == -9, done.stderr
-        assert set(listing(tmp_path)) <= {"big.npz", ".out.unfinished"}
-    assert killed
-    assert listing(tmp_path) == ["big.npz", "out"]
-    gf.OnDiskDataset(tmp_path / "out").load()
 
 
 PEAK = """

@@ -1,6 +1,5 @@
 """Resuming interrupted runs, with the same specification and files or with other ones."""
 
-import errno
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from tests.on_disk import arrays, listing
 from tests.refusals import Refusal, check_refused
 
 if sys.platform != "win32":
-    import resource
+    pass
 
 TABLES: dict[str, Any] = {
     "a": np.array([0, 1, 2, 2]),
@@ -180,20 +179,3 @@ def test_a_file_that_is_gone_or_replaced_has_changed(tmp_path: Path) -> None:
         (lambda: files.remember([tmp_path / "b"]), FileNotFoundError, "b"),
     ]
     check_refused(refused)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of files")
-def test_why_not_all_could_be_written_is_said_with_the_folder(tmp_path: Path) -> None:
-    """A limit on the size of files stands for a full disk."""
-    rows = np.arange(1 << 20)
-    spec = Spec({"e": EdgeTable({"source": rows, "destination": rows[::-1]}, features={"x": "source"})})
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for most in (1 << 15, 1 << 22):  # of the engine's file, and of an array
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-        try:
-            with pytest.raises(OSError, match=r"out") as caught:
-                build_dataset(spec, tmp_path / "out")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert caught.value.errno == errno.EFBIG
-    assert build_dataset(spec, tmp_path / "out").load().graph is not None
