@@ -88,18 +88,15 @@ def test_rows_on_disk_are_read_by_their_owners_and_what_these_update_is_seen_by_
 
 
 def read_often(rank: int, peers: Peers, cache_bytes: int) -> dict[str, int]:
-    """Make ten reads of mostly the same ids; return the traffic and lookups of this rank."""
+    """Make ten reads of mostly the same ids; return the traffic of this rank."""
     of_peers = feature_in_parts(ROWS, "random", 0, peers)
     feature: Any = gf.cpu_cached_feature(of_peers, cache_bytes) if cache_bytes else of_peers
     of_peers.read(torch.arange(0))  # compares the parts
-    exchanges, remote = peers.traffic.exchanges, 0
+    exchanges = peers.traffic.exchanges
     for number in range(10):
         ids = torch.tensor([*range(60), 90 + number])
         assert torch.equal(feature.read(ids), ROWS[ids])
-        remote += int((of_peers.book.owners_of(ids) != rank).sum())
-    looked_up = feature._cache.hits + feature._cache.misses if cache_bytes else 0
-    sent = {"exchanges": peers.traffic.exchanges - exchanges, "bytes": peers.traffic.bytes_sent}
-    return {**sent, "remote": remote, "looked_up": looked_up}
+    return {"exchanges": peers.traffic.exchanges - exchanges, "bytes": peers.traffic.bytes_sent}
 
 
 def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_at_once(
@@ -112,9 +109,7 @@ def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_a
     # Each message has a header, here larger than the rows.
     assert sent - sent_with_cache > 9 * row_bytes * remote * 60 * 0.8
     assert sent_with_cache > row_bytes * remote * (60 + 10)
-    for found in cached:
-        assert found["looked_up"] == found["remote"], "rows of its own were looked up"
-        assert found["exchanges"] <= 10, "more than one for each read"
+    assert all(found["exchanges"] <= 10 for found in cached), "more than one for each read"
 
 
 def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
