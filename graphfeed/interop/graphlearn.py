@@ -167,8 +167,9 @@ def read_chunks(path: Path) -> list[torch.Tensor]:
         while file.tell() < end:
             try:
                 chunks.append(to_tensor(path, TensorUnpickler(file).load()))
-            except BROKEN as error:
-                raise ValueError(f"{path} contains something other than tensors: {error}") from error
+            except (*BROKEN, MemoryError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise ValueError(f"{path} contains something other than tensors: {reason}") from error
     if not chunks:
         raise ValueError(f"{path} is empty; partition again")
     return chunks

@@ -17,6 +17,7 @@ from graphfeed.ops.process import import_optional, install_hint, regular_file
 from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
 from graphfeed.storage.graph import ends_of, from_coo, from_type_dict
+from graphfeed.storage.memory import clear_headers
 
 __all__ = ["read_ogb"]
 
@@ -237,9 +238,13 @@ def items(path: Path, labels: Array, count: int) -> ItemSet:
 
 def read_npz(path: Path, needed: str) -> dict[str, Array]:
     try:
-        with open(path, "rb", opener=regular_file) as content, np.load(content, allow_pickle=False) as file:
+        with (
+            open(path, "rb", opener=regular_file) as content,
+            np.load(content, allow_pickle=False) as file,
+            clear_headers(),
+        ):
             arrays = dict(file)
-    except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} can't be read: {error}; unpack the archive again") from error
     if needed not in arrays:
         raise ValueError(f"{path} has no array {needed!r}, but {list(arrays)}; unpack the archive again")

@@ -1,10 +1,13 @@
-"""Readers of files from outside run no code of these files: objects in them are an error, and are not unpickled."""
+"""Readers of files from outside: what strangers, broken disks and lost files can do to them."""
 
 import gzip
 import io
 import pickle
+import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,25 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import interop
 from graphfeed.__main__ import main
-from graphfeed.distributed import Partitioner, open_part, read_graphlearn, write_partition
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, inspect_graph_file
-from graphfeed.interop.ogb import read_ogb
+from graphfeed.distributed import Partitioner, open_part, write_partition
+from graphfeed.ingest import (
+    EdgeTable,
+    NodeTable,
+    Spec,
+    build_dataset,
+    inspect_dataset,
+    inspect_graph_file,
+    read_tfrecords,
+    write_tfrecords,
+)
 from graphfeed.pyg import ClusterData, GraphSAINTNodeSampler
 from graphfeed.storage import OnDiskFeatureData, TorchBasedFeatureStore
 from tests import on_disk
 from tests.distributed.pyg_data import plain_data
+from tests.ingest.example_tables import LIKES, write
+from tests.scripts import run
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
 GRAPH = gf.from_coo(EDGES, num_nodes=4, edge_attributes={"w": torch.arange(5.0)})
@@ -100,6 +114,15 @@ def consume(dataset: Any) -> None:
                 list(gf.ItemSampler(items, batch_size=2))
 
 
+def write_saved_graph(folder: Path) -> None:
+    GRAPH.save(folder / "graph")
+
+
+def sample(folder: Path) -> None:
+    graph = gf.load_graph(folder / "graph").check()
+    list(gf.ItemSampler(gf.ItemSet(torch.arange(4), "seeds"), 2).sample_neighbor(graph, [2, 2]))
+
+
 def write_graph(folder: Path) -> None:
     torch.save({"csc_indptr": torch.tensor([0, 1, 2]), "indices": torch.tensor([1, 0])}, folder / "graph.pt")
 
@@ -140,6 +163,31 @@ def write_tables(folder: Path) -> None:
 
 def build(folder: Path) -> Any:
     return build_dataset(folder / "spec.yaml", folder / "out")
+
+
+def write_likes(suffix: str, folder: Path) -> None:
+    write(folder / f"likes{suffix}", {**LIKES, "x": [0.5] * len(LIKES["user"])})
+
+
+def build_likes(suffix: str, folder: Path) -> Any:
+    edges = EdgeTable(f"likes{suffix}", source="user", destination="item", time="at", features={"x": "x"})
+    return build_dataset(Spec({"user:likes:item": edges}, folder=folder))
+
+
+RECORDS = {"id": torch.arange(30).reshape(10, 3), "w": torch.arange(10) / 2}
+
+
+def write_records(folder: Path) -> None:
+    write_tfrecords(folder / "a.tfrecord", RECORDS)
+    write_tfrecords(folder / "b.tfrecord.gz", RECORDS, "gzip")
+
+
+def read_records(folder: Path) -> None:
+    """Read records; nothing may be lost without an error but whole records at the end of a plain file."""
+    found = [read_tfrecords(folder / name) for name in ("a.tfrecord", "b.tfrecord.gz")]
+    for columns in found[:1] if all(found) else []:
+        assert all(torch.equal(values, RECORDS[name][: len(values)]) for name, values in columns.items())
+    assert all(torch.equal(values, RECORDS[name]) for name, values in found[1].items())
 
 
 def write_guessed_tables(folder: Path) -> None:
@@ -235,6 +283,7 @@ def count_norms(folder: Path) -> None:
 
 READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "load_graph": (write_graph, lambda folder: gf.load_graph(folder / "graph.pt").check()),
+    "load_graph of save": (write_saved_graph, sample),
     "inspect_graph_file": (write_graph, lambda folder: inspect_graph_file(folder / "graph.pt")),
     "TorchBasedFeatureStore": (write_rows, read_rows),
     "OnDiskDataset": (write_metadata, read_dataset),
@@ -243,19 +292,35 @@ READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "a guess of a specification": (write_guessed_tables, guess),
     "OnDiskDataset after build_dataset": (write_built_dataset, read_built_dataset),
     "inspect_dataset": (write_built_dataset, inspect),
-    "read_ogb": (write_ogb, lambda folder: consume(read_ogb(folder))),
-    "read_ogb with links": (write_ogb_links, lambda folder: consume(read_ogb(folder))),
-    "read_graphlearn": (write_graphlearn, read_graphlearn),
+    "read_ogb": (write_ogb, lambda folder: consume(interop.ogb.read_ogb(folder))),
+    "read_ogb with links": (write_ogb_links, lambda folder: consume(interop.ogb.read_ogb(folder))),
+    "read_graphlearn": (write_graphlearn, interop.read_graphlearn),
     "open_part": (write_partition_files, read_part),
     "open_part in PyG's layout": (write_pyg_partition, read_part),
     "partition by seeds": (write_seeds, partition_by_seeds),
     "ClusterData": (cluster, cluster),
     "GraphSAINTNodeSampler": (count_norms, count_norms),
+    "read_tfrecords": (write_records, read_records),
 }
 """Functions that write the files of a reader to a folder, and that read them."""
+OF_OBJECTS = [name for name in READERS if name not in {"load_graph of save", "read_tfrecords"}]
+READERS |= {
+    f"build_dataset from {suffix}": (partial(write_likes, suffix), partial(build_likes, suffix))
+    for suffix in (".parquet", ".arrow", ".csv", ".tsv.gz", ".npz", ".ndjson", ".tfrecord", ".tfrecord.gz")
+}
+SLOW = [
+    name for name in READERS if name.startswith(("build", "a guess", "OnDisk", "inspect_d", "open", "Cluster", "Graph"))
+]
+"""Readers that take more than some milliseconds."""
+MADE_ANEW = {"ClusterData", "GraphSAINTNodeSampler"}
+"""Readers that write a missing file anew."""
+OPTIONAL = {"feats.pkl", "weights.pt"}
+TEXTS = {".csv", ".ndjson", ".yaml", ".json", ".tfrecord"}
+"""Files that may end after any line or record."""
+ERRORS = (ValueError, TypeError, OSError, KeyError, IndexError)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", OF_OBJECTS)
 def test_an_object_in_any_file_is_an_error_and_runs_no_code(name: str, tmp_path: Path) -> None:
     write, read = READERS[name]
     whole, marker = tmp_path / "whole", tmp_path / "marker"
@@ -281,3 +346,87 @@ def test_an_object_in_any_file_is_an_error_and_runs_no_code(name: str, tmp_path:
                 wrong.append(f"{changed.name} with {kind}: code was run")
                 marker.rmdir() if marker.is_dir() else marker.unlink()
     assert wrong == []
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """Return content that was truncated, or in which bits, bytes or whole ranges were changed."""
+    changed = bytearray(content)
+    place, size = chance.randrange(len(content)), chance.randrange(1, 40)
+    way = chance.randrange(6)
+    if way == 0:
+        return content[:place]
+    if way == 1:
+        changed[place : place + size] = chance.randbytes(chance.randrange(40))
+    elif way == 2:
+        # Bytes that readers interpret as continued or as zero lengths.
+        changed[place : place + size] = chance.choice([b"\xff", b"\x80", b"\x00"]) * size
+    else:
+        for _ in range(chance.choice([1, 1, 2, 8])):
+            place = chance.randrange(len(content))
+            changed[place] = chance.randrange(256) if way == 3 else changed[place] ^ 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+@pytest.mark.filterwarnings("ignore")  # libraries warn about the content of such files
+@pytest.mark.parametrize("times", [1, pytest.param(8, marks=[pytest.mark.slow, pytest.mark.thorough])])
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_was_cut_changed_or_removed_is_an_error_or_a_value(name: str, times: int, tmp_path: Path) -> None:
+    """A library that reads such a file may also end the process."""
+    write, read = READERS[name]
+    whole, folder = tmp_path / "whole", tmp_path / "damaged"
+    whole.mkdir()
+    write(whole)
+    chance, wrong = random.Random(f"{name} {times}"), []
+    count = times * (1 if name in SLOW else 20)
+    for path in [path for path in sorted(whole.rglob("*")) if path.is_file()]:
+        content, file = path.read_bytes(), folder / path.relative_to(whole)
+        cuts = [content[: int(len(content) * share)] for share in (0.0, 0.6)]
+        for changed in [None, *cuts, *[damaged(content, chance) for _ in range(count if content else 0)]]:
+            shutil.copytree(whole, folder)
+            file.unlink() if changed is None else file.write_bytes(changed)
+            try:
+                read(folder)
+                may_be_shorter = changed is not None and file.suffix in TEXTS
+                if changed in (None, *cuts) and not (name in MADE_ANEW or file.name in OPTIONAL or may_be_shorter):
+                    wrong.append(f"{file.name} with {changed!r:.60}: no error")
+            except Exception as error:
+                if not isinstance(error, ERRORS) or len(str(error)) < 10:
+                    wrong.append(f"{file.name} with {changed!r:.60}: {error!r}")
+            shutil.rmtree(folder)
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_kernels_in_plain_python_find_no_index_beyond_an_array() -> None:
+    """Without a compiler, an index beyond the end raises an IndexError, which is no error of `read_tfrecords`."""
+    chosen = ["-k", "test_a_file_that_was_cut and read_tfrecords-1]", "-p", "no:cacheprovider"]
+    done = run("-m", "pytest", "-q", __file__, *chosen, NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("name", ["OnDiskDataset", "OnDiskDataset after build_dataset", "inspect_dataset", "open_part"])
+def test_no_path_in_a_file_leads_out_of_its_folder(name: str, tmp_path: Path) -> None:
+    write, read = READERS[name]
+    whole, folder, refused = tmp_path / "whole", tmp_path / "folder", 0
+    whole.mkdir()
+    write(whole)
+    (named,) = [path for path in whole.rglob("*") if path.name in {"metadata.yaml", "partition.json"}]
+    for path in sorted(named.parent.rglob("*.npy")):
+        relative, other = str(path.relative_to(named.parent)), Path(shutil.copy(path, tmp_path / path.name))
+        above = "../" * (len(named.relative_to(tmp_path).parts) - 1)
+        for given in (None, f"{above}{path.name}", str(other)):
+            shutil.copytree(whole, folder)
+            changed = folder / named.relative_to(whole)
+            before = changed.read_text()
+            if given is None:
+                (changed.parent / relative).unlink()
+                (changed.parent / relative).symlink_to(other)
+            else:
+                changed.write_text(re.sub(rf'(path"?: "?){re.escape(relative)}', rf"\g<1>{given}", before))
+            if given is None or changed.read_text() != before:
+                with pytest.raises(ValueError, match="out of the"):
+                    read(folder)
+                refused += 1
+            shutil.rmtree(folder)
+    assert refused > 3

@@ -20,7 +20,7 @@ from graphfeed.ingest.tables.text_rows import csv_reader
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_example_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import local_path, natural_order, regular_file
-from graphfeed.storage.memory import map_npy
+from graphfeed.storage.memory import clear_headers, map_npy
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -306,7 +306,8 @@ def read_archive(path: Path, memory: int | None, names: Sequence[str] | None = N
                 f"{path} has arrays of {size} bytes, but memory is {memory}; give more, or save `.npy` files, which "
                 "are mapped"
             )
-        return {name: file[name] for name in names}
+        with clear_headers():
+            return {name: file[name] for name in names}
 
 
 def find_sources(

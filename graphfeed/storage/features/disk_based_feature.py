@@ -18,7 +18,7 @@ from graphfeed.ops.memory import ReadChoice, buffers, map_file, read_at_random
 from graphfeed.ops.process import in_one_step, regular_file, result_of
 from graphfeed.ops.rows import SPAN_BYTES, gather_unchecked, read_blocks, read_bytes, read_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
-from graphfeed.storage.memory.outside_files import check_saved_numbers
+from graphfeed.storage.memory.outside_files import check_saved_numbers, clear_headers
 from graphfeed.storage.memory.staging import staging
 
 READ_TIMEOUT_SECONDS = 600.0
@@ -356,7 +356,11 @@ def npy_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
     except ValueError as error:
         raise ValueError(f"{path} is not a .npy file: {error}; write it with numpy.save") from error
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, in_fortran_order, dtype = read(file)
+    try:
+        with clear_headers():
+            shape, in_fortran_order, dtype = read(file)
+    except ValueError as error:
+        raise ValueError(f"{path} can't be read: {error}; write it again") from error
     if dtype.hasobject:
         raise ValueError(f"{path} has objects ({dtype}), which would have to be unpickled; save numbers")
     check_saved_numbers(path, dtype)

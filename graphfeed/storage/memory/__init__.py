@@ -13,7 +13,15 @@ from graphfeed.storage.memory.memory_limits import (
     ranks_of_machine,
 )
 from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, stamp_file, write_tensors
-from graphfeed.storage.memory.outside_files import ARRAY_SHELLS, BROKEN, Shell, map_npy, read_tensors, shell_array
+from graphfeed.storage.memory.outside_files import (
+    ARRAY_SHELLS,
+    BROKEN,
+    Shell,
+    clear_headers,
+    map_npy,
+    read_tensors,
+    shell_array,
+)
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.shared import FilePlace, Handle, Place, SharedBlock, find_places, from_bytes
 from graphfeed.storage.memory.tensor_codec import (
@@ -33,8 +41,8 @@ from graphfeed.storage.memory.tensor_tree import all_pinned, child_values, count
 __all__ = [
     "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "HasCaches", "Place",
     "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "available_memory", "check_nodes_fit",
-    "child_values", "control_groups", "count_bytes", "decode_tensors", "describe_tensors", "encode_tensors",
-    "find_places", "from_bytes", "has_stamp", "map_npy", "memory_limit", "new_file", "new_stamp", "ranks_of_machine",
-    "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array", "stamp_file", "tensor_repr", "tensors_in",
-    "to_device", "write_tensors",
+    "child_values", "clear_headers", "control_groups", "count_bytes", "decode_tensors", "describe_tensors",
+    "encode_tensors", "find_places", "from_bytes", "has_stamp", "map_npy", "memory_limit", "new_file", "new_stamp",
+    "ranks_of_machine", "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array", "stamp_file",
+    "tensor_repr", "tensors_in", "to_device", "write_tensors",
 ]  # fmt: skip

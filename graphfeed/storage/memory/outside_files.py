@@ -4,6 +4,7 @@ import pickle
 import re
 import struct
 import threading
+import tokenize
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +22,20 @@ PARSING = ForkLock()
 """Held while NumPy parses a header, which may fail in concurrent threads before Python 3.11.8."""
 
 
+@contextmanager
+def clear_headers() -> Iterator[None]:
+    """Raise a ValueError if NumPy can't parse a header as Python, such as one with an odd quote."""
+    try:
+        yield
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise ValueError(f"its header is damaged: {error}") from error
+
+
 def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
     """Read a `.npy` file of numbers. A large array is shared with worker processes without a copy."""
     with open(path, "rb", opener=regular_file) as file:
         try:
-            with PARSING.lock:
+            with PARSING.lock, clear_headers():
                 there = np.lib.format.open_memmap(path, mode="r")
         except (EOFError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{path} can't be read as a .npy file of numbers: {error}; make it again") from error
@@ -44,7 +54,11 @@ def read_npy(path: str | Path, *, mapped: bool = False) -> NDArray[Any]:
 
 def map_npy(path: str | Path) -> Any:
     """Map a `.npy` file read-only as a `numpy.memmap`. A damaged file or one with objects raises a ValueError."""
-    with open(path, "rb", opener=regular_file), PARSING.lock:  # NumPy opens the path, and would block on a pipe
+    with (
+        open(path, "rb", opener=regular_file),
+        PARSING.lock,
+        clear_headers(),
+    ):  # NumPy opens the path, and would block on a pipe
         return np.lib.format.open_memmap(path, mode="r")
 
 
