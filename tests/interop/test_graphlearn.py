@@ -1,15 +1,13 @@
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.distributed import open_part, write_partition
-from graphfeed.interop.graphlearn import read_chunks, read_graphlearn
+from graphfeed.interop import read_graphlearn
 from tests.digests import assert_same
-from tests.distributed.pyg.test_partition_pyg_layout import Touches
 from tests.pipelines import random_edges
 from tests.tensors import DTYPES
 
@@ -49,7 +47,6 @@ def write_graphlearn(root: Path, nodes: dict[str, int], edges: dict[str, torch.T
             for name, values in (("rows", ends[0]), ("cols", ends[1]), ("weights", torch.arange(ends.shape[1]) / 2)):
                 save(place / f"{name}.pt", values[ids])
             save(place / "eids.pt", ids)
-    (root / "META").write_bytes(pickle.dumps(Touches(root / "touched")))
 
 
 def test_the_parts_of_a_graph_with_types_come_together(tmp_path: Path) -> None:
@@ -64,7 +61,6 @@ def test_the_parts_of_a_graph_with_types_come_together(tmp_path: Path) -> None:
     for kind, size in SIZES.items():
         assert_same(assignment[kind], torch.load(tmp_path / "node_pb" / f"{kind}.pt"))
         assert_same(features.read("node", kind, "feat"), torch.arange(size)[:, None] * torch.ones(1, 4))
-    assert not (tmp_path / "touched").exists()
 
 
 def test_what_was_read_can_be_written_as_our_own_parts(tmp_path: Path) -> None:
@@ -79,36 +75,17 @@ def test_what_was_read_can_be_written_as_our_own_parts(tmp_path: Path) -> None:
         assert_same(stored.features.read("node", None, "feat"), ids[:, None] * torch.ones(1, 4))
 
 
-def test_tensors_of_all_dtypes_are_read(tmp_path: Path) -> None:
+def test_rows_of_all_dtypes_are_read(tmp_path: Path) -> None:
     for number, dtype in enumerate(DTYPES):
-        view = torch.ones(4, 4).to(dtype)[1:, ::2]
-        tensors = [torch.arange(6).reshape(2, 3).to(dtype), view, torch.empty(0, 3, dtype=dtype)]
-        path = tmp_path / f"{number}.pkl"
-        for tensor in tensors:
+        root = tmp_path / str(number)
+        write_graphlearn(root, {"": 4}, {"": random_edges(4, 4, 8, 0)}, num_parts=1)
+        rows = torch.ones(8, 4).to(dtype)[::2, ::2]
+        path = root / "part0" / "node_feat" / "feats.pkl"
+        path.unlink()
+        for tensor in (rows[:3], torch.empty(0, 2, dtype=dtype), rows[3:]):
             append(path, tensor)
-        assert [tensor.tolist() for tensor in read_chunks(path)] == [tensor.tolist() for tensor in tensors]
-        assert all(tensor.dtype == dtype for tensor in read_chunks(path))
-
-
-class OutOfBounds:
-    """Pickles as a tensor that is larger than its storage."""
-
-    def __reduce__(self) -> Any:
-        tensor: Any = torch.zeros(3)
-        function, arguments = tensor.__reduce_ex__(2)[:2]
-        return function, (arguments[0], 0, (1 << 20,), (1,), *arguments[4:])
-
-
-def test_nothing_is_unpickled_but_tensors(tmp_path: Path) -> None:
-    for value in (Touches(tmp_path / "touched"), OutOfBounds(), [1], {"a": print}):
-        (tmp_path / "a.pkl").write_bytes(pickle.dumps(value))
-        with pytest.raises(ValueError, match=r"a\.pkl"):
-            read_chunks(tmp_path / "a.pkl")
-    assert not (tmp_path / "touched").exists()
-    for content in (b"", pickle.dumps(torch.zeros(9))[:-5], b"garbage"):
-        (tmp_path / "a.pkl").write_bytes(content)
-        with pytest.raises(ValueError, match=r"a\.pkl"):
-            read_chunks(tmp_path / "a.pkl")
+        found = read_graphlearn(root).features.read("node", None, "feat")
+        assert (found.dtype, found.tolist()) == (dtype, rows.tolist())
 
 
 def test_parts_that_are_missing_are_noticed(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_clusters_are_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert str(ClusterData(data, PARTS, save_dir=str(tmp_path)).partition) == str(first.partition)
 
 
-@pytest.mark.parametrize("wrong", ["other graph", "twice", "beyond", "falling", "objects", "damaged"])
+@pytest.mark.parametrize("wrong", ["other graph", "twice", "beyond", "falling"])
 def test_a_file_that_does_not_fit_is_refused(wrong: str, tmp_path: Path) -> None:
     data = homogeneous()
     fields: dict[str, Any] = dict(vars(ClusterData(data, PARTS, save_dir=str(tmp_path)).partition))
@@ -335,10 +335,8 @@ def test_a_file_that_does_not_fit_is_refused(wrong: str, tmp_path: Path) -> None
         fields["index"][7] = NUM_NODES
     elif wrong == "falling":
         fields["indptr"][3] = NUM_EDGES
-    torch.save({"indptr": Path("x")} if wrong == "objects" else fields, path)
-    if wrong == "damaged":
-        path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"metis.pt (must have 4 clusters of 60 nodes|can't be read)"):
+    torch.save(fields, path)
+    with pytest.raises(ValueError, match=r"metis.pt must have 4 clusters of 60 nodes"):
         ClusterData(data, PARTS, save_dir=str(tmp_path))
 
 
