@@ -15,7 +15,7 @@ import pyarrow.parquet
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import load_relation
-from graphfeed.ingest.tables.table import TableSource, naming
+from graphfeed.ingest.tables.table import TableSource, find_sources, naming
 from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {
@@ -65,19 +65,28 @@ def new_engine() -> Engine:
     return Engine(Path(":memory:"), 1 << 28)
 
 
+def source(path: Path, **options: Any) -> TableSource:
+    return TableSource(path, str(path), **options)
+
+
+def sources_of(pattern: str, folder: Path) -> list[TableSource]:
+    return find_sources([pattern], folder, header=True, pairs=False)
+
+
 def rows_of(
-    source: TableSource, columns: list[str], on_width: Any = None, engine: Engine | None = None
+    *sources: TableSource | Path, columns: list[str], on_width: Any = None, engine: Engine | None = None
 ) -> list[dict[str, Any]]:
-    """Return some columns of a table, as read, in the order of the rows."""
+    """Return some columns of tables, as read, in the order of the rows."""
+    tables = [source(table) if isinstance(table, Path) else table for table in sources]
 
     def refuse(table: TableSource, _: int, text: str) -> None:
         raise ValueError(f"{table.name} can't be read as {table.suffix}: {text}")
 
     with new_engine() if engine is None else nullcontext(engine) as engine:
         roles = {(column, False): "any" for column in columns}
-        relation = load_relation(engine, "rows", [source], roles, on_width or refuse)
+        relation = load_relation(engine, "rows", tables, roles, on_width or refuse)
         names = ", ".join(relation.columns[column, False].sql for column in columns)
-        with naming([source]):
+        with naming(tables):
             found = engine.rows(f"SELECT {names} FROM {relation.sql} ORDER BY n")
         return [dict(zip(columns, row, strict=True)) for row in found]
 

@@ -1,13 +1,14 @@
 """Guessed specifications from the names and columns of tables."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from graphfeed.ingest import EdgeTable, NodeTable, Split, build_dataset, read_spec
-from graphfeed.ingest.build.guess_spec import guess_spec, guess_yaml
+from graphfeed.__main__ import main
+from graphfeed.ingest import EdgeTable, NodeTable, Split, build_dataset, guess_spec, read_spec
 from tests.ingest.example_tables import LIKES, USERS, write
 
 
@@ -75,8 +76,7 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
     assert remarks == []
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_split_is_known_by_its_name_or_by_boolean_columns(tmp_path: Path, suffix: str) -> None:
+def test_a_split_is_known_by_its_name_or_by_boolean_columns(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], Split | None]] = [
         ({"split": ["train", "test", "validation", "train"]}, Split("split")),
         ({"fold": [0, 2, 1, 0]}, Split("fold", "0", "1", "2")),
@@ -85,12 +85,10 @@ def test_a_split_is_known_by_its_name_or_by_boolean_columns(tmp_path: Path, suff
         ({"use": ["train", "drive", "fly", "train"]}, None),
         ({"train": [3, 4, 5, 6]}, None),
     ]
-    edges = write(tmp_path / f"edges.{suffix}", {"src": [3, 4], "dst": [4, 5]})
-    for columns, split in cases:
-        nodes = write(
-            tmp_path / f"nodes.{suffix}", {"id": [3, 4, 5, 6][: len(next(iter(columns.values())))], **columns}
-        )
-        spec, _ = guess_spec([edges, nodes])
+    for suffix, (columns, split) in product(("parquet", "csv"), cases):
+        edges = write(tmp_path / f"edges.{suffix}", {"src": [3, 4], "dst": [4, 5]})
+        ids = [3, 4, 5, 6][: len(next(iter(columns.values())))]
+        spec, _ = guess_spec([edges, write(tmp_path / f"nodes.{suffix}", {"id": ids, **columns})])
         assert spec.nodes["node"].split == split, columns
 
 
@@ -115,11 +113,12 @@ def test_files_without_names_of_columns(tmp_path: Path) -> None:
         assert build_dataset(spec).graph is not None
 
 
-def test_the_yaml_of_a_guess_is_a_specification(tmp_path: Path) -> None:
+def test_the_yaml_of_a_guess_is_a_specification(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [write(tmp_path / "users.parquet", USERS), write(tmp_path / "likes.parquet", LIKES)]
     files.append(write(tmp_path / "edges_user_knows_user.csv", {"source": ["ann"], "target": ["ben"]}))
     files[1] = files[1].rename(tmp_path / "edges_user_likes_item.parquet")
-    text = guess_yaml(files)
+    assert main(["ingest", "--guess", *map(str, files)]) == 0
+    text = capsys.readouterr().out
     assert text.startswith("# A guess from the names and columns of the tables: check it before you use it.\n")
     (tmp_path / "spec.yaml").write_text(text)
     assert list(read_spec(tmp_path / "spec.yaml").edges) == ["user:likes:item", "user:knows:user"]

@@ -46,13 +46,6 @@ def test_rows_that_are_left_out_are_reported(tmp_path: Path, capsys: pytest.Capt
     assert "2 rows of " in capsys.readouterr().out
 
 
-def test_a_specification_is_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    likes(tmp_path)
-    path = (tmp_path / "likes.parquet").rename(tmp_path / "edges_user_likes_item.parquet")
-    assert main(["ingest", "--guess", str(path)]) == 0
-    assert "user:likes:item" in capsys.readouterr().out
-
-
 def test_wrong_arguments_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ingest", str(tmp_path)]) == 1
     assert "give the specification and the folder to write, but 1 paths are given" in capsys.readouterr().err

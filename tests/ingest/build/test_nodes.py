@@ -25,21 +25,18 @@ def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> 
     return build_dataset(spec, on_error=on_error)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
+def test_a_wrong_row_is_named_with_its_file(tmp_path: Path) -> None:
+    for lines, message in [
         ("id,x\n3,1\n5,2\n3,3\n9,4\n", r"row 2: id is '3', which an earlier row already has"),
         ("id,x\nx,1\nx,2\n", r"row 1: id is 'x', which an earlier row already has"),
         ("id,x\n3,1\n5,\n9,4\n", r"row 1: x is 'missing', but must be a number"),
         ("id,x\n3,1\n5,nan\n9,4\n", r"row 1: x is "),
         ("id,x\n3,1\n,2\n9,4\n", r"row 1: id is 'missing', but must be an integer id"),
         ("id,x\n3,1\n5,2,8\n9,4\n", r"row 1 has 3 values instead of 2: '5,2,8'"),
-    ],
-)
-def test_a_wrong_row_is_named_with_its_file(tmp_path: Path, lines: str, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message) as caught:
-        build(tmp_path, lines, id="id", features={"x": "x"})
-    assert "nodes.csv" in str(caught.value)
+    ]:
+        with pytest.raises((ValueError, TypeError), match=message) as caught:
+            build(tmp_path, lines, id="id", features={"x": "x"})
+        assert "nodes.csv" in str(caught.value)
 
 
 def test_wrong_rows_are_left_out_with_the_edges_that_name_them(tmp_path: Path) -> None:

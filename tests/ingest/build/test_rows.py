@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
-from graphfeed.ingest.build import inputs
 from tests.refusals import Refusal, check_refused
 
 EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -183,21 +182,6 @@ def test_arrays_beside_several_tables_are_as_long_as_all_of_them(tmp_path: Path)
         build(tmp_path, tables[0], tables[0], features={"a": "a.npy"})
 
 
-def test_an_archive_of_arrays_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.savez(tmp_path / "a.npz", x=np.arange(4.0))
-    opened: list[str] = []
-    read = inputs.open_reference
-
-    def record(reference: str, *given: Any) -> Any:
-        opened.append(reference)
-        return read(reference, *given)
-
-    monkeypatch.setattr(inputs, "open_reference", record)
-    dataset = build(tmp_path, {"y": [0, 0]}, {"y": [1, 1]}, features={"f": ["y", "a.npz#x"]})
-    assert feature(dataset, "f") == [[0, 0], [0, 1], [1, 2], [1, 3]]
-    assert opened == ["a.npz#x"]
-
-
 INTEGER, BIG = 16777217, 1e300
 """Values that float32 rounds or can't represent."""
 
@@ -207,9 +191,8 @@ JOINED = {"features": {"f": ["x", "y"]}}
 INT8, UINT8 = pa.array([1, None], pa.int8()), pa.array([1, None], pa.uint8())
 
 
-@pytest.mark.parametrize(
-    ("tables", "options", "wrong"),
-    [
+def test_numbers_that_would_change_are_refused_by_row_and_column(tmp_path: Path) -> None:
+    for tables, options, wrong in [
         ([{"x": [1.0, BIG]}], FEATURE, "frame 0, row 1: x is 1e.300, which float32 can't represent"),
         ([{"x": [1.0, -BIG]}], FEATURE, "row 1: x is -1e.300, which"),
         ([{"x": [1.0, NAN, BIG]}], FEATURE | {"missing": 0}, "row 2: x is 1e.300, which float32"),
@@ -230,26 +213,22 @@ INT8, UINT8 = pa.array([1, None], pa.int8()), pa.array([1, None], pa.uint8())
         ([{"x": [[True], [None]]}], FEATURE | {"missing": 2}, "row 1: x is .*, which has a missing number; 2"),
         ([{"x": INT8}], FEATURE | {"missing": 300}, "row 1: x is 'missing', .*300.* is not a valid int8"),
         ([{"x": UINT8}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is not a valid uint8"),
-    ],
-)
-def test_numbers_that_would_change_are_refused_by_row_and_column(
-    tmp_path: Path, tables: list[Any], options: dict[str, Any], wrong: str
-) -> None:
-    np.save(tmp_path / "whole.npy", np.array([1, INTEGER]))
-    np.save(tmp_path / "half.npy", np.array([0.5, 0.5]))
-    np.save(tmp_path / "big.npy", np.array([BIG, 1.0]))
-    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable([pa.table(table) for table in tables], **options)}, folder=tmp_path)
-    with pytest.raises((TypeError, ValueError), match=wrong):
-        build_dataset(spec)
+    ]:
+        np.save(tmp_path / "whole.npy", np.array([1, INTEGER]))
+        np.save(tmp_path / "half.npy", np.array([0.5, 0.5]))
+        np.save(tmp_path / "big.npy", np.array([BIG, 1.0]))
+        nodes = NodeTable([pa.table(table) for table in tables], **options)
+        with pytest.raises((TypeError, ValueError), match=wrong):
+            build_dataset(Spec({"n:r:n": EDGES}, {"n": nodes}, folder=tmp_path))
 
 
-@pytest.mark.parametrize("values", ["0.5\n16777217", "1e300\n1", "1e400\n1", "0.5\n9007199254740993"])
-def test_texts_of_numbers_that_would_change_are_refused(tmp_path: Path, values: str) -> None:
-    (tmp_path / "t.csv").write_text(f"x\n{values}\n")
-    for options in ({"features": {"f": "x"}}, {"label": "x"}):
-        spec = Spec({"n:r:n": EDGES}, {"n": NodeTable("t.csv", **options)}, folder=tmp_path)
-        with pytest.raises(ValueError, match=r"t\.csv, row \d: x is '[\de]*', which float32 can't represent"):
-            build_dataset(spec)
+def test_texts_of_numbers_that_would_change_are_refused(tmp_path: Path) -> None:
+    for values in ["0.5\n16777217", "1e300\n1", "1e400\n1", "0.5\n9007199254740993"]:
+        (tmp_path / "t.csv").write_text(f"x\n{values}\n")
+        for options in ({"features": {"f": "x"}}, {"label": "x"}):
+            spec = Spec({"n:r:n": EDGES}, {"n": NodeTable("t.csv", **options)}, folder=tmp_path)
+            with pytest.raises(ValueError, match=r"t\.csv, row \d: x is '[\de]*', which float32 can't represent"):
+                build_dataset(spec)
 
 
 def test_numbers_that_float32_holds_are_kept(tmp_path: Path) -> None:
@@ -274,28 +253,24 @@ def test_numbers_that_would_change_are_left_out_where_wrong_rows_are(tmp_path: P
     table = EdgeTable(edges, source="s", destination="d", features={"f": "x"}, weight="w")
     dataset = build_dataset(Spec({"e": table}, {"n": NodeTable(count=1)}), on_error="skip")
     assert dataset.feature.read("edge", None, "f").tolist() == [[1.0]]
-    assert (
-        [skipped["rows"] for skipped in dataset.yaml_data["skipped"]] == [1, 1]
-        if hasattr(dataset, "yaml_data")
-        else True
-    )
+    assert [skipped["rows"] for skipped in dataset.yaml_data["skipped"]] == [1, 1]
 
 
-@pytest.mark.parametrize("files", ["t.csv", "t.parquet", "frame"])
-def test_tables_without_rows_keep_their_features(tmp_path: Path, files: Any) -> None:
-    kinds = {"id": pa.int64(), "s": pa.int64(), "d": pa.int64(), "x": pa.float64(), "v": pa.list_(pa.float32(), 3)}
-    table = pa.schema(list(kinds.items())).empty_table()
-    pa.parquet.write_table(table, tmp_path / "t.parquet")
-    (tmp_path / "t.csv").write_text("id,s,d,x,v\n")
-    np.save(tmp_path / "a.npy", np.zeros((0, 2)))
-    names: dict[str, Any] = {"f": ["x", "v"], "one": "x", "whole": "id", "a": ["a.npy", "x"]}
-    given = table if files == "frame" else files
-    nodes = NodeTable(given, id="id", features=names)
-    edges = EdgeTable(given, source="s", destination="d", features=names)
-    dataset = build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
-    for domain, key in (("node", "n"), ("edge", "n:r:n")):
-        shapes = [tuple(dataset.feature.read(domain, key, name).shape) for name in names]
-        assert shapes == [(0, 2 if files == "t.csv" else 4), (0, 1), (0, 1), (0, 3)]
+def test_tables_without_rows_keep_their_features(tmp_path: Path) -> None:
+    for files in ["t.csv", "t.parquet", "frame"]:
+        kinds = {"id": pa.int64(), "s": pa.int64(), "d": pa.int64(), "x": pa.float64(), "v": pa.list_(pa.float32(), 3)}
+        table = pa.schema(list(kinds.items())).empty_table()
+        pa.parquet.write_table(table, tmp_path / "t.parquet")
+        (tmp_path / "t.csv").write_text("id,s,d,x,v\n")
+        np.save(tmp_path / "a.npy", np.zeros((0, 2)))
+        names: dict[str, Any] = {"f": ["x", "v"], "one": "x", "whole": "id", "a": ["a.npy", "x"]}
+        given = table if files == "frame" else files
+        nodes = NodeTable(given, id="id", features=names)
+        edges = EdgeTable(given, source="s", destination="d", features=names)
+        dataset = build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
+        for domain, key in (("node", "n"), ("edge", "n:r:n")):
+            shapes = [tuple(dataset.feature.read(domain, key, name).shape) for name in names]
+            assert shapes == [(0, 2 if files == "t.csv" else 4), (0, 1), (0, 1), (0, 3)]
 
 
 def test_what_can_not_be_features_labels_or_parts_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from graphfeed.ingest import (
     TFDatasetOptions,
     TFRecordDataLoader,
 )
-from graphfeed.ingest.gigl.loaded_graph_tensors import EDGE_TYPE, NODE_TYPE
 from tests.ingest.entities import SPEC, edges, export, nodes
 from tests.refusals import Refusal, check_refused
 
@@ -123,6 +122,8 @@ def test_files_are_those_of_the_pattern_sorted_by_path(tmp_path: Path) -> None:
     assert info(second).find_files() == [tmp_path / "x" / wanted[1]]
 
 
+NODE_TYPE = "default_homogeneous_node_type"
+EDGE_TYPE = (NODE_TYPE, "to", NODE_TYPE)
 EDGES = torch.tensor([[0, 1], [1, 2]])
 LABELS = torch.tensor([[0], [2]])
 WRONG = torch.tensor([[1], [0]])

@@ -1,10 +1,7 @@
 """Graphs in TFRecords, read by a thread for each entity, into memory or to disk."""
 
-import errno
 import inspect
-import logging
-import os
-import signal
+import resource
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -21,13 +18,11 @@ from graphfeed.ingest import (
     write_tfrecords,
 )
 from graphfeed.ingest import load_torch_tensors_from_tf_record as load
-from graphfeed.ingest.gigl.shared_tensors import Entity, SharedFile, read_entities
 from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.refusals import check_refused
 from tests.scripts import run
 
 SETTINGS: dict[str, Any] = inspect.unwrap(load).__globals__
-SETTINGS_OF_LOADER: dict[str, Any] = TFRecordDataLoader.load.__globals__
 LOADER = TFRecordDataLoader(0, 1)
 BUYS = ("user", "buys", "item")
 
@@ -78,8 +73,7 @@ def test_weights_and_packed_features_come_by_type_too(tmp_path: Path, metadata: 
     assert torch.equal(graph.node_quantized_features["item"], bits)
 
 
-def test_weights_are_one_of_the_features_and_stay_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record_calls(monkeypatch)
+def test_weights_are_one_of_the_features_and_stay_none(tmp_path: Path) -> None:
     columns = {**edges(6), "f": torch.rand(6, 2)}
     info = export(tmp_path / "edges", columns, 2, feature_keys=["f", "n"], feature_dim=3)
     metadata = SerializedGraphMetadata(export(tmp_path / "nodes", nodes(4), 1), info)
@@ -129,95 +123,43 @@ def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkey
     assert list(folder.iterdir()) == []
 
 
-def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool, Path | None]]:
-    """Read entities in this process, and record the arguments."""
-    calls = []
-
-    def read(entities: list[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool) -> Any:
-        calls.append(([entity.name for entity in entities], at_once, folder))
-        return {
-            entity.name: {kind: loader.load(info, {}, entity.weights.get(kind)) for kind, info in entity.infos.items()}
-            for entity in entities
-        }
-
-    monkeypatch.setitem(SETTINGS, "read_entities", read)
-    return calls
-
-
-def test_a_graph_of_one_type_comes_as_tensors_and_its_edges_are_read_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = record_calls(monkeypatch)
+def test_a_graph_of_one_type_comes_as_tensors(tmp_path: Path) -> None:
     labels = {name: export(tmp_path / name, edges(2), 1, feature_keys=[], feature_dim=0) for name in ("good", "bad")}
     metadata = SerializedGraphMetadata(
         export(tmp_path / "nodes", nodes(4), 1), export(tmp_path / "edges", edges(6), 2), labels["good"], labels["bad"]
     )
     graph = load(LOADER, metadata, False)
-    assert calls == [(["edge", "node", "positive_label", "negative_label"], False, None)]
     assert isinstance(graph.edge_index, torch.Tensor)
     assert tuple(graph.edge_index.shape) == (2, 6)
     assert isinstance(graph.negative_label, torch.Tensor)
     assert graph.node_labels is None
 
 
-def test_memory_is_looked_at_before_anything_is_read(
-    metadata: SerializedGraphMetadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_memory_the_error_names_the_spill_folder(
+    metadata: SerializedGraphMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = record_calls(monkeypatch)
     monkeypatch.setitem(SETTINGS, "available_memory", lambda: 100)
     with pytest.raises(
         MemoryError, match=r"take about 0\.00 GiB, and 0\.00 GiB of memory are free; give a spill_folder"
     ):
         load(LOADER, metadata, True)
-    assert calls == []
-    load(LOADER, metadata, True, spill_folder=tmp_path)
-    assert calls[0][2] == tmp_path
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100}))
-    with pytest.raises(MemoryError, match="in the spill_folder"):
-        load(LOADER, metadata, True, spill_folder=tmp_path)
 
 
-@pytest.mark.parametrize("num_files", [1, 4])
-def test_the_estimate_of_memory_is_near_what_is_loaded(tmp_path: Path, num_files: int) -> None:
-    """This includes compressed files: every second one is."""
-    info = export(tmp_path / "nodes", nodes(40_000), num_files)
-    needed = SETTINGS["estimate_bytes"](LOADER, [info])
-    loaded = 40_000 * (8 + 3 * 4)
-    assert 0.8 * loaded < needed < 2.5 * loaded
+def test_labels_of_edges_or_without_a_spec_are_refused(tmp_path: Path) -> None:
+    of_edges = export(tmp_path / "edges", edges(2), 1, label_keys=["n"])
+    unknown = export(tmp_path / "nodes", nodes(2), 1, label_keys=["zz"])
+    plain = export(tmp_path / "plain", edges(2), 1)
+    check_refused([
+        (lambda: load(LOADER, SerializedGraphMetadata(of_edges, of_edges), True), ValueError,
+         "label_keys are for nodes, but edge has some"),
+        (lambda: load(LOADER, SerializedGraphMetadata(unknown, plain), True), ValueError,
+         "feature_spec must have all keys, but has no 'zz'"),
+    ])  # fmt: skip
 
 
-def test_a_group_of_processes_with_a_limit_and_other_ranks_leaves_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    needed = int(min(SETTINGS["available_memory"](), 1 << 62)) // 2
-    assert SETTINGS["choose_place"](needed, None) is None
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    with pytest.raises(MemoryError, match="of memory are free"):
-        SETTINGS["choose_place"](needed, None)
-
-
-def test_labels_of_edges_are_refused(tmp_path: Path) -> None:
-    info = export(tmp_path / "edges", edges(2), 1, label_keys=["n"])
-    with pytest.raises(ValueError, match="label_keys are for nodes, but edge has some"):
-        load(LOADER, SerializedGraphMetadata(info, info), True)
-
-
-def test_labels_without_a_spec_are_refused_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = record_calls(monkeypatch)
-    info = export(tmp_path / "nodes", nodes(2), 1, label_keys=["zz"])
-    with pytest.raises(ValueError, match="feature_spec must have all keys, but has no 'zz'"):
-        load(LOADER, SerializedGraphMetadata(info, export(tmp_path / "edges", edges(2), 1)), True)
-    assert calls == []
-
-
-def test_empty_exports_give_empty_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    record_calls(monkeypatch)
-    with caplog.at_level(logging.ERROR):
-        metadata = SerializedGraphMetadata(
-            export(tmp_path / "nodes", nodes(0), 1), export(tmp_path / "edges", edges(0), 1)
-        )
-        graph = load(LOADER, metadata, True)
+def test_empty_exports_give_empty_tensors(tmp_path: Path) -> None:
+    metadata = SerializedGraphMetadata(export(tmp_path / "nodes", nodes(0), 1), export(tmp_path / "edges", edges(0), 1))
+    graph = load(LOADER, metadata, True)
     assert isinstance(graph.edge_index, torch.Tensor)
     assert tuple(graph.edge_index.shape) == (2, 0)
 
@@ -254,54 +196,21 @@ def test_reading_takes_the_memory_of_the_result(tmp_path: Path) -> None:
     assert 0.9 < float(done.stdout) < 1.2
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, on_disk: bool) -> None:
-    file = SharedFile(tmp_path if on_disk else None)
-    os.write(file.descriptor, torch.arange(6).numpy().tobytes())
-    tensor = file.tensor((2, 3), torch.int64)
-    assert file.tensor((0, 3), torch.float32).shape == (0, 3)
-    del file
-    assert tensor.is_shared()  # type: ignore[no-untyped-call]
-    assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_an_error_that_names_the_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def be_full(descriptor: int, start: int, size: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", be_full)
+def test_a_full_disk_is_an_error_that_names_the_entity(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk."""
     metadata = SerializedGraphMetadata(export(tmp_path / "nodes", nodes(3), 1), export(tmp_path / "edges", edges(4), 1))
-    with pytest.raises(ValueError, match=r"rank 0: loading failed for \w+: .*No space left on device"):
-        load(LOADER, metadata, True, spill_folder=tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        with pytest.raises(ValueError, match=r"rank 0: loading failed for \w+: .*File too large"):
+            load(LOADER, metadata, True, spill_folder=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_an_error_names_its_entity_and_ends_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
-    wrong = export(tmp_path / "edge", edges(3), 1, feature_dim=7)
-    entities = [Entity("edge", {None: wrong}), Entity("node", {None: export(tmp_path / "node", nodes(3), 1)})]
-    read_batches = SETTINGS_OF_LOADER["read_batches"]
-
-    def read_for_ever(files: Any, schema: Any, keep: Any) -> None:
-        while True:
-            read_batches(files, schema, keep)
-
-    monkeypatch.setitem(SETTINGS_OF_LOADER, "read_batches", read_for_ever)
-    with pytest.raises(ValueError, match="loading failed for edge: feature_dim must be"):
-        read_entities(entities, LOADER, None, at_once)
-
-
-def test_an_interruption_ends_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = export(tmp_path / "node", nodes(3), 1)
-    read_batches = SETTINGS_OF_LOADER["read_batches"]
-
-    def read_for_ever(files: Any, schema: Any, keep: Any) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        while True:
-            read_batches(files, schema, keep)
-
-    monkeypatch.setitem(SETTINGS_OF_LOADER, "read_batches", read_for_ever)
-    with pytest.raises(KeyboardInterrupt):
-        read_entities([Entity("node", {None: info})], LOADER, None, at_once=True)
+def test_an_error_names_its_entity(tmp_path: Path) -> None:
+    metadata = SerializedGraphMetadata(export(tmp_path / "node", nodes(3), 1), export(tmp_path / "edge", edges(3), 1))
+    (tmp_path / "edge" / "00-of-01.tfrecord").write_bytes(b"no record" * 9)
+    for at_once in (True, False):
+        with pytest.raises(ValueError, match=r"loading failed for edge: .*record 0, at byte"):
+            load(LOADER, metadata, at_once)

@@ -1,11 +1,6 @@
 """Tables of other engines and of databases by ADBC, and names and strings that would be harmful as a part of SQL."""
 
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,8 +13,6 @@ import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
-from graphfeed.ingest.tables.scans import duckdb as load_duckdb
-from tests.distributed.rank_processes import free_port
 from tests.ingest.example_tables import LIKES, USERS, edges_of, write
 
 LIKED = sorted(zip(LIKES["user"], LIKES["item"], strict=True))
@@ -54,27 +47,27 @@ def test_the_index_of_pandas_is_no_column() -> None:
         build_dataset(Spec({"e": EdgeTable(table, weight="__index_level_0__")}))
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson", ".arrow", "table"])
-def test_no_name_id_or_path_gets_into_sql(tmp_path: Path, suffix: str) -> None:
-    folder = tmp_path / 'it\'s "x"; [a-z]*?'
-    folder.mkdir()
-    tables, kinds = {}, {}
-    for number, name in enumerate(HARMFUL):
-        columns = {name: HARMFUL, f"{name}2": np.arange(len(HARMFUL)), "part": HARMFUL}
-        ends = {name: HARMFUL, f"{name}2": HARMFUL[::-1]}
-        nodes, edges = pa.table(columns), pa.table(ends)
-        if suffix != "table":
-            files = ((f"n{number}'{suffix}", columns), (f"e{number}'{suffix}", ends))
-            nodes, edges = (write(folder / file, own).name for file, own in files)
-        split = Split("part", train=name, test=HARMFUL[0] if name != HARMFUL[0] else HARMFUL[1])
-        tables[name] = NodeTable(nodes, id=name, features={name: f"{name}2"}, label=name, split=split)
-        kinds[f"{name}:{name}:{name}"] = EdgeTable(edges, source=name, destination=f"{name}2")
-    dataset = build_dataset(Spec(kinds, tables, folder=folder))
-    (task,) = dataset.tasks
-    for number, name in enumerate(HARMFUL):
-        assert edges_of(dataset, f"{name}:{name}:{name}") == sorted(zip(HARMFUL, HARMFUL[::-1], strict=True))
-        assert task.metadata["class_names"][name] == sorted(HARMFUL)
-        assert task.train_set[:][name][0].tolist() == [number]
+def test_no_name_id_or_path_gets_into_sql(tmp_path: Path) -> None:
+    for suffix in [".parquet", ".csv", ".ndjson", ".arrow", "table"]:
+        folder = tmp_path / f'it\'s "x"; [a-z]*? {suffix}'
+        folder.mkdir()
+        tables, kinds = {}, {}
+        for number, name in enumerate(HARMFUL):
+            columns = {name: HARMFUL, f"{name}2": np.arange(len(HARMFUL)), "part": HARMFUL}
+            ends = {name: HARMFUL, f"{name}2": HARMFUL[::-1]}
+            nodes, edges = pa.table(columns), pa.table(ends)
+            if suffix != "table":
+                files = ((f"n{number}'{suffix}", columns), (f"e{number}'{suffix}", ends))
+                nodes, edges = (write(folder / file, own).name for file, own in files)
+            split = Split("part", train=name, test=HARMFUL[0] if name != HARMFUL[0] else HARMFUL[1])
+            tables[name] = NodeTable(nodes, id=name, features={name: f"{name}2"}, label=name, split=split)
+            kinds[f"{name}:{name}:{name}"] = EdgeTable(edges, source=name, destination=f"{name}2")
+        dataset = build_dataset(Spec(kinds, tables, folder=folder))
+        (task,) = dataset.tasks
+        for number, name in enumerate(HARMFUL):
+            assert edges_of(dataset, f"{name}:{name}:{name}") == sorted(zip(HARMFUL, HARMFUL[::-1], strict=True))
+            assert task.metadata["class_names"][name] == sorted(HARMFUL)
+            assert task.train_set[:][name][0].tolist() == [number]
 
 
 def test_texts_with_nul_and_names_that_differ_in_case_alone_are_told_apart(tmp_path: Path) -> None:
@@ -99,7 +92,7 @@ def test_an_error_names_the_first_wrong_rows_and_tells_how_many_there_are() -> N
 def test_without_duckdb_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ImportError, match=r"duckdb.*\.\[arrow\]"):
-        load_duckdb()
+        built(pa.table(USERS), pa.table(LIKES))
 
 
 def test_parquet_files_of_a_pattern_may_have_other_columns_beside_those_that_are_read(tmp_path: Path) -> None:
@@ -110,32 +103,6 @@ def test_parquet_files_of_a_pattern_may_have_other_columns_beside_those_that_are
     graph = build_dataset(spec).graph
     assert graph is not None
     assert (graph.csc_indptr.tolist(), graph.indices.tolist()) == ([0, 1, 2, 3], [2, 0, 1])
-
-
-PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-USER = "postgres" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
-"""It refuses to be run by root."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Start PostgreSQL on loopback, without a socket in a shared folder, and yield its URI."""
-    if not PROGRAMS:
-        pytest.skip("PostgreSQL is not installed")
-    # The folder of the tests is not accessible to other users.
-    with tempfile.TemporaryDirectory(dir=None if USER is None else "/var/tmp") as folder:
-        if USER is not None:
-            shutil.chown(folder, USER)
-        data, port = f"{folder}/data", free_port()
-        given: dict[str, Any] = {"cwd": folder, "check": True, "user": USER, "stdout": subprocess.DEVNULL}
-        subprocess.run([PROGRAMS[-1] / "initdb", "-D", data, "-A", "trust", "-U", "tester"], **given)
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
-        control: list[str | Path] = [PROGRAMS[-1] / "pg_ctl", "-D", data, "-w", "-l", f"{folder}/log"]
-        subprocess.run([*control, "-o", options, "start"], **given)
-        try:
-            yield f"postgresql://tester@127.0.0.1:{port}/postgres"
-        finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], **given)
 
 
 def check_database(connection: Any) -> None:
@@ -154,9 +121,3 @@ def check_database(connection: Any) -> None:
 
 def test_queries_of_sqlite_are_tables() -> None:
     check_database(adbc_driver_sqlite.dbapi.connect())
-
-
-@pytest.mark.slow
-def test_queries_of_postgresql_are_tables(server: str) -> None:
-    dbapi: Any = pytest.importorskip("adbc_driver_postgresql.dbapi")
-    check_database(dbapi.connect(server))

@@ -18,39 +18,34 @@ ENDS = EdgeTable({"s": [0], "d": [0]}, source="s", destination="d")
 UUIDS = [UUID(int=number << 64 | 1) for number in (3, 0, 2)]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "edges", "wanted"),
-    [
-        (["2", "10"], [10, 2], ["2", "10"]),
-        ([2, 10], ["10", "2"], [2, 10]),
-        (pa.array([1, 1 << 63], pa.uint64()), pa.array([1 << 63, 1], pa.uint64()), ["1", str(1 << 63)]),
-        (pa.array([1, 1 << 63], pa.uint64()), pa.array([1]), ["1", str(1 << 63)]),
-        (pa.array([2, 1], pa.uint64()), pa.array([1]), [2, 1]),
-        (None, pa.array([1 << 63, 1], pa.uint64()), ["1", str(1 << 63)]),
-        (pa.array([own.bytes for own in UUIDS], pa.binary(16)), [str(UUIDS[2])], [str(own) for own in UUIDS]),
-        ([str(own) for own in UUIDS], pa.array([UUIDS[1].bytes], pa.binary(16)), [str(own) for own in UUIDS]),
-        (pa.array(UUIDS), pa.array(UUIDS[:2]), [str(own) for own in UUIDS]),
-        (None, pa.array(UUIDS), sorted(map(str, UUIDS))),
-    ],
-)
-@pytest.mark.parametrize("is_file", [False, True])
-def test_ids_of_other_kinds_are_read_as_those_of_the_nodes(
-    tmp_path: Path, nodes: Any, edges: Any, wanted: list[Any], is_file: bool
-) -> None:
-    tables = {"n": None if nodes is None else pa.table({"id": nodes}), "e": pa.table({"s": edges, "d": edges})}
-    for name, table in tables.items() if is_file else ():
-        if table is not None:
-            pa.parquet.write_table(table, tmp_path / f"{name}.parquet")
-            tables[name] = str(tmp_path / f"{name}.parquet")
-    spec = Spec(
-        {"n:r:n": EdgeTable(tables["e"], source="s", destination="d")},
-        {} if nodes is None else {"n": NodeTable(tables["n"], id="id")},
-    )
-    dataset = build_dataset(spec)
-    found = dataset.ids("n")
-    assert list(found[:]) == wanted
-    ends = [str(UUID(bytes=own)) if isinstance(own, bytes) else str(own) for own in pa.array(edges).to_pylist()]
-    assert sorted(str(found[int(node)]) for node in dataset.graph.indices) == sorted(ends)
+def test_ids_of_other_kinds_are_read_as_those_of_the_nodes(tmp_path: Path) -> None:
+    for is_file in [False, True]:
+        for nodes, edges, wanted in [
+            (["2", "10"], [10, 2], ["2", "10"]),
+            ([2, 10], ["10", "2"], [2, 10]),
+            (pa.array([1, 1 << 63], pa.uint64()), pa.array([1 << 63, 1], pa.uint64()), ["1", str(1 << 63)]),
+            (pa.array([1, 1 << 63], pa.uint64()), pa.array([1]), ["1", str(1 << 63)]),
+            (pa.array([2, 1], pa.uint64()), pa.array([1]), [2, 1]),
+            (None, pa.array([1 << 63, 1], pa.uint64()), ["1", str(1 << 63)]),
+            (pa.array([own.bytes for own in UUIDS], pa.binary(16)), [str(UUIDS[2])], [str(own) for own in UUIDS]),
+            ([str(own) for own in UUIDS], pa.array([UUIDS[1].bytes], pa.binary(16)), [str(own) for own in UUIDS]),
+            (pa.array(UUIDS), pa.array(UUIDS[:2]), [str(own) for own in UUIDS]),
+            (None, pa.array(UUIDS), sorted(map(str, UUIDS))),
+        ]:
+            tables = {"n": None if nodes is None else pa.table({"id": nodes}), "e": pa.table({"s": edges, "d": edges})}
+            for name, table in tables.items() if is_file else ():
+                if table is not None:
+                    pa.parquet.write_table(table, tmp_path / f"{name}.parquet")
+                    tables[name] = str(tmp_path / f"{name}.parquet")
+            spec = Spec(
+                {"n:r:n": EdgeTable(tables["e"], source="s", destination="d")},
+                {} if nodes is None else {"n": NodeTable(tables["n"], id="id")},
+            )
+            dataset = build_dataset(spec)
+            found = dataset.ids("n")
+            assert list(found[:]) == wanted
+            ends = [str(UUID(bytes=own)) if isinstance(own, bytes) else str(own) for own in pa.array(edges).to_pylist()]
+            assert sorted(str(found[int(node)]) for node in dataset.graph.indices) == sorted(ends)
 
 
 def test_ids_are_texts_in_all_files_if_they_are_in_one(tmp_path: Path) -> None:
@@ -91,25 +86,25 @@ def test_floats_of_two_bytes_become_float32(tmp_path: Path) -> None:
         assert dataset.feature.read("node", None, "f").tolist() == [[0.5, 0.5], [2.0, 2.0]]
 
 
-@pytest.mark.parametrize("stem", ["a?b", "a*b", "a[1]b", "?", "a'b"])
-def test_files_may_have_names_that_are_patterns(tmp_path: Path, stem: str) -> None:
-    for suffix in (".parquet", ".csv", ".csv.gz", ".txt.gz", ".ndjson.gz"):
-        for name, rows in ((re.sub("[*?]", "z", stem), [7, 8]), (stem, [1, 2])):
-            if suffix != ".txt.gz":
-                write(tmp_path / f"{name}{suffix}", {"x": rows})
-            else:
-                (tmp_path / f"{name}{suffix}").write_bytes(gzip.compress("{}\n{}\n".format(*rows).encode()))
-        table = NodeTable(str(tmp_path / f"{stem}{suffix}"), features={"f": "0" if suffix == ".txt.gz" else "x"})
-        dataset = build_dataset(Spec({"e": ENDS}, {"n": table}))
-        assert dataset.feature.read("node", None, "f").tolist() == [[1], [2]]
+def test_files_may_have_names_that_are_patterns(tmp_path: Path) -> None:
+    for stem in ["a?b", "a*b", "a[1]b", "?", "a'b"]:
+        for suffix in (".parquet", ".csv", ".csv.gz", ".txt.gz", ".ndjson.gz"):
+            for name, rows in ((re.sub("[*?]", "z", stem), [7, 8]), (stem, [1, 2])):
+                if suffix != ".txt.gz":
+                    write(tmp_path / f"{name}{suffix}", {"x": rows})
+                else:
+                    (tmp_path / f"{name}{suffix}").write_bytes(gzip.compress("{}\n{}\n".format(*rows).encode()))
+            table = NodeTable(str(tmp_path / f"{stem}{suffix}"), features={"f": "0" if suffix == ".txt.gz" else "x"})
+            dataset = build_dataset(Spec({"e": ENDS}, {"n": table}))
+            assert dataset.feature.read("node", None, "f").tolist() == [[1], [2]]
 
 
-@pytest.mark.parametrize("name", ["t.CSV", "t.csv.GZ", "T.Csv.Gz", "t.NDJSON.GZ", "t.TFRecord.GZ"])
-def test_suffixes_may_be_in_capital_letters(tmp_path: Path, name: str) -> None:
-    lower = write(tmp_path / name.lower().replace("t.", "l.", 1), {"s": [0, 1], "d": [1, 0]})
-    lower.rename(tmp_path / name)
-    built = build_dataset(Spec({"e": EdgeTable(name, source="s", destination="d")}, folder=tmp_path))
-    assert built.graph.num_edges == 2
+def test_suffixes_may_be_in_capital_letters(tmp_path: Path) -> None:
+    for name in ["t.CSV", "t.csv.GZ", "T.Csv.Gz", "t.NDJSON.GZ", "t.TFRecord.GZ"]:
+        lower = write(tmp_path / name.lower().replace("t.", "l.", 1), {"s": [0, 1], "d": [1, 0]})
+        lower.rename(tmp_path / name)
+        built = build_dataset(Spec({"e": EdgeTable(name, source="s", destination="d")}, folder=tmp_path))
+        assert built.graph.num_edges == 2
 
 
 def test_labels_that_float64_may_have_rounded_are_refused(tmp_path: Path) -> None:

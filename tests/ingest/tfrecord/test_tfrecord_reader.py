@@ -1,7 +1,6 @@
 """TFRecord files as tensors."""
 
 import gzip
-import mmap
 import os
 from itertools import accumulate, product
 from pathlib import Path
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from graphfeed.ingest import FixedLenFeature, read_tfrecords, write_tfrecords
-from graphfeed.ingest.tfrecord import growing_rows, record_stream
-from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from tests import tfrecords
 from tests.forked import in_child
 from tests.refusals import Refusal, check_refused
@@ -48,20 +45,20 @@ def test_some_features_are_read_in_the_order_that_they_are_asked_for(tmp_path: P
     assert_same(read_tfrecords(file, ["w", "id"]), {"w": COLUMNS["w"], "id": COLUMNS["id"]})
 
 
-@pytest.mark.parametrize("place", [1, 5, 299])
-def test_a_feature_that_the_first_record_lacks_is_an_error_unless_it_is_asked_for(tmp_path: Path, place: int) -> None:
-    rows: list[tfrecords.Example] = [{"id": [k], "long": [k] * 200} for k in range(300)]
-    file = tfrecords.write(tmp_path / "file", rows)
-    assert len(read_tfrecords(file)["long"]) == 300
-    rows[place] = {"id": [1], "late": [1.0], "long": [1] * 200}
-    file = tfrecords.write(tmp_path / "file", rows)
-    with pytest.raises(
-        ValueError, match=rf"file: record {place}, at byte \d+: feature 'late' is not in the first record"
-    ):
-        read_tfrecords(file)
-    found = read_tfrecords(file, {"id": FixedLenFeature([], "int64"), "late": FixedLenFeature([], "float32", 0.0)})
-    assert found["late"].nonzero().tolist() == [[place]]
-    assert list(read_tfrecords(file, ["id"])) == ["id"]
+def test_a_feature_that_the_first_record_lacks_is_an_error_unless_it_is_asked_for(tmp_path: Path) -> None:
+    for place in [1, 5, 299]:
+        rows: list[tfrecords.Example] = [{"id": [k], "long": [k] * 200} for k in range(300)]
+        file = tfrecords.write(tmp_path / "file", rows)
+        assert len(read_tfrecords(file)["long"]) == 300
+        rows[place] = {"id": [1], "late": [1.0], "long": [1] * 200}
+        file = tfrecords.write(tmp_path / "file", rows)
+        with pytest.raises(
+            ValueError, match=rf"file: record {place}, at byte \d+: feature 'late' is not in the first record"
+        ):
+            read_tfrecords(file)
+        found = read_tfrecords(file, {"id": FixedLenFeature([], "int64"), "late": FixedLenFeature([], "float32", 0.0)})
+        assert found["late"].nonzero().tolist() == [[place]]
+        assert list(read_tfrecords(file, ["id"])) == ["id"]
 
 
 def test_specs_say_shapes_dtypes_and_values_for_records_without_a_feature(tmp_path: Path) -> None:
@@ -187,69 +184,28 @@ def test_the_tensors_may_be_written_to_and_saved(tmp_path: Path) -> None:
     assert_same(torch.load(tmp_path / "saved", weights_only=True), {**COLUMNS, "w": COLUMNS["w"] + 1})
 
 
-def read_all(path: Path) -> bytes:
-    """Read a file in parts, taking half of the bytes each time."""
-    taken = b""
-    with RecordStream(path) as stream:
-        while stream.fill():
-            middle = (stream.begin + stream.end) // 2
-            assert stream.offset == len(taken)
-            taken += stream.buffer[stream.begin : middle].tobytes()
-            stream.begin = middle
-        return taken + stream.buffer[stream.begin : stream.end].tobytes()
+def test_a_file_is_compressed_if_it_begins_like_gzip_and_is_no_plain_file(tmp_path: Path) -> None:
+    """The first record of the plain file has 35,615 bytes: 1f 8b."""
+    content = tfrecords.example({"a": [b"x" * (0x8B1F - 23)]})
+    assert len(content) == 0x8B1F
+    plain = tfrecords.write(tmp_path / "plain", [content])
+    assert plain.read_bytes().startswith(b"\x1f\x8b")
+    assert read_tfrecords(plain)["a"].shape == (1, 0x8B1F - 23)
+    parts = [b"".join(tfrecords.record(tfrecords.example(row)) for row in part) for part in (ROWS[:4], ROWS[4:])]
+    several, decompressed = tmp_path / "several", tmp_path / "decompressed.gz"
+    several.write_bytes(b"".join(map(gzip.compress, parts)))
+    decompressed.write_bytes(b"".join(parts))  # some storage decompresses files when it delivers them
+    for path in (several, decompressed):
+        assert_same(read_tfrecords(path), COLUMNS)
+    for wrong in (b"", b"not compressed"):
+        (tmp_path / "file.gz").write_bytes(wrong)
+        with pytest.raises(ValueError, match=r"file\.gz is named as a gzip file, but does not begin like one"):
+            read_tfrecords(tmp_path / "file.gz")
 
 
-def test_the_bytes_come_in_order_whatever_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = bytes(range(256)) * 40
-    for name, part_bytes in product(("plain", "named.gz", "not-named"), (64, 1000, 1 << 20)):
-        monkeypatch.setattr(record_stream, "PART_BYTES", part_bytes)
-        path = tmp_path / name
-        path.write_bytes(data if name == "plain" else gzip.compress(data))
-        assert read_all(path) == data, (name, part_bytes)
-
-
-def test_a_plain_file_may_begin_like_a_compressed_one(tmp_path: Path) -> None:
-    """Its first record has 35,615 bytes: 1f 8b."""
-    path = tfrecords.write(tmp_path / "file", [bytes(0x8B1F)])
-    assert path.read_bytes().startswith(b"\x1f\x8b")
-    with RecordStream(path) as stream:
-        assert not stream.compressed
-
-
-def test_several_compressed_files_in_one_are_read_on(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(gzip.compress(b"abc") + gzip.compress(b"def"))
-    assert read_all(path) == b"abcdef"
-
-
-@pytest.mark.parametrize("content", [b"", b"not compressed"])
-def test_a_name_that_promises_compression_is_held_to_it(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "file.gz"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"file\.gz is named as a gzip file, but does not begin like one"):
-        RecordStream(path)
-
-
-def test_a_plain_file_may_keep_the_name_of_a_compressed_one(tmp_path: Path) -> None:
-    """Some storage decompresses files when it delivers them."""
-    path = tmp_path / "file.gz"
-    path.write_bytes(tfrecords.record(b"abc"))
-    assert read_all(path) == tfrecords.record(b"abc")
-
-
-class FixedMap(mmap.mmap):
-    """A mapping on a system that can't move mappings."""
-
-    def resize(self, newsize: int) -> None:
-        raise SystemError("mmap: resizing not available--no mremap()")
-
-
-@pytest.mark.parametrize("fixed", [False, True])
-def test_tensors_grow_with_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool) -> None:
-    monkeypatch.setattr(growing_rows, "FIRST_BYTES", 64)
-    if fixed:
-        monkeypatch.setattr(growing_rows, "map_anonymous", lambda size: FixedMap(-1, size))
-    columns = {"a": torch.arange(6000).reshape(2000, 3), "b": torch.rand(2000), "none": torch.empty(2000, 0)}
+def test_tensors_grow_with_the_records(tmp_path: Path) -> None:
+    rows = 100_000
+    columns = {"a": torch.arange(rows * 3).reshape(rows, 3), "b": torch.rand(rows), "none": torch.empty(rows, 0)}
     write_tfrecords(tmp_path / "file", columns)
     specs = {
         "a": FixedLenFeature([3], "int64"),
@@ -257,12 +213,3 @@ def test_tensors_grow_with_the_records(tmp_path: Path, monkeypatch: pytest.Monke
         "none": FixedLenFeature([0], "float"),
     }
     assert_same(read_tfrecords(tmp_path / "file", specs), columns)
-
-
-def test_lanes_of_rows_move_as_they_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing_rows, "FIRST_BYTES", 64)
-    rows = growing_rows.GrowingRows((2,), torch.int64, 3, None)
-    parts = [torch.randint(0, 100, (3, count, 2)) for count in (3, 0, 1, 50, 7, 1000, 2)]
-    for part in parts:
-        rows.append(list(part))
-    assert torch.equal(rows.finish(), torch.cat(parts, dim=1))
