@@ -9,7 +9,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import pyg
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 from tests.public_calls import EDGES, ENDS, IDS, NODES, Call, call, graph, minibatch, of_loader
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from graphfeed.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 from tests.pyg.neighborhood import draws, random_index
 
 PYG = import_pyg("torch_geometric.nn", "tests")
@@ -255,47 +255,6 @@ def test_hetero_temporal_link_pred() -> None:
         errors.append(predict(batch).detach().clamp(min=0, max=5) - store.edge_label)
     assert len(torch.cat(errors)) == len(test_idx)
     assert torch.cat(errors).pow(2).mean().sqrt() < 0.7 * edge_label.float().std()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("num_layers", [1, 3])
-def test_trim_to_layer(num_layers: int) -> None:
-    data = citations()
-    loader = NeighborLoader(data, input_nodes=data.train_mask, num_neighbors=[4, 3, 2][:num_layers], batch_size=10)
-    model = PYG.GraphSAGE(8, hidden_channels=16, num_layers=num_layers, out_channels=CLASSES)
-    for batch in loader:
-        whole = model(batch.x, batch.edge_index)[: batch.batch_size]
-        trimmed = model(
-            batch.x,
-            batch.edge_index,
-            num_sampled_nodes_per_hop=batch.num_sampled_nodes,
-            num_sampled_edges_per_hop=batch.num_sampled_edges,
-        )
-        assert torch.allclose(trimmed[: batch.batch_size], whole, atol=1e-5)
-        assert len(trimmed) < batch.num_nodes or num_layers == 1
-
-
-@pytest.mark.thorough
-def test_hetero_hierarchical_sage() -> None:
-    data = library()
-    loader = NeighborLoader(data, [4, 3], ("paper", data["paper"].train_mask), batch_size=15)
-    trim = import_pyg("torch_geometric.utils", "tests").trim_to_layer
-    convs = [PYG.HeteroConv({kind: PYG.SAGEConv((-1, -1), 8) for kind in data.edge_types}) for _ in range(2)]
-    for batch in loader:
-        whole, x, edges = batch.x_dict, batch.x_dict, batch.edge_index_dict
-        for i, conv in enumerate(convs):
-            whole = conv(whole, batch.edge_index_dict)
-            x, edges, _ = trim(
-                layer=i,
-                num_sampled_nodes_per_hop=batch.num_sampled_nodes_dict,
-                num_sampled_edges_per_hop=batch.num_sampled_edges_dict,
-                x=x,
-                edge_index=edges,
-            )
-            x = conv(x, edges)
-        size = batch["paper"].batch_size
-        assert torch.allclose(x["paper"][:size], whole["paper"][:size], atol=1e-5)
-        assert len(x["paper"]) < len(whole["paper"])
 
 
 class AttachTargets:

@@ -6,14 +6,13 @@ The names of the tests are those of the programs. The data are small, and create
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from graphfeed.pyg import ClusterData, ClusterLoader, GraphSAINTRandomWalkSampler, NeighborLoader, ShaDowKHopSampler
-from graphfeed.pyg.data.tables import import_pyg
-from tests.test_pyg_programs import CLASSES, PYG, SAGE, citations, one_thread, step
+from graphfeed.pyg import GraphSAINTRandomWalkSampler
+from graphfeed.pyg.data import import_pyg
+from tests.test_pyg_programs import CLASSES, PYG, citations, one_thread, step
 
 __all__ = ["one_thread"]
 """The fixture, which also applies to the tests here."""
@@ -66,69 +65,3 @@ def test_graph_saint(tmp_path: Path) -> None:
     model.eval()
     model.set_aggr("mean")
     assert accuracy(model(data.x, data.edge_index, data.edge_weight), data) > 0.9
-
-
-@pytest.mark.thorough
-def test_cluster_gcn_reddit(tmp_path: Path) -> None:
-    data = citations()
-    cluster_data = ClusterData(data, num_parts=12, recursive=False, save_dir=str(tmp_path))
-    train_loader = ClusterLoader(cluster_data, batch_size=3, shuffle=True, num_workers=2)
-    subgraph_loader = NeighborLoader(data, num_neighbors=[-1], batch_size=32, shuffle=False, num_workers=2)
-
-    model = SAGE(8, 16, CLASSES)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(8):
-        total_nodes = 0
-        for batch in train_loader:
-            out = model(batch.x, batch.edge_index).log_softmax(dim=-1)
-            step(optimizer, functional.nll_loss(out[batch.train_mask], batch.y[batch.train_mask]))
-            total_nodes += int(batch.train_mask.sum())
-        assert total_nodes == int(data.train_mask.sum())
-    model.eval()
-    out = model.inference(data.x, subgraph_loader)
-    assert torch.allclose(out, model(data.x, data.edge_index), atol=1e-5)
-    assert accuracy(out, data) > 0.9
-
-
-class GNN(nn.Module):
-    """The net of `shadow.py`, with one layer fewer."""
-
-    def __init__(self, hidden_channels: int) -> None:
-        super().__init__()
-        self.conv1 = PYG.SAGEConv(8, hidden_channels)
-        self.conv2 = PYG.SAGEConv(hidden_channels, hidden_channels)
-        self.lin = nn.Linear(2 * hidden_channels, CLASSES)
-
-    def forward(
-        self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor, root_n_id: torch.Tensor
-    ) -> torch.Tensor:
-        x = self.conv1(x, edge_index).relu()
-        x = functional.dropout(x, p=0.3, training=self.training)
-        x = self.conv2(x, edge_index).relu()
-        # We merge both central node embeddings and subgraph embeddings:
-        x = torch.cat([x[root_n_id], PYG.global_mean_pool(x, batch)], dim=-1)
-        return self.lin(x)  # type: ignore[no-any-return]
-
-
-@pytest.mark.thorough
-def test_shadow() -> None:
-    data = citations()
-    kwargs: dict[str, Any] = {"batch_size": 16, "num_workers": 2, "persistent_workers": True}
-    train_loader = ShaDowKHopSampler(data, depth=2, num_neighbors=5, node_idx=data.train_mask, **kwargs)
-    test_loader = ShaDowKHopSampler(data, depth=2, num_neighbors=5, node_idx=~data.train_mask, **kwargs)
-
-    model = GNN(hidden_channels=16)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    model.train()
-    for _ in range(5):
-        for batch in train_loader:
-            out = model(batch.x, batch.edge_index, batch.batch, batch.root_n_id)
-            step(optimizer, functional.cross_entropy(out, batch.y))
-    model.eval()
-    total_correct = total_examples = 0
-    for batch in test_loader:
-        out = model(batch.x, batch.edge_index, batch.batch, batch.root_n_id)
-        total_correct += int((out.argmax(dim=-1) == batch.y).sum())
-        total_examples += out.shape[0]
-    assert total_examples == 60
-    assert total_correct / total_examples > 0.9

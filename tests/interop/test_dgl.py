@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import from_dglgraph
 from graphfeed.interop import dgl as interop_dgl
-from graphfeed.interop.dgl import from_dglgraph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests import pipelines
 from tests.digests import assert_same

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import IterableSource
 from graphfeed.datapipes.pipeline import fluent
-from graphfeed.datapipes.sources.iterable_source import IterableSource
-from graphfeed.interop.graphbolt import ALIGNMENT, BuiltinDataset, numpy_save_aligned, translate
 from graphfeed.storage import DiskBasedFeature
 from tests import on_disk, pipelines
 from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
@@ -139,16 +138,16 @@ def test_what_cannot_be_waited_for_is_named() -> None:
         list(pipe.wait())
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_in_the_middle_of_a_loader_s_pipeline(num_workers: int) -> None:
-    pipe = pipelines.homogeneous()
-    (sampler,) = gf.find(pipe, gf.NeighborSampler)
-    ahead = gf.replace(pipe, sampler, sampler.prefetch(2))
-    with gf.DataLoader(ahead, num_workers=num_workers, seed=1) as loader:
-        assert digests(loader) == digests(pipe.with_seed(1))
-        loader.load_state_dict({"seed": 1, "epoch": 0, "index": 3})
-        assert digests(loader) == digests(pipe.with_seed(1, 0, 3))
-        assert "PrefetcherIterDataPipe(buffer_size=2)" in loader.explain(rewritten=False)
+def test_in_the_middle_of_a_loader_s_pipeline() -> None:
+    for num_workers in [0, 2]:
+        pipe = pipelines.homogeneous()
+        (sampler,) = gf.find(pipe, gf.NeighborSampler)
+        ahead = gf.replace(pipe, sampler, sampler.prefetch(2))
+        with gf.DataLoader(ahead, num_workers=num_workers, seed=1) as loader:
+            assert digests(loader) == digests(pipe.with_seed(1))
+            loader.load_state_dict({"seed": 1, "epoch": 0, "index": 3})
+            assert digests(loader) == digests(pipe.with_seed(1, 0, 3))
+            assert "PrefetcherIterDataPipe(buffer_size=2)" in loader.explain(rewritten=False)
 
 
 def make() -> gf.ItemSetDict:
@@ -176,7 +175,7 @@ def test_a_builtin_data_set_is_in_a_folder_of_either_name(tmp_path: Path) -> Non
         place = tmp_path / folder
         place.mkdir()
         on_disk.write(place, on_disk.untyped(place))
-        dataset = BuiltinDataset(name, root=tmp_path).load()
+        dataset = gf.BuiltinDataset(name, root=tmp_path).load()
         assert dataset.dataset_name == "small"
         assert dataset.graph is not None
         assert dataset.graph.total_num_edges == 6
@@ -184,9 +183,9 @@ def test_a_builtin_data_set_is_in_a_folder_of_either_name(tmp_path: Path) -> Non
 
 def test_an_error_says_where_to_put_a_builtin_data_set(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no data set 'cora' .* doesn't download it; .*cora-seeds/metadata\.y"):
-        BuiltinDataset("cora", root=tmp_path)
+        gf.BuiltinDataset("cora", root=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"ogbn-seeds/metadata\.yaml"):
-        BuiltinDataset("ogbn-seeds", root=tmp_path)
+        gf.BuiltinDataset("ogbn-seeds", root=tmp_path)
 
 
 PAIRS = torch.tensor([[0, 10], [1, 11]])
@@ -239,59 +238,53 @@ def test_each_type_on_its_own() -> None:
 
 
 def test_a_type_may_have_no_negatives() -> None:
-    values = translate({"node_pairs": {"a": PAIRS, "b": PAIRS}, "negative_srcs": {"a": SOURCES}})
-    assert_same(values["seeds"]["b"], PAIRS)
-    assert_same(values["labels"]["b"], torch.ones(2))
+    with_some = gf.ItemSet((PAIRS, SOURCES), names=("node_pairs", "negative_srcs"))
+    batch = first(gf.HeteroItemSet({"a:r:b": with_some, "b:r:a": gf.ItemSet(PAIRS, names="node_pairs")}))
+    assert_same([batch.seeds["b:r:a"], batch.labels["b:r:a"]], [PAIRS, torch.ones(2)])
 
 
 def test_negatives_take_the_dtype_of_the_pairs_and_overwrite_labels() -> None:
-    values = translate({"labels": torch.zeros(2), "node_pairs": PAIRS.int(), "negative_dsts": DESTINATIONS})
-    assert values["seeds"].dtype == torch.int32
-    assert len(values["labels"]) == 6
+    members = (torch.zeros(2), PAIRS.int(), DESTINATIONS)
+    batch = first(gf.ItemSet(members, names=("labels", "node_pairs", "negative_dsts")))
+    assert (batch.seeds.dtype, len(batch.labels)) == (torch.int32, 6)
 
 
 def test_names_that_do_not_go_together_are_refused() -> None:
-    short: Any = {"node_pairs": PAIRS, "negative_srcs": SOURCES, "negative_dsts": DESTINATIONS[:, :1]}
-    rows: list[Refusal] = [
-        (
-            lambda: translate({"seeds": PAIRS, "node_pairs": PAIRS}),
-            ValueError,
-            r"one of seeds, seed_nodes and node_pairs, but have \['seeds', 'node_pairs'\]",
-        ),
-        (lambda: gf.traverse_dps(short), TypeError, "datapipe must be a pipeline of stages, but is a dict"),
-        (lambda: translate({"negative_srcs": SOURCES}), ValueError, r"have \[\]; negative_srcs and negative_dsts need"),
-        (
-            lambda: translate({"seed_nodes": PAIRS[:, 0], "negative_srcs": SOURCES}),
-            ValueError,
-            "need node_pairs, but the items have seed_nodes",
-        ),
-        (
-            lambda: translate({"node_pairs": PAIRS, "negative_srcs": SOURCES[:, 0]}),
-            ValueError,
-            r"negative_srcs must have shape \(2, k\), one row per pair, but has \(2,\)",
-        ),
-        (lambda: translate(short), ValueError, r"must have one shape, but have \[1, 2\] columns"),
-    ]
-    check_refused(rows)
+    def read(**members: Any) -> Any:
+        return first(gf.ItemSet(tuple(members.values()), names=tuple(members)))
+
+    pipe: Any = {"node_pairs": PAIRS}
+    check_refused([
+        (lambda: read(seeds=PAIRS, node_pairs=PAIRS), ValueError,
+         r"one of seeds, seed_nodes and node_pairs, but have \['seeds', 'node_pairs'\]"),
+        (lambda: gf.traverse_dps(pipe), TypeError, "datapipe must be a pipeline of stages, but is a dict"),
+        (lambda: read(negative_srcs=SOURCES), ValueError, r"have \[\]; negative_srcs and negative_dsts need"),
+        (lambda: read(seed_nodes=PAIRS[:, 0], negative_srcs=SOURCES), ValueError,
+         "need node_pairs, but the items have seed_nodes"),
+        (lambda: read(node_pairs=PAIRS, negative_srcs=SOURCES[:, 0]), ValueError,
+         r"negative_srcs must have shape \(2, k\), one row per pair, but has \(2,\)"),
+        (lambda: read(node_pairs=PAIRS, negative_srcs=SOURCES, negative_dsts=DESTINATIONS[:, :1]), ValueError,
+         r"must have one shape, but have \[1, 2\] columns"),
+    ])  # fmt: skip
 
 
 def test_a_header_of_any_length_is_padded() -> None:
     kinds: list[Any] = [np.uint8, ">i4", np.dtype([(f"column_{number}", np.int32) for number in range(300)])]
     for kind, pages in zip(kinds, (1, 1, 2), strict=True):
         file, array = io.BytesIO(), np.zeros((2, 3), kind)
-        numpy_save_aligned(file, array)
-        assert file.tell() - array.nbytes == pages * ALIGNMENT, kind
+        gf.numpy_save_aligned(file, array)
+        assert file.tell() - array.nbytes == pages * 4096, kind
         file.seek(0)
         assert np.array_equal(np.load(file), array)
 
 
 def test_a_path_gets_its_ending(tmp_path: Path) -> None:
-    numpy_save_aligned(str(tmp_path / "rows.v1"), torch.arange(6.0).reshape(3, 2))
+    gf.numpy_save_aligned(str(tmp_path / "rows.v1"), torch.arange(6.0).reshape(3, 2))
     assert_same(DiskBasedFeature(tmp_path / "rows.v1.npy").read(), torch.arange(6.0).reshape(3, 2))
 
 
 def test_objects_are_not_saved(tmp_path: Path) -> None:
     for pickled in (False, True):
         with pytest.raises(ValueError, match=r"arr contains objects \(object\), which would have to be pickled; save "):
-            numpy_save_aligned(tmp_path / "x.npy", np.array([{}]), pickled)
+            gf.numpy_save_aligned(tmp_path / "x.npy", np.array([{}]), pickled)
     assert list(tmp_path.iterdir()) == []

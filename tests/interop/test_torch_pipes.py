@@ -7,8 +7,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data.datapipes.iter import Batcher, Concater, Filter, Mapper, Shuffler
 
 import graphfeed as gf
-from graphfeed.interop.torch_pipes import _TorchLoop, _TorchMapper, as_stage
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader import InWorkers
 from tests.datapipes.stages import ByFields, make_items, seeds_in
 from tests.digests import digests
 from tests.pipelines import random_edges
@@ -103,9 +102,6 @@ def test_a_filter_drops_mini_batches() -> None:
 
 def test_pipes_around_pipes_are_stages_too() -> None:
     pipe: Any = Loop(filtered(mapped(make_items(7, shuffle=True))))
-    stage = as_stage(pipe)
-    assert stage is not None
-    assert [type(part) for part in gf.traverse(stage)] == [gf.ItemSampler, _TorchMapper, _TorchLoop, _TorchLoop]
     with gf.DataLoader(ByFields(pipe, 0), num_workers=2, seed=1) as loader:
         plain = [[4 * seed for seed in batch] for batch in seeds_in(make_items(7, shuffle=True).with_seed(1))]
         assert seeds_in(loader) == [plain[0], plain[2]]
@@ -145,4 +141,3 @@ def test_what_can_not_be_told_by_an_index_is_refused() -> None:
 def test_a_pipe_around_no_stage_is_a_source() -> None:
     batches = [gf.MiniBatch(seeds=torch.tensor([1]))]
     assert seeds_in(ByFields(mapped(batches), 1)) == [[3]]
-    assert as_stage(mapped(batches)) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 
 KINDS = {("user", "likes", "item"): 120, ("item", "liked_by", "user"): 120, ("user", "knows", "user"): 90}
 SIZES = {"user": 40, "item": 25}

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.pyg.data.tables import import_pyg, tables_of
+from graphfeed.pyg.data import import_pyg, tables_of
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 

@@ -9,7 +9,6 @@ import torch
 import graphfeed as gf
 from graphfeed import pyg
 from graphfeed.pyg import (
-    FillData,
     LinkLoader,
     NeighborLoader,
     NeighborSampler,
@@ -17,10 +16,7 @@ from graphfeed.pyg import (
     RandomNodeLoader,
     ToSamplerOutput,
 )
-from graphfeed.pyg.data.data_features import DataFeatures, read_features
-from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
-from graphfeed.pyg.stages.sampler_output import edge_index_of
+from graphfeed.pyg.data import import_pyg
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, SIZES, heterogeneous, homogeneous
 
 
@@ -69,23 +65,23 @@ def assert_rows(batch: Any) -> None:
                 assert table[name] == frame(NUM_EDGES)[table[ids]]
 
 
-@pytest.mark.parametrize("name", LOADERS)
-def test_mini_batches_of_each_loader_have_the_rows_of_their_own(name: str) -> None:
-    for num_workers in (0, 2):
-        with LOADERS[name](num_workers=num_workers) as loader:
-            for batch in (batches := list(loader)):
-                assert_rows(batch)
-                assert any("tf" in table for table in batch.node_stores)
-            assert len(batches) == len(loader)
+def test_mini_batches_of_each_loader_have_the_rows_of_their_own() -> None:
+    for name in LOADERS:
+        for num_workers in (0, 2):
+            with LOADERS[name](num_workers=num_workers) as loader:
+                for batch in (batches := list(loader)):
+                    assert_rows(batch)
+                    assert any("tf" in table for table in batch.node_stores)
+                assert len(batches) == len(loader)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("worker", ["thread", "process"])
-def test_workers_fetch_frames_where_they_are_told_to(worker: str) -> None:
-    with LOADERS["nodes"](num_workers=1, worker=worker, filter_per_worker=True) as loader:
-        for batch in loader:
-            assert_rows(batch)
-            assert len(batch.tf) == batch.num_nodes
+def test_workers_fetch_frames_where_they_are_told_to() -> None:
+    for worker in ["thread", "process"]:
+        with LOADERS["nodes"](num_workers=1, worker=worker, filter_per_worker=True) as loader:
+            for batch in loader:
+                assert_rows(batch)
+                assert len(batch.tf) == batch.num_nodes
 
 
 def test_a_frame_is_a_feature_of_a_pipeline_and_back() -> None:
@@ -112,32 +108,6 @@ def test_another_frame_counts_from_the_next_epoch_on() -> None:
         assert torch.equal(batch.tf.y, batch.n_id + NUM_NODES)
 
 
-def sampled(**options: Any) -> gf.Datapipe:
-    graph = gf.from_coo(homogeneous().edge_index, 60)
-    pipe = gf.ItemSampler(gf.ItemSet((torch.arange(60),) * 2, names=("seeds", "input_id")), 20)
-    return ToSamplerOutput(pipe.sample_neighbor(graph, [2, 2], only_new=True, **options))
-
-
-def test_what_was_fetched_is_not_copied() -> None:
-    features = read_features(homogeneous())
-    pipe = fetch_and_fill(sampled(), features)
-    assert isinstance(pipe, FillData)
-    for minibatch in pipe.datapipe:
-        data = pipe(minibatch)
-        assert data.x.data_ptr() == minibatch.node_features["x"].data_ptr()
-        assert data.y.data_ptr() == minibatch.node_features["y"].data_ptr()
-        assert data.edge_attr.data_ptr() == minibatch.edge_features[0]["edge_attr"].data_ptr()
-        assert data.edge_index.data_ptr() == minibatch.output.row.data_ptr()
-        assert data.n_id.data_ptr() == minibatch.output.node.data_ptr()
-
-
-def test_without_a_template_the_data_begin_empty() -> None:
-    store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.eye(60))})
-    batch: Any = next(iter(fetch_and_fill(sampled(), DataFeatures(store, {None: ["x"]}, {None: []}))))
-    assert torch.equal(batch.x, torch.eye(60)[batch.n_id])
-    assert batch.batch_size == 20
-
-
 def test_ids_sizes_and_dimensions_are_those_of_the_data() -> None:
     data = homogeneous()
     data.n_id, data.e_id, data.num_nodes = torch.arange(60) + 500, torch.arange(200) + 700, 60
@@ -160,32 +130,36 @@ def with_attributes_of_seeds(data: Any, *kinds: Any) -> Any:
     return data
 
 
-@pytest.mark.parametrize("typed", [False, True])
-def test_what_the_data_hold_of_other_seeds_leaves_as_in_pyg(*, typed: bool) -> None:
-    kind = ("user", "likes", "item")
-    data = with_attributes_of_seeds(heterogeneous(), *SIZES, kind) if typed else with_attributes_of_seeds(homogeneous())
-    theirs, sampler = import_pyg("torch_geometric.loader", "tests"), NeighborSampler(data, [2])
-    cases: list[Any] = [((NodeLoader, theirs.NodeLoader), {"input_nodes": "user" if typed else None})]
-    for negatives in (None, "binary", "triplet"):
-        given = {"edge_label_index": kind if typed else None, "neg_sampling": negatives}
-        cases.append(((LinkLoader, theirs.LinkLoader), given))
-    for loaders, given in cases:
-        own, other = (next(iter(make(data, sampler, batch_size=4, **given))) for make in loaders)
-        for store, expected in zip(own.stores, other.stores, strict=True):
-            assert set(store.keys()) == set(expected.keys()), given
-            for name in OF_SEEDS:
-                if isinstance(expected.get(name), torch.Tensor):
-                    assert store[name].shape == expected[name].shape, given
+def test_what_the_data_hold_of_other_seeds_leaves_as_in_pyg() -> None:
+    for typed in [False, True]:
+        kind = ("user", "likes", "item")
+        data = (
+            with_attributes_of_seeds(heterogeneous(), *SIZES, kind)
+            if typed
+            else with_attributes_of_seeds(homogeneous())
+        )
+        theirs, sampler = import_pyg("torch_geometric.loader", "tests"), NeighborSampler(data, [2])
+        cases: list[Any] = [((NodeLoader, theirs.NodeLoader), {"input_nodes": "user" if typed else None})]
+        for negatives in (None, "binary", "triplet"):
+            given = {"edge_label_index": kind if typed else None, "neg_sampling": negatives}
+            cases.append(((LinkLoader, theirs.LinkLoader), given))
+        for loaders, given in cases:
+            own, other = (next(iter(make(data, sampler, batch_size=4, **given))) for make in loaders)
+            for store, expected in zip(own.stores, other.stores, strict=True):
+                assert set(store.keys()) == set(expected.keys()), given
+                for name in OF_SEEDS:
+                    if isinstance(expected.get(name), torch.Tensor):
+                        assert store[name].shape == expected[name].shape, given
 
 
-@pytest.mark.parametrize("typed", [False, True])
-def test_a_subgraph_keeps_what_the_data_hold(*, typed: bool) -> None:
-    data = heterogeneous() if typed else homogeneous()
-    store = data["user"] if typed else data
-    store.batch = torch.arange(len(store.x)) // 7
-    for batch in RandomNodeLoader(data, 3):
-        part = batch["user"] if typed else batch
-        assert torch.equal(part.batch, part.n_id // 7)
+def test_a_subgraph_keeps_what_the_data_hold() -> None:
+    for typed in [False, True]:
+        data = heterogeneous() if typed else homogeneous()
+        store = data["user"] if typed else data
+        store.batch = torch.arange(len(store.x)) // 7
+        for batch in RandomNodeLoader(data, 3):
+            part = batch["user"] if typed else batch
+            assert torch.equal(part.batch, part.n_id // 7)
 
 
 @pytest.mark.slow  # compiles kernels for them
@@ -196,13 +170,3 @@ def test_ids_of_32_bits_become_those_of_64() -> None:
     pipe = seeds.sample_neighbor(gf.fused_csc_sampling_graph(indptr, indices), [-1], only_new=True)
     output = next(iter(ToSamplerOutput(pipe))).output
     assert {part.dtype for part in (output.node, output.row, output.col, output.edge)} == {torch.int64}
-
-
-def test_rows_of_one_tensor_are_that_tensor() -> None:
-    both = torch.arange(6).view(2, 3)
-    found = edge_index_of(both[0], both[1])
-    assert torch.equal(found, both)
-    assert found.data_ptr() == both.data_ptr()
-    assert edge_index_of(both[1], both[0]).tolist() == [[3, 4, 5], [0, 1, 2]]
-    assert edge_index_of(both[0][:2], both[1][:2]).tolist() == [[0, 1], [3, 4]]
-    assert edge_index_of(both[0][:0], both[1][:0]).shape == (2, 0)

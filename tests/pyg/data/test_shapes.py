@@ -9,8 +9,7 @@ import torch
 
 from graphfeed.distributed import LocalGraphStore, Partitioner
 from graphfeed.pyg import ClusterData, LinkNeighborLoader, NeighborLoader, NeighborSampler, NodeLoader, from_pyg
-from graphfeed.pyg.data.data_graph import graph_of_data
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import graph_of_data, import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 from tests.pyg.stores import in_stores
 from tests.refusals import check_all_refused
@@ -72,13 +71,13 @@ class SomeSampler:
         """Return None."""
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_edges_that_have_not_two_rows_of_ids_are_refused_by_edge_type(reader: str) -> None:
-    owner = "data" if reader in ("graph without types", "clusters") else "user:likes:item"
-    words = rf"edge_index of {owner} must be a tensor of ids, shape \(2, E\), but (is|has shape .* transpose it)"
-    check_all_refused(READERS[reader], WRONG_EDGES.values(), words, (TypeError, ValueError))
-    if reader not in ("links", "parts", "a part"):  # the first needs an edge
-        READERS[reader](torch.empty(2, 0))
+def test_edges_that_have_not_two_rows_of_ids_are_refused_by_edge_type() -> None:
+    for reader in READERS:
+        owner = "data" if reader in ("graph without types", "clusters") else "user:likes:item"
+        words = rf"edge_index of {owner} must be a tensor of ids, shape \(2, E\), but (is|has shape .* transpose it)"
+        check_all_refused(READERS[reader], WRONG_EDGES.values(), words, (TypeError, ValueError))
+        if reader not in ("links", "parts", "a part"):  # the first needs an edge
+            READERS[reader](torch.empty(2, 0))
 
 
 WRONG_ROWS: list[tuple[str, Any, str]] = [
@@ -105,19 +104,23 @@ def test_standard_attributes_have_a_row_for_each_node_or_edge() -> None:
         from_pyg(typed)
 
 
-@pytest.mark.parametrize("name", ["y", "train_mask", "edge_time"])
-def test_other_attributes_without_a_row_for_each_node_or_edge_are_warned_of(name: str) -> None:
-    data, typed = homogeneous(), heterogeneous()
-    data[name] = data[name][:-1]
-    typed["user"][name] = torch.ones(39)
-    of_user = f"'{name}' of 'user' has 39 rows, but there are 40 nodes"
-    cases: list[Any] = [(data, None, f"'{name}' has .* but there are 60 nodes and 200"), (typed, "user", of_user)]
-    for given, seeds, words in cases:
-        with pytest.warns(UserWarning, match=words):
-            first(given, seeds)
-    graph_level = homogeneous()
-    graph_level.scale, graph_level.train_idx, graph_level.edge_label = torch.ones(1), torch.arange(9), torch.arange(9)
-    assert torch.equal(first(graph_level).train_idx, torch.arange(9))
+def test_other_attributes_without_a_row_for_each_node_or_edge_are_warned_of() -> None:
+    for name in ["y", "train_mask", "edge_time"]:
+        data, typed = homogeneous(), heterogeneous()
+        data[name] = data[name][:-1]
+        typed["user"][name] = torch.ones(39)
+        of_user = f"'{name}' of 'user' has 39 rows, but there are 40 nodes"
+        cases: list[Any] = [(data, None, f"'{name}' has .* but there are 60 nodes and 200"), (typed, "user", of_user)]
+        for given, seeds, words in cases:
+            with pytest.warns(UserWarning, match=words):
+                first(given, seeds)
+        graph_level = homogeneous()
+        graph_level.scale, graph_level.train_idx, graph_level.edge_label = (
+            torch.ones(1),
+            torch.arange(9),
+            torch.arange(9),
+        )
+        assert torch.equal(first(graph_level).train_idx, torch.arange(9))
 
 
 def ring(**values: Any) -> Any:

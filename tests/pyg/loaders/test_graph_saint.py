@@ -16,7 +16,7 @@ from graphfeed.pyg import (
     GraphSAINTNodeSampler,
     GraphSAINTRandomWalkSampler,
 )
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 from graphfeed.pyg.loaders.graph_saint import COUNTED
 from tests.ops.chance import check_counts
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, homogeneous, values_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, NeighborSampler
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 from tests.pyg.neighborhood import NUM_EDGES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 KIND, KNOWS, BACK = ("user", "likes", "item"), ("user", "knows", "user"), ("item", "liked_by", "user")
@@ -97,44 +97,29 @@ def test_with_types() -> None:
     assert batch["user"].batch[:16].tolist() == batch["item"].batch[:16].tolist() == list(range(8)) * 2
 
 
-@pytest.mark.parametrize("numbers", [(), (2, 2)])
-def test_seeds_may_be_of_an_edge_type_that_the_data_do_not_have(numbers: tuple[int, ...]) -> None:
-    data, kind = heterogeneous(), ("user", "buys", "item")
-    index = torch.stack([torch.arange(10), torch.arange(10) + 5])
-    for options in (
-        {},
-        {"time_attr": "time", "edge_label_time": torch.full((10,), 40)},
-        {"exclude_seed_edges": True},
-        {"exclude_seed_edges": ("item", "liked_by", "user")},
-    ):
-        batch = first(data, numbers, edge_label_index=(kind, index), neg_sampling="binary", **options)
-        sources, ends = batch[kind].edge_label_index
-        assert batch["user"].n_id[sources[:8]].tolist() == index[0, :8].tolist()
-        assert batch["item"].n_id[ends[:8]].tolist() == index[1, :8].tolist()
-        assert batch[kind].edge_label.tolist() == [1] * 8 + [0] * 8
-        assert sum(table.edge_index.shape[1] for table in batch.edge_stores if "edge_index" in table) > 0 or not numbers
-    same = ("user", "meets", "user")
-    whole = first(data, numbers, edge_label_index=(same, index))
-    without = first(data, numbers, edge_label_index=(same, index), exclude_seed_edges="reverse")
-    assert values_of(whole) == values_of(without)
-
-
-def test_links_alone_are_scored_without_a_hop() -> None:
-    data = homogeneous()
-    batch = first(data, (), neg_sampling="binary")
-    assert batch.edge_index.shape == (2, 0)
-    assert torch.equal(batch.n_id[batch.edge_label_index[:, :8]], data.edge_index[:, :8])
-    assert torch.equal(batch.x, data.x[batch.n_id])
-
-
-def test_edges_between_nodes_of_one_type() -> None:
-    data = heterogeneous()
-    kind = ("user", "knows", "user")
-    batch = first(data, edge_label_index=kind, neg_sampling="triplet", disjoint=True)
-    store = batch["user"]
-    assert store.src_index.tolist() == list(range(8))
-    assert store.dst_pos_index.tolist() == list(range(8, 16))
-    assert store.dst_neg_index.tolist() == list(range(16, 24))
+def test_seeds_may_be_of_an_edge_type_that_the_data_do_not_have() -> None:
+    for numbers in [(), (2, 2)]:
+        data, kind = heterogeneous(), ("user", "buys", "item")
+        index = torch.stack([torch.arange(10), torch.arange(10) + 5])
+        for options in (
+            {},
+            {"time_attr": "time", "edge_label_time": torch.full((10,), 40)},
+            {"exclude_seed_edges": True},
+            {"exclude_seed_edges": ("item", "liked_by", "user")},
+        ):
+            batch = first(data, numbers, edge_label_index=(kind, index), neg_sampling="binary", **options)
+            sources, ends = batch[kind].edge_label_index
+            assert batch["user"].n_id[sources[:8]].tolist() == index[0, :8].tolist()
+            assert batch["item"].n_id[ends[:8]].tolist() == index[1, :8].tolist()
+            assert batch[kind].edge_label.tolist() == [1] * 8 + [0] * 8
+            assert (
+                sum(table.edge_index.shape[1] for table in batch.edge_stores if "edge_index" in table) > 0
+                or not numbers
+            )
+        same = ("user", "meets", "user")
+        whole = first(data, numbers, edge_label_index=(same, index))
+        without = first(data, numbers, edge_label_index=(same, index), exclude_seed_edges="reverse")
+        assert values_of(whole) == values_of(without)
 
 
 def test_the_options_of_sampling_hold_for_links_too() -> None:
@@ -195,13 +180,6 @@ def test_it_gets_the_negatives_as_pygs_object() -> None:
     assert torch.equal(batch.dst_neg_index, batch.dst_pos_index.flip(0))
 
 
-def test_an_own_sampler_becomes_stages() -> None:
-    data = homogeneous()
-    loader = LinkLoader(data, NeighborSampler(data, [2, 2]), neg_sampling="binary")
-    assert "PairNegativeSampler(" in loader.explain()
-    assert len(loader) == 200
-
-
 def test_a_backward_sampler_takes_links_and_plain_negatives() -> None:
     data, typed = homogeneous(), heterogeneous()
     sampler = NeighborSampler(data, [2], sample_direction="backward")
@@ -223,32 +201,32 @@ def test_what_pygs_loaders_take_is_taken() -> None:
     assert NegativeSampling("binary", 0.5).is_binary()
 
 
-@pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_with_types_and_in_time_strict_negatives_exist_and_are_no_edges(mode: str) -> None:
-    data, kind = heterogeneous(), ("user", "likes", "item")
-    edges = {tuple(pair) for pair in data[kind].edge_index.T.tolist()}
-    times = torch.randint(20, 50, (120,), generator=torch.Generator().manual_seed(0))
-    loader = LinkNeighborLoader(
-        data, [2], kind, edge_label_time=times, time_attr="time", seed=0, batch_size=40,
-        neg_sampling=NegativeSampling(mode, 2, strict=True),
-    )  # fmt: skip
-    count = 0
-    for batch in loader:
-        user, item = batch["user"], batch["item"]
-        if mode == "triplet":
-            sources, ends = user.src_index.repeat_interleave(2), item.dst_neg_index.reshape(-1)
-            limits = user.seed_time.repeat_interleave(2)
-        else:
-            is_negative = batch[kind].edge_label == 0
-            sources, ends = batch[kind].edge_label_index[:, is_negative]
-            limits = batch[kind].edge_label_time[is_negative]
-            assert (user.time[sources] <= limits).all()
-        assert (item.time[ends] <= limits).all()
-        pairs = set(zip(user.n_id[sources].tolist(), item.n_id[ends].tolist(), strict=True))
-        assert pairs.isdisjoint(edges)
-        assert len(sources) == 2 * len(batch[kind].input_id)
-        count += len(sources)
-    assert count == 240
+def test_with_types_and_in_time_strict_negatives_exist_and_are_no_edges() -> None:
+    for mode in ["binary", "triplet"]:
+        data, kind = heterogeneous(), ("user", "likes", "item")
+        edges = {tuple(pair) for pair in data[kind].edge_index.T.tolist()}
+        times = torch.randint(20, 50, (120,), generator=torch.Generator().manual_seed(0))
+        loader = LinkNeighborLoader(
+            data, [2], kind, edge_label_time=times, time_attr="time", seed=0, batch_size=40,
+            neg_sampling=NegativeSampling(mode, 2, strict=True),
+        )  # fmt: skip
+        count = 0
+        for batch in loader:
+            user, item = batch["user"], batch["item"]
+            if mode == "triplet":
+                sources, ends = user.src_index.repeat_interleave(2), item.dst_neg_index.reshape(-1)
+                limits = user.seed_time.repeat_interleave(2)
+            else:
+                is_negative = batch[kind].edge_label == 0
+                sources, ends = batch[kind].edge_label_index[:, is_negative]
+                limits = batch[kind].edge_label_time[is_negative]
+                assert (user.time[sources] <= limits).all()
+            assert (item.time[ends] <= limits).all()
+            pairs = set(zip(user.n_id[sources].tolist(), item.n_id[ends].tolist(), strict=True))
+            assert pairs.isdisjoint(edges)
+            assert len(sources) == 2 * len(batch[kind].input_id)
+            count += len(sources)
+        assert count == 240
 
 
 SEVERAL: Any = {KIND: torch.arange(30), KNOWS: torch.arange(40) + 5, BACK: torch.arange(20) * 2}
@@ -262,51 +240,55 @@ def seeded(data: Any, **options: Any) -> Any:
     return LinkNeighborLoader(data, [-1, -1], index, **more)
 
 
-@pytest.mark.parametrize("disjoint", [False, True])
-@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
-def test_seeds_of_several_edge_types_come_with_their_types(mode: Any, *, disjoint: bool) -> None:
-    data, seen = heterogeneous(), {kind: [] for kind in SEVERAL}  # type: ignore[var-annotated]
-    data[KIND].edge_label_index = torch.zeros(2, 3, dtype=torch.int64)  # of other edges, which must be removed
-    negatives = NegativeSampling(mode, 2, strict=True) if mode else None
-    batches = list(seeded(data, neg_sampling=negatives, disjoint=disjoint, batch_size=5))
-    for batch in batches:
-        trees = []
-        for kind in SEVERAL:
-            store, count = batch[kind], len(batch[kind].input_id)
-            ends = [batch[kind[0]], batch[kind[2]]]
-            seen[kind] += store.input_id.tolist()
-            if mode == "triplet":
-                assert "edge_label_index" not in store
-                rows = torch.stack([store.src_index, store.dst_pos_index])
-                assert store.dst_neg_index.shape == (count, 2)
-                wrong = torch.stack([store.src_index.repeat_interleave(2), store.dst_neg_index.reshape(-1)])
-            else:
-                rows, wrong = store.edge_label_index[:, :count], store.edge_label_index[:, count:]
-                assert mode is None or store.edge_label.tolist() == [1] * count + [0] * 2 * count
-            assert wrong.shape[1] == (2 * count if mode else 0)
-            found = torch.stack([end.n_id[row] for end, row in zip(ends, rows, strict=True)])
-            assert torch.equal(found, data[kind].edge_index[:, store.input_id])
-            drawn = zip(ends[0].n_id[wrong[0]].tolist(), ends[1].n_id[wrong[1]].tolist(), strict=True)
-            assert set(drawn).isdisjoint(pairs(data[kind]))
-            if disjoint:
-                assert torch.equal(ends[0].batch[rows[0]], ends[1].batch[rows[1]])
-                trees += ends[0].batch[rows[0]].tolist()
-        assert not disjoint or sorted(trees) == list(range(5))
-        assert_true(data, batch)
-    assert {kind: sorted(ids) for kind, ids in seen.items()} == {kind: ids.tolist() for kind, ids in SEVERAL.items()}
-    assert len({sum(len(batch[kind].input_id) > 0 for kind in SEVERAL) for batch in batches}) > 1
+def test_seeds_of_several_edge_types_come_with_their_types() -> None:
+    for mode in [None, "binary", "triplet"]:
+        for disjoint in [False, True]:
+            data, seen = heterogeneous(), {kind: [] for kind in SEVERAL}  # type: ignore[var-annotated]
+            data[KIND].edge_label_index = torch.zeros(2, 3, dtype=torch.int64)  # of other edges, which must be removed
+            negatives = NegativeSampling(mode, 2, strict=True) if mode else None
+            batches = list(seeded(data, neg_sampling=negatives, disjoint=disjoint, batch_size=5))
+            for batch in batches:
+                trees = []
+                for kind in SEVERAL:
+                    store, count = batch[kind], len(batch[kind].input_id)
+                    ends = [batch[kind[0]], batch[kind[2]]]
+                    seen[kind] += store.input_id.tolist()
+                    if mode == "triplet":
+                        assert "edge_label_index" not in store
+                        rows = torch.stack([store.src_index, store.dst_pos_index])
+                        assert store.dst_neg_index.shape == (count, 2)
+                        wrong = torch.stack([store.src_index.repeat_interleave(2), store.dst_neg_index.reshape(-1)])
+                    else:
+                        rows, wrong = store.edge_label_index[:, :count], store.edge_label_index[:, count:]
+                        assert mode is None or store.edge_label.tolist() == [1] * count + [0] * 2 * count
+                    assert wrong.shape[1] == (2 * count if mode else 0)
+                    found = torch.stack([end.n_id[row] for end, row in zip(ends, rows, strict=True)])
+                    assert torch.equal(found, data[kind].edge_index[:, store.input_id])
+                    drawn = zip(ends[0].n_id[wrong[0]].tolist(), ends[1].n_id[wrong[1]].tolist(), strict=True)
+                    assert set(drawn).isdisjoint(pairs(data[kind]))
+                    if disjoint:
+                        assert torch.equal(ends[0].batch[rows[0]], ends[1].batch[rows[1]])
+                        trees += ends[0].batch[rows[0]].tolist()
+                assert not disjoint or sorted(trees) == list(range(5))
+                assert_true(data, batch)
+            assert {kind: sorted(ids) for kind, ids in seen.items()} == {
+                kind: ids.tolist() for kind, ids in SEVERAL.items()
+            }
+            assert len({sum(len(batch[kind].input_id) > 0 for kind in SEVERAL) for batch in batches}) > 1
 
 
-@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
-def test_a_batch_without_seeds_has_no_rows_of_any_type(mode: Any) -> None:
-    for kinds in ([KIND], [KIND, KNOWS]):
-        index = {kind: torch.zeros(2, 3, dtype=torch.int64) for kind in kinds}
-        times: Any = {kind: torch.full((3,), 20) for kind in kinds}
-        for more in ({}, {"edge_label_time": times, "time_attr": "time", "exclude_seed_edges": True}):
-            loader = LinkNeighborLoader(heterogeneous(), [2], index, batch_sampler=[[0], []], neg_sampling=mode, **more)
-            _, batch = loader
-            assert batch.num_nodes == batch.num_edges == 0
-            assert [len(batch[kind].input_id) for kind in kinds] == [0] * len(kinds)
+def test_a_batch_without_seeds_has_no_rows_of_any_type() -> None:
+    for mode in [None, "binary", "triplet"]:
+        for kinds in ([KIND], [KIND, KNOWS]):
+            index = {kind: torch.zeros(2, 3, dtype=torch.int64) for kind in kinds}
+            times: Any = {kind: torch.full((3,), 20) for kind in kinds}
+            for more in ({}, {"edge_label_time": times, "time_attr": "time", "exclude_seed_edges": True}):
+                loader = LinkNeighborLoader(
+                    heterogeneous(), [2], index, batch_sampler=[[0], []], neg_sampling=mode, **more
+                )
+                _, batch = loader
+                assert batch.num_nodes == batch.num_edges == 0
+                assert [len(batch[kind].input_id) for kind in kinds] == [0] * len(kinds)
 
 
 def test_one_edge_type_in_a_dict_is_as_without_it() -> None:
@@ -320,19 +302,19 @@ def test_one_edge_type_in_a_dict_is_as_without_it() -> None:
     assert values_of(first(data, **both)) == values_of(first(data, **alone))
 
 
-@pytest.mark.parametrize("amount", [1, 2])
-def test_of_triplets_too_no_edge_joins_the_ends(amount: int) -> None:
-    data = heterogeneous()
-    options: Any = {"neg_sampling": ("triplet", amount), "exclude_seed_edges": True, "batch_size": 2}
-    batches = list(seeded(data, **options))
-    for batch in batches:
-        for kind in SEVERAL:
-            store, (source, end) = batch[kind], (batch[name].n_id for name in kind[::2])
-            ends = torch.cat([store.dst_pos_index[:, None], store.dst_neg_index.view(-1, amount)], dim=1)
-            found = data[kind].edge_index[:, store.e_id]
-            for row, own in zip(store.src_index.tolist(), ends, strict=True):
-                assert joined(source[row].expand(len(own)), end[own]).isdisjoint(joined(*found))
-    assert any(len(batch[KIND].input_id) == 0 for batch in batches)
+def test_of_triplets_too_no_edge_joins_the_ends() -> None:
+    for amount in [1, 2]:
+        data = heterogeneous()
+        options: Any = {"neg_sampling": ("triplet", amount), "exclude_seed_edges": True, "batch_size": 2}
+        batches = list(seeded(data, **options))
+        for batch in batches:
+            for kind in SEVERAL:
+                store, (source, end) = batch[kind], (batch[name].n_id for name in kind[::2])
+                ends = torch.cat([store.dst_pos_index[:, None], store.dst_neg_index.view(-1, amount)], dim=1)
+                found = data[kind].edge_index[:, store.e_id]
+                for row, own in zip(store.src_index.tolist(), ends, strict=True):
+                    assert joined(source[row].expand(len(own)), end[own]).isdisjoint(joined(*found))
+        assert any(len(batch[KIND].input_id) == 0 for batch in batches)
 
 
 def test_around_seeds_of_several_edge_types_all_is_sampled_but_what_is_excluded() -> None:

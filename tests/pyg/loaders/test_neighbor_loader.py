@@ -28,16 +28,16 @@ def first(data: Any, numbers: Any, **options: Any) -> Any:
     return next(iter(NeighborLoader(data, numbers, **{"input_nodes": SEEDS, "batch_size": 4, "seed": 0, **options})))
 
 
-@pytest.mark.parametrize("kind", ["", "user"])
-def test_full_neighborhoods_equal_the_slow_version(kind: str) -> None:
-    data, nodes = heterogeneous() if kind else homogeneous(), SEEDS % 40
-    given = (kind, nodes) if kind else nodes
-    for hops, disjoint in product((1, 2, 3), (False, True)):
-        loader: Any = NeighborLoader(data, [-1] * hops, given, batch_size=4, disjoint=disjoint)
-        for batch, seeds in zip(loader, nodes.split(4), strict=True):  # type: ignore[no-untyped-call]
-            assert_is(batch, around(data, {kind: seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
-            assert_true(data, batch)
-            assert (batch[kind] if kind else batch).batch_size == len(seeds)
+def test_full_neighborhoods_equal_the_slow_version() -> None:
+    for kind in ["", "user"]:
+        data, nodes = heterogeneous() if kind else homogeneous(), SEEDS % 40
+        given = (kind, nodes) if kind else nodes
+        for hops, disjoint in product((1, 2, 3), (False, True)):
+            loader: Any = NeighborLoader(data, [-1] * hops, given, batch_size=4, disjoint=disjoint)
+            for batch, seeds in zip(loader, nodes.split(4), strict=True):  # type: ignore[no-untyped-call]
+                assert_is(batch, around(data, {kind: seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
+                assert_true(data, batch)
+                assert (batch[kind] if kind else batch).batch_size == len(seeds)
 
 
 def test_fan_outs_bound_the_in_edges_of_each_node() -> None:
@@ -54,21 +54,21 @@ def test_fan_outs_bound_the_in_edges_of_each_node() -> None:
     assert_true(data, batch)
 
 
-@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "bidirectional"}])
-def test_without_a_hop_the_seeds_are_alone(options: dict[str, Any]) -> None:
-    for data, numbers, seeds, kind in (
-        (homogeneous(), [], torch.tensor([4, 9]), None),
-        (heterogeneous(), [], ("user", torch.tensor([4, 9])), "user"),
-        (heterogeneous(), {edge_type: [] for edge_type in KINDS}, ("user", torch.tensor([4, 9])), "user"),
-    ):
-        if kind is None or "subgraph_type" not in options:
-            batch = next(iter(NeighborLoader(data, numbers, seeds, batch_size=2, **options)))
-            own = batch if kind is None else batch[kind]
-            assert own.n_id.tolist() == [4, 9]
-            assert [table.edge_index.shape for table in batch.edge_stores] == [(2, 0)] * len(batch.edge_stores)
-            if "subgraph_type" not in options:
-                assert own.num_sampled_nodes == [2]
-                assert [table.num_sampled_edges for table in batch.edge_stores] == [[]] * len(batch.edge_stores)
+def test_without_a_hop_the_seeds_are_alone() -> None:
+    for options in [{}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "bidirectional"}]:
+        for data, numbers, seeds, kind in (
+            (homogeneous(), [], torch.tensor([4, 9]), None),
+            (heterogeneous(), [], ("user", torch.tensor([4, 9])), "user"),
+            (heterogeneous(), {edge_type: [] for edge_type in KINDS}, ("user", torch.tensor([4, 9])), "user"),
+        ):
+            if kind is None or "subgraph_type" not in options:
+                batch = next(iter(NeighborLoader(data, numbers, seeds, batch_size=2, **options)))
+                own = batch if kind is None else batch[kind]
+                assert own.n_id.tolist() == [4, 9]
+                assert [table.edge_index.shape for table in batch.edge_stores] == [(2, 0)] * len(batch.edge_stores)
+                if "subgraph_type" not in options:
+                    assert own.num_sampled_nodes == [2]
+                    assert [table.num_sampled_edges for table in batch.edge_stores] == [[]] * len(batch.edge_stores)
 
 
 def test_without_a_hop_induced_has_the_edges_between_seeds() -> None:
@@ -208,29 +208,29 @@ def test_no_loader_draws_an_edge_that_weighs_nothing(typed: bool) -> None:
         assert count > 50
 
 
-@pytest.mark.parametrize(("strategy", "order"), [("uniform", 0), ("last", 1), ("last", -1), ("last", 0)])
-def test_the_order_of_edges_and_of_their_times_does_not_matter(strategy: str, order: int) -> None:
-    data = homogeneous()
-    places = data.edge_time.argsort(descending=order < 0) if order else torch.arange(len(data.edge_time))
-    for name in ("edge_attr", "weight", "edge_time"):
-        data[name] = data[name][places]
-    data.edge_index = data.edge_index[:, places]
-    times, found = torch.arange(60) % 50, 0
-    loader = NeighborLoader(
-        data, [3, 2], None, times, batch_size=20, time_attr="edge_time", temporal_strategy=strategy, seed=0
-    )
-    for batch in loader:
-        limits = batch.seed_time[batch.batch[batch.edge_index[0]]]
-        assert (batch.edge_time <= limits).all()
-        found += len(batch.edge_time)
-        if strategy == "last":
-            for row in range(batch.batch_size):
-                there = data.edge_time[
-                    (data.edge_index[1] == batch.n_id[row]) & (data.edge_time <= batch.seed_time[row])
-                ]
-                own = batch.edge_time[batch.edge_index[1] == row]
-                assert sorted(own.tolist()) == sorted(there.tolist())[-3:]
-    assert found > 50
+def test_the_order_of_edges_and_of_their_times_does_not_matter() -> None:
+    for strategy, order in [("uniform", 0), ("last", 1), ("last", -1), ("last", 0)]:
+        data = homogeneous()
+        places = data.edge_time.argsort(descending=order < 0) if order else torch.arange(len(data.edge_time))
+        for name in ("edge_attr", "weight", "edge_time"):
+            data[name] = data[name][places]
+        data.edge_index = data.edge_index[:, places]
+        times, found = torch.arange(60) % 50, 0
+        loader = NeighborLoader(
+            data, [3, 2], None, times, batch_size=20, time_attr="edge_time", temporal_strategy=strategy, seed=0
+        )
+        for batch in loader:
+            limits = batch.seed_time[batch.batch[batch.edge_index[0]]]
+            assert (batch.edge_time <= limits).all()
+            found += len(batch.edge_time)
+            if strategy == "last":
+                for row in range(batch.batch_size):
+                    there = data.edge_time[
+                        (data.edge_index[1] == batch.n_id[row]) & (data.edge_time <= batch.seed_time[row])
+                    ]
+                    own = batch.edge_time[batch.edge_index[1] == row]
+                    assert sorted(own.tolist()) == sorted(there.tolist())[-3:]
+        assert found > 50
 
 
 def test_copies_of_a_seed_are_drawn_by_themselves_in_trees_and_alike_without() -> None:

@@ -3,8 +3,7 @@
 import json
 import pickle
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from graphfeed.pyg import ImbalancedSampler, NeighborLoader
-from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.pyg_loader import TorchOptions
+from graphfeed.pyg.data import import_pyg
+from graphfeed.pyg.loaders import TorchOptions
 from tests.pyg.neighborhood import homogeneous, values_of
 
 
@@ -69,16 +68,6 @@ def test_what_changes_nothing_is_accepted() -> None:
             assert [values_of(batch) for batch in loader] == expected, options
 
 
-def test_options_reach_the_loader() -> None:
-    given = TorchOptions(num_workers=3, prefetch_factor=5, timeout=7, multiprocessing_context="fork", seed=4)
-    assert given.loader() | {"observer": 0} == {
-        "num_workers": 3, "persistent_workers": True, "worker": "process", "executor": None, "observer": 0, "seed": 4,
-        "prefetch_factor": 5, "timeout": 7,
-    }  # fmt: skip
-    assert TorchOptions().loader()["timeout"] == 600
-    assert make(num_workers=1, persistent_workers=False).persistent_workers is False
-
-
 def test_every_argument_of_torchs_loader_is_known() -> None:
     names = set(torch.utils.data.DataLoader.__init__.__annotations__) - {"return"}
     assert names - set(TorchOptions.__dataclass_fields__) == set()
@@ -111,19 +100,6 @@ class Shuffled(RandomSampler):
         return super().__iter__()
 
 
-class Weighed(Executor):
-    """Computes in `submit` itself, and records the size of its tasks in bytes."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.sizes.append(len(pickle.dumps((fn, args, kwargs))))
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
-
-
 def shuffled_loader(seed: int, **options: Any) -> NeighborLoader:
     return NeighborLoader(homogeneous(), [1], batch_size=8, seed=3, sampler=Shuffled(seed), **options)
 
@@ -147,28 +123,16 @@ def test_a_batch_sampler_says_which_seeds_come_together() -> None:
     assert seeds(loader)[0] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("options", [{"num_workers": 1}, {"num_workers": 3, "filter_per_worker": False}])
-def test_a_sampler_with_a_generator_of_its_own_is_read_once_per_epoch(options: dict[str, Any]) -> None:
-    inline, sampler = shuffled_loader(1), Shuffled(1)
-    with NeighborLoader(homogeneous(), [1], batch_size=8, seed=3, sampler=sampler, **options) as loader:
-        for epoch in range(2):
-            pairs = list(zip(inline, loader, strict=True))
-            assert all(torch.equal(one.input_id, other.input_id) for one, other in pairs)
-            assert all(torch.equal(one.n_id, other.n_id) for one, other in pairs)
-            assert sorted(torch.cat([other.input_id for _, other in pairs]).tolist()) == list(range(60))
-            assert sampler.reads == epoch + 1
-
-
-def test_what_workers_are_sent_does_not_grow_with_the_set() -> None:
-    sizes = []
-    for count in (40, 4000):
-        order, executor = torch.arange(count) % 60, Weighed()
-        options: dict[str, Any] = {"num_workers": 1, "executor": executor}
-        nodes = torch.arange(count) % 60
-        loader = NeighborLoader(homogeneous(), [1], nodes, batch_size=10, sampler=order.tolist(), **options)
-        next(iter(loader))
-        sizes.append(max(executor.sizes))
-    assert sizes[1] < sizes[0] + 10_000
+def test_a_sampler_with_a_generator_of_its_own_is_read_once_per_epoch() -> None:
+    for options in [{"num_workers": 1}, {"num_workers": 3, "filter_per_worker": False}]:
+        inline, sampler = shuffled_loader(1), Shuffled(1)
+        with NeighborLoader(homogeneous(), [1], batch_size=8, seed=3, sampler=sampler, **options) as loader:
+            for epoch in range(2):
+                pairs = list(zip(inline, loader, strict=True))
+                assert all(torch.equal(one.input_id, other.input_id) for one, other in pairs)
+                assert all(torch.equal(one.n_id, other.n_id) for one, other in pairs)
+                assert sorted(torch.cat([other.input_id for _, other in pairs]).tolist()) == list(range(60))
+                assert sampler.reads == epoch + 1
 
 
 def test_a_pipeline_that_has_read_its_order_pickles_small() -> None:
@@ -193,24 +157,24 @@ def test_planning_does_not_read_the_sampler() -> None:
     assert len(loader(torch.tensor([5, 7])).input_id) == 2
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_epoch_goes_on_only_in_the_order_that_it_began_with(num_workers: int) -> None:
-    whole, loader = seeds(shuffled_loader(1)), shuffled_loader(1)
-    begun = iter(loader)
-    assert [next(begun).input_id.tolist() for _ in range(2)] == whole[:2]
-    state = json.loads(json.dumps(loader.state_dict()))
-    with shuffled_loader(1, num_workers=num_workers) as same:
-        same.load_state_dict(state)
-        assert same.state_dict() == state
-        assert seeds(same) == whole[2:]
-        assert "order" not in same.state_dict()
-    with shuffled_loader(2, num_workers=num_workers) as other:
-        other.load_state_dict(state)
-        with pytest.raises(ValueError, match="order of epoch 0 differs from the one in state_dict"):
-            seeds(other)
-        del state["order"]
-        other.load_state_dict(state)
-        assert len(seeds(other)) == len(whole) - 2
+def test_an_epoch_goes_on_only_in_the_order_that_it_began_with() -> None:
+    for num_workers in [0, 2]:
+        whole, loader = seeds(shuffled_loader(1)), shuffled_loader(1)
+        begun = iter(loader)
+        assert [next(begun).input_id.tolist() for _ in range(2)] == whole[:2]
+        state = json.loads(json.dumps(loader.state_dict()))
+        with shuffled_loader(1, num_workers=num_workers) as same:
+            same.load_state_dict(state)
+            assert same.state_dict() == state
+            assert seeds(same) == whole[2:]
+            assert "order" not in same.state_dict()
+        with shuffled_loader(2, num_workers=num_workers) as other:
+            other.load_state_dict(state)
+            with pytest.raises(ValueError, match="order of epoch 0 differs from the one in state_dict"):
+                seeds(other)
+            del state["order"]
+            other.load_state_dict(state)
+            assert len(seeds(other)) == len(whole) - 2
 
 
 PYG = import_pyg("torch_geometric.data", "tests")

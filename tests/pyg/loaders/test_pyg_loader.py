@@ -50,13 +50,6 @@ def test_its_draws_are_random() -> None:
     assert len(found) > 1
 
 
-def test_what_it_was_made_of_is_there() -> None:
-    data = homogeneous()
-    loader = NeighborLoader(data, [2])
-    assert loader.data is data
-    assert loader.pipeline is loader.plan.written
-
-
 def test_it_says_what_torchs_loader_says_of_its_seeds() -> None:
     data = homogeneous()
     loader = NeighborLoader(data, [2], torch.tensor([9, 4, 7]), batch_size=2, drop_last=True)
@@ -70,19 +63,17 @@ def test_it_says_what_torchs_loader_says_of_its_seeds() -> None:
     assert (zipped.dataset, zipped.batch_size) == (range(2), 2)
 
 
-@pytest.mark.parametrize(
-    ("copied", "num_workers"), [(copy.deepcopy, 1), (lambda loader: pickle.loads(pickle.dumps(loader)), 0)]
-)
-def test_a_copy_goes_on_with_workers_of_its_own(copied: Any, num_workers: int) -> None:
-    options: Any = {"batch_size": 25, "shuffle": True, "num_workers": num_workers, "seed": 0}
-    with NeighborLoader(homogeneous(), [2], **options) as loader:
-        next(iter(loader))  # an epoch is running, and workers have started
-        with copied(loader) as other:
-            assert other.state_dict() == loader.state_dict()
-            assert [batch.e_id.tolist() for batch in other] == [batch.e_id.tolist() for batch in loader]
-            other.data.y += 1
-            assert int(next(iter(other)).y.max()) == 60
-            assert int(loader.data.y.max()) == 59
+def test_a_copy_goes_on_with_workers_of_its_own() -> None:
+    for copied, num_workers in [(copy.deepcopy, 1), (lambda loader: pickle.loads(pickle.dumps(loader)), 0)]:
+        options: Any = {"batch_size": 25, "shuffle": True, "num_workers": num_workers, "seed": 0}
+        with NeighborLoader(homogeneous(), [2], **options) as loader:
+            next(iter(loader))  # an epoch is running, and workers have started
+            with copied(loader) as other:
+                assert other.state_dict() == loader.state_dict()
+                assert [batch.e_id.tolist() for batch in other] == [batch.e_id.tolist() for batch in loader]
+                other.data.y += 1
+                assert int(next(iter(other)).y.max()) == 60
+                assert int(loader.data.y.max()) == 59
 
 
 def test_contexts_of_pygs_workers_are_there() -> None:
@@ -101,26 +92,26 @@ def test_inference_layer_by_layer_takes_pygs_loader_with_our_sampler() -> None:
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_epoch_holds_the_attributes_that_the_data_have_when_it_begins(num_workers: int) -> None:
-    data, typed = homogeneous(), heterogeneous()
-    for given, store, seeds in ((data, data, None), (typed, typed["user"], "user")):
-        with NeighborLoader(given, [2], seeds, seed=0, batch_size=20, num_workers=num_workers) as loader:
-            before = next(iter(loader))
-            del store.x
-            store.num_nodes, store.extra, given.note = len(store.y), store.y * 2, "new"
-            batches = [next(iter(loader)), loader([3, 4])]
-            for batch in batches:
-                own = batch if store is given else batch[seeds]
-                assert "x" not in own
-                assert torch.equal(own.extra, own.n_id * 2)
-                assert torch.equal(own.y, own.n_id)
-                assert batch.note == "new"
-            loader.set_epoch(0)
-            again = next(iter(loader))
-            assert [store.e_id.tolist() for store in again.edge_stores] == [
-                store.e_id.tolist() for store in before.edge_stores
-            ]
+def test_an_epoch_holds_the_attributes_that_the_data_have_when_it_begins() -> None:
+    for num_workers in [0, 1]:
+        data, typed = homogeneous(), heterogeneous()
+        for given, store, seeds in ((data, data, None), (typed, typed["user"], "user")):
+            with NeighborLoader(given, [2], seeds, seed=0, batch_size=20, num_workers=num_workers) as loader:
+                before = next(iter(loader))
+                del store.x
+                store.num_nodes, store.extra, given.note = len(store.y), store.y * 2, "new"
+                batches = [next(iter(loader)), loader([3, 4])]
+                for batch in batches:
+                    own = batch if store is given else batch[seeds]
+                    assert "x" not in own
+                    assert torch.equal(own.extra, own.n_id * 2)
+                    assert torch.equal(own.y, own.n_id)
+                    assert batch.note == "new"
+                loader.set_epoch(0)
+                again = next(iter(loader))
+                assert [store.e_id.tolist() for store in again.edge_stores] == [
+                    store.e_id.tolist() for store in before.edge_stores
+                ]
 
 
 def test_loaders_of_subgraphs_notice_changes_of_the_data_too() -> None:
@@ -143,16 +134,6 @@ def test_loaders_of_subgraphs_notice_changes_of_the_data_too() -> None:
         ids = batch.n_id[batch.root_n_id] if "root_n_id" in batch else batch.n_id
         assert torch.equal(batch.y, ids + (100 if isinstance(loader, ClusterLoader) else 0))
         assert set(batch.keys()) == set(old.keys()) - {"edge_attr"} | {"y"}
-
-
-def test_what_stays_the_same_is_not_planned_again() -> None:
-    data = homogeneous()
-    loader = NeighborLoader(data, [2], seed=0, batch_size=20)
-    plan = loader.plan
-    assert next(iter(loader)).x.any()
-    data.x[:] = 0  # values are read without a copy
-    assert not next(iter(loader)).x.any()
-    assert loader.plan is plan
 
 
 def test_a_feature_that_a_store_got_since_is_there() -> None:
@@ -259,17 +240,17 @@ def epoch(loader: Any) -> list[Any]:
     return [[values_of(part) for part in (batch if isinstance(batch, tuple) else [batch])] for batch in loader]
 
 
-@pytest.mark.parametrize("name", LOADERS)
-def test_workers_make_no_difference_and_an_epoch_goes_on_in_the_middle(name: str) -> None:
-    inline, begun = (LOADERS[name](seed=5) for _ in range(2))
-    whole, after = epoch(inline), epoch(inline)
-    assert whole != after
-    list(islice(begun, 2))
-    for num_workers in (1, 3):
-        with LOADERS[name](seed=5, num_workers=num_workers) as loader:
-            assert [epoch(loader), epoch(loader)] == [whole, after]
-            loader.load_state_dict(begun.state_dict())
-            assert epoch(loader) == whole[2:]
+def test_workers_make_no_difference_and_an_epoch_goes_on_in_the_middle() -> None:
+    for name in LOADERS:
+        inline, begun = (LOADERS[name](seed=5) for _ in range(2))
+        whole, after = epoch(inline), epoch(inline)
+        assert whole != after
+        list(islice(begun, 2))
+        for num_workers in (1, 3):
+            with LOADERS[name](seed=5, num_workers=num_workers) as loader:
+                assert [epoch(loader), epoch(loader)] == [whole, after]
+                loader.load_state_dict(begun.state_dict())
+                assert epoch(loader) == whole[2:]
 
 
 @pytest.mark.slow

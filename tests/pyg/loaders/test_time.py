@@ -6,34 +6,34 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed import ItemSampler, ItemSet
-from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader, ToTemporalData
-from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.temporal_data_loader import gather_events
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader
+from graphfeed.pyg.data import import_pyg
 from tests.pyg.neighborhood import around, assert_is, events, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12])
 TIMES = torch.tensor([30, 25, 49, 10])
 
 
-@pytest.mark.parametrize("window", [None, 12, 0])
-def test_with_types_those_without_times_are_always_there(window: int | None) -> None:
-    data = heterogeneous()
-    del data["item"].time
-    loader = NeighborLoader(
-        data, [-1, -1], ("user", torch.arange(6)), torch.full((6,), 20), time_attr="time", batch_size=6,
-        time_window=window,
-    )  # fmt: skip
-    batch = next(iter(loader))
-    known, first = data["user"].time.tolist(), 20 - (99 if window is None else window)
-    found = around(
-        data, {"user": list(range(6))}, 2, disjoint=True,
-        allowed=lambda kind, edge, source, tree: kind[0] == "item" or first <= known[source] <= 20,
-    )  # fmt: skip
-    for kind in ("user", "item"):
-        own = zip(batch[kind].batch.tolist(), batch[kind].n_id.tolist(), strict=True)
-        assert sorted(own) == sorted(zip(found.trees[kind], found.nodes[kind], strict=True))
-    assert batch["user"].seed_time.tolist() == [20] * 6
+def test_with_types_those_without_times_are_always_there() -> None:
+    for window in [None, 12, 0]:
+        data = heterogeneous()
+        del data["item"].time
+        loader = NeighborLoader(
+            data, [-1, -1], ("user", torch.arange(6)), torch.full((6,), 20), time_attr="time", batch_size=6,
+            time_window=window,
+        )  # fmt: skip
+        batch = next(iter(loader))
+        known, first = data["user"].time.tolist(), 20 - (99 if window is None else window)
+        found = around(
+            data, {"user": list(range(6))}, 2, disjoint=True,
+            allowed=lambda kind, edge, source, tree, first=first, known=known: (  # type: ignore[misc]
+                kind[0] == "item" or first <= known[source] <= 20
+            ),
+        )  # fmt: skip
+        for kind in ("user", "item"):
+            own = zip(batch[kind].batch.tolist(), batch[kind].n_id.tolist(), strict=True)
+            assert sorted(own) == sorted(zip(found.trees[kind], found.nodes[kind], strict=True))
+        assert batch["user"].seed_time.tolist() == [20] * 6
 
 
 def test_the_last_edges_may_be_those_of_a_mask() -> None:
@@ -90,18 +90,18 @@ def test_what_is_sampled_lies_between_both_bounds(attribute: str, window: Any) -
     assert len(batch.e_id) > 0
 
 
-@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
-def test_links_have_windows_too(mode: Any) -> None:
-    data = homogeneous()
-    count = data.edge_index.shape[1]
-    times, windows = torch.arange(count) % 50, torch.arange(count) % 7
-    options: dict[str, Any] = {"edge_label_time": times, "time_attr": "edge_time", "time_window": windows}
-    loader = LinkNeighborLoader(data, [-1, -1], batch_size=count, neg_sampling=mode, **options)
-    (batch,) = loader
-    own = batch.batch[batch.edge_index[0]]
-    assert (batch.edge_time <= times[own]).all()
-    assert (batch.edge_time >= times[own] - windows[own]).all()
-    assert len(batch.e_id) > 100
+def test_links_have_windows_too() -> None:
+    for mode in [None, "binary", "triplet"]:
+        data = homogeneous()
+        count = data.edge_index.shape[1]
+        times, windows = torch.arange(count) % 50, torch.arange(count) % 7
+        options: dict[str, Any] = {"edge_label_time": times, "time_attr": "edge_time", "time_window": windows}
+        loader = LinkNeighborLoader(data, [-1, -1], batch_size=count, neg_sampling=mode, **options)
+        (batch,) = loader
+        own = batch.batch[batch.edge_index[0]]
+        assert (batch.edge_time <= times[own]).all()
+        assert (batch.edge_time >= times[own] - windows[own]).all()
+        assert len(batch.e_id) > 100
 
 
 def test_windows_with_types() -> None:
@@ -137,18 +137,18 @@ def test_an_item_of_a_pipeline_is_the_window_of_each_seed() -> None:
     assert ((of_edges < TIMES[ends]) & (of_edges > TIMES[ends] - WINDOWS[ends])).all()
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_batches_equal_those_of_pyg(drop_last: bool) -> None:
-    data = events()
-    del data.scale  # PyG calls len() for each attribute
-    peer = import_pyg("torch_geometric.loader", "tests")
-    ours = TemporalDataLoader(data, batch_size=7, drop_last=drop_last)
-    theirs = list(peer.TemporalDataLoader(data, batch_size=7, drop_last=drop_last))
-    assert len(ours) == len(theirs) == (7 if drop_last else 8)
-    for own, other in zip(ours, theirs, strict=True):
-        assert type(own) is type(other)
-        assert list(own.keys()) == list(other.keys())
-        assert values_of(own) == values_of(other)
+def test_batches_equal_those_of_pyg() -> None:
+    for drop_last in [False, True]:
+        data = events()
+        del data.scale  # PyG calls len() for each attribute
+        peer = import_pyg("torch_geometric.loader", "tests")
+        ours = TemporalDataLoader(data, batch_size=7, drop_last=drop_last)
+        theirs = list(peer.TemporalDataLoader(data, batch_size=7, drop_last=drop_last))
+        assert len(ours) == len(theirs) == (7 if drop_last else 8)
+        for own, other in zip(ours, theirs, strict=True):
+            assert type(own) is type(other)
+            assert list(own.keys()) == list(other.keys())
+            assert values_of(own) == values_of(other)
 
 
 def test_what_does_not_belong_to_events_stays() -> None:
@@ -172,20 +172,3 @@ def test_negatives_are_uniform_between_the_ends_of_the_destinations() -> None:
     (first, *_) = TemporalDataLoader(data, 5, neg_sampling_ratio=0.5)
     assert len(first.neg_dst) == 2
     assert first.n_id.tolist() == sorted({*first.src.tolist(), *first.dst.tolist(), *first.neg_dst.tolist()})
-
-
-def test_events_are_filled_into_the_template() -> None:
-    items = ItemSet((torch.tensor([4, 2, 4]), torch.tensor([7, 7, 5]), torch.arange(3)), names=("src", "dst", "t"))
-    template = import_pyg("torch_geometric.data", "tests").TemporalData(name="events")
-    pipe = ToTemporalData(ItemSampler(items, 2, minibatcher=gather_events), template)
-    first: Any
-    second: Any
-    first, second = pipe
-    assert (first.src.tolist(), first.t.tolist(), first.n_id.tolist(), first.name) == (
-        [4, 2],
-        [0, 1],
-        [2, 4, 7],
-        "events",
-    )
-    assert (second.dst.tolist(), second.n_id.tolist()) == ([5], [4, 5])
-    assert template.to_dict() == {"name": "events"}

@@ -1,6 +1,5 @@
 """PyG samplers: ours in PyG's own loaders, and any in `NodeLoader`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from graphfeed.pyg import (
     NodeLoader,
     ToSamplerOutput,
 )
-from graphfeed.pyg.data.data_graph import graph_of_data
-from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.sample_with import permuted
+from graphfeed.pyg.data import graph_of_data, import_pyg
 from tests.digests import assert_same
 from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
 from tests.storage.graph.graph_kinds import OneHop
@@ -71,10 +68,6 @@ def test_features_are_fetched_where_it_is_said() -> None:
         assert line.startswith("worker") is (said is not False)
 
 
-def test_it_is_a_sampler_of_pygs_kind() -> None:
-    assert issubclass(NeighborSampler, import_pyg("torch_geometric.sampler", "tests").BaseSampler)
-
-
 def test_pygs_own_loader_and_ours_give_the_same_with_full_fan_outs() -> None:
     data = heterogeneous()
     theirs = import_pyg("torch_geometric.loader", "tests").NodeLoader
@@ -93,15 +86,17 @@ def test_pygs_own_loader_and_ours_give_the_same_with_full_fan_outs() -> None:
             assert same, (kind, name)
 
 
-@pytest.mark.parametrize("mode", ["binary", "triplet"])
-def test_pygs_own_link_loader_takes_it(mode: str) -> None:
-    data = homogeneous()
-    modules = [import_pyg(f"torch_geometric.{name}", "tests") for name in ("loader", "sampler")]
-    sampler = NeighborSampler(data, [2, 2])
-    loader = modules[0].LinkLoader(data, sampler, neg_sampling=modules[1].NegativeSampling(mode, 1), batch_size=4)
-    batch = next(iter(loader))
-    found = batch.edge_label_index[:, :4] if mode == "binary" else torch.stack([batch.src_index, batch.dst_pos_index])
-    assert torch.equal(batch.n_id[found], data.edge_index[:, :4])
+def test_pygs_own_link_loader_takes_it() -> None:
+    for mode in ["binary", "triplet"]:
+        data = homogeneous()
+        modules = [import_pyg(f"torch_geometric.{name}", "tests") for name in ("loader", "sampler")]
+        sampler = NeighborSampler(data, [2, 2])
+        loader = modules[0].LinkLoader(data, sampler, neg_sampling=modules[1].NegativeSampling(mode, 1), batch_size=4)
+        batch = next(iter(loader))
+        found = (
+            batch.edge_label_index[:, :4] if mode == "binary" else torch.stack([batch.src_index, batch.dst_pos_index])
+        )
+        assert torch.equal(batch.n_id[found], data.edge_index[:, :4])
 
 
 def node_draws(sampler: NeighborSampler) -> list[int]:
@@ -117,14 +112,14 @@ def link_draws(sampler: NeighborSampler) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("draw", [node_draws, link_draws])
-def test_each_call_draws_anew_and_torchs_seed_repeats_it(draw: Callable[[NeighborSampler], list[int]]) -> None:
-    sampler = NeighborSampler(homogeneous(), [2, 2])
-    torch.manual_seed(3)
-    first, second = draw(sampler), draw(sampler)
-    assert first != second
-    torch.manual_seed(3)
-    assert [draw(sampler), draw(sampler)] == [first, second]
+def test_each_call_draws_anew_and_torchs_seed_repeats_it() -> None:
+    for draw in [node_draws, link_draws]:
+        sampler = NeighborSampler(homogeneous(), [2, 2])
+        torch.manual_seed(3)
+        first, second = draw(sampler), draw(sampler)
+        assert first != second
+        torch.manual_seed(3)
+        assert [draw(sampler), draw(sampler)] == [first, second]
 
 
 def test_pygs_own_loader_draws_anew_in_each_epoch() -> None:
@@ -181,26 +176,20 @@ def test_negatives_may_be_strict() -> None:
     assert not any((int(a), int(b)) in true for a, row in zip(output.node[sources], ends, strict=True) for b in row)
 
 
-def test_ids_are_those_of_the_data_by_type_too() -> None:
-    kind, order = ("a", "r", "b"), torch.tensor([2, 0, 1])
-    assert permuted({kind: torch.tensor([1])}, {kind: order})[kind].tolist() == [0]
-    assert permuted({kind: torch.tensor([1])}, {})[kind].tolist() == [1]
-
-
-@pytest.mark.parametrize("disjoint", [False, True])
-@pytest.mark.parametrize("stage", [JoinedNeighborSampler, JoinedTemporalSampler])
-def test_a_graph_that_joins_no_hops_has_them_joined(stage: Any, *, disjoint: bool) -> None:
-    graph = graph_of_data(heterogeneous(), "time").graph
-    items = gf.ItemSet((torch.arange(20), torch.arange(20) * 3), names=("seeds", "timestamp"))
-    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": items}), 16)
-    if stage is JoinedTemporalSampler:
-        joined = stage(pipe, graph, [3, 4], node_timestamp_attr_name="time", disjoint=disjoint)
-    else:
-        joined = stage(pipe, graph, [3, 4], only_new=True, disjoint=disjoint)
-    by_hop: Any = joined.changed(graph=ByHop(graph))
-    for own in zip(ToSamplerOutput(joined, disjoint), ToSamplerOutput(by_hop, disjoint), strict=True):
-        one, other = (vars(batch.output) for batch in own)  # type: ignore[attr-defined]
-        assert_same(one, other)
+def test_a_graph_that_joins_no_hops_has_them_joined() -> None:
+    for stage in [JoinedNeighborSampler, JoinedTemporalSampler]:
+        for disjoint in [False, True]:
+            graph = graph_of_data(heterogeneous(), "time").graph
+            items = gf.ItemSet((torch.arange(20), torch.arange(20) * 3), names=("seeds", "timestamp"))
+            pipe = gf.ItemSampler(gf.HeteroItemSet({"user": items}), 16)
+            if stage is JoinedTemporalSampler:
+                joined = stage(pipe, graph, [3, 4], node_timestamp_attr_name="time", disjoint=disjoint)
+            else:
+                joined = stage(pipe, graph, [3, 4], only_new=True, disjoint=disjoint)
+            by_hop: Any = joined.changed(graph=ByHop(graph))
+            for own in zip(ToSamplerOutput(joined, disjoint), ToSamplerOutput(by_hop, disjoint), strict=True):
+                one, other = (vars(batch.output) for batch in own)  # type: ignore[attr-defined]
+                assert_same(one, other)
 
 
 class ByHop(OneHop):

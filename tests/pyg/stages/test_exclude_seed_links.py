@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NeighborSampler
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data import import_pyg
 from tests.pyg.neighborhood import assert_true, draws, heterogeneous, homogeneous, random_index, values_of
 from tests.pyg.stores import in_stores, sorted_data
 
@@ -112,33 +112,33 @@ def test_the_edges_of_seeds_are_gone_and_the_rest_stays(exclude: Any, options: d
     assert removed > 3
 
 
-@pytest.mark.parametrize(
-    ("options", "exclude"),
-    [({}, "reverse"), ({"disjoint": True, "neg_sampling": "binary"}, "reverse"), (IN_TIME, True), (IN_TIME, "reverse")],
-)
-def test_in_a_bidirectional_subgraph_the_reverse_of_a_removed_edge_is_gone_too(
-    exclude: Any, options: dict[str, Any]
-) -> None:
-    data, removed = dense(), 0
-    data.edge_time[::3] = TIMES[::3]
-    given = {"batch_size": 8, "seed": 0, "edge_label_index": data.edge_index[:, :16], **options}
-    loaders = [
-        LinkNeighborLoader(data, [12, 2], subgraph_type=kind, exclude_seed_edges=exclude, **given)
-        for kind in ("directional", "bidirectional")
-    ]
-    whole = LinkNeighborLoader(data, [12, 2], subgraph_type="bidirectional", **given)
-    for one_way, both, before in zip(*loaders, whole, strict=True):
-        assert torch.equal(both.n_id, one_way.n_id)
-        assert "num_sampled_edges" not in both
-        edges = {tuple(pair) for pair in rows_of(one_way.edge_index)}
-        edges |= {pair[::-1] for pair in edges}
-        assert set(both.e_id.tolist()) <= set(one_way.e_id.tolist())
-        assert {tuple(pair) for pair in rows_of(both.edge_index)} <= edges
-        if exclude == "reverse":
-            assert len(both.e_id) == len(edges)
-        assert expected(both, data, None, seeds_of(both, None), False) == list(range(len(both.e_id)))
-        removed += len(before.e_id) - len(both.e_id)
-    assert removed > 3
+def test_in_a_bidirectional_subgraph_the_reverse_of_a_removed_edge_is_gone_too() -> None:
+    for options, exclude in [
+        ({}, "reverse"),
+        ({"disjoint": True, "neg_sampling": "binary"}, "reverse"),
+        (IN_TIME, True),
+        (IN_TIME, "reverse"),
+    ]:
+        data, removed = dense(), 0
+        data.edge_time[::3] = TIMES[::3]
+        given = {"batch_size": 8, "seed": 0, "edge_label_index": data.edge_index[:, :16], **options}
+        loaders = [
+            LinkNeighborLoader(data, [12, 2], subgraph_type=kind, exclude_seed_edges=exclude, **given)
+            for kind in ("directional", "bidirectional")
+        ]
+        whole = LinkNeighborLoader(data, [12, 2], subgraph_type="bidirectional", **given)
+        for one_way, both, before in zip(*loaders, whole, strict=True):
+            assert torch.equal(both.n_id, one_way.n_id)
+            assert "num_sampled_edges" not in both
+            edges = {tuple(pair) for pair in rows_of(one_way.edge_index)}
+            edges |= {pair[::-1] for pair in edges}
+            assert set(both.e_id.tolist()) <= set(one_way.e_id.tolist())
+            assert {tuple(pair) for pair in rows_of(both.edge_index)} <= edges
+            if exclude == "reverse":
+                assert len(both.e_id) == len(edges)
+            assert expected(both, data, None, seeds_of(both, None), False) == list(range(len(both.e_id)))
+            removed += len(before.e_id) - len(both.e_id)
+        assert removed > 3
 
 
 def test_with_types_the_reverse_type_does_not_tell_of_a_removed_edge() -> None:
@@ -157,33 +157,33 @@ def test_with_types_the_reverse_type_does_not_tell_of_a_removed_edge() -> None:
         assert rows_of(batch[back].edge_index.flip(0)) == left
 
 
-@pytest.mark.parametrize(
-    ("options", "exclude"),
-    [({"neg_sampling": "binary"}, True), ({"disjoint": True, "neg_sampling": ("triplet", 2)}, BACK)],
-)
-def test_with_types_those_of_the_seeds_type_and_of_its_reverse_are_gone(exclude: Any, options: dict[str, Any]) -> None:
-    data, removed = dense(typed=True), {KIND: 0, BACK: 0}
-    given: dict[str, Any] = {
-        "batch_size": 8,
-        "seed": 0,
-        "edge_label_index": (KIND, data[KIND].edge_index[:, :16]),
-        **options,
-    }
-    plain, without = (
-        LinkNeighborLoader(data, [12, 2], **given),
-        LinkNeighborLoader(data, [12, 2], exclude_seed_edges=exclude, **given),
-    )
-    for before, after in zip(plain, without, strict=True):
-        for kind in data.edge_types:
-            places = list(range(len(before[kind].e_id)))
-            if kind in (KIND, exclude):
-                places = expected(before, data, kind, seeds_of(before, KIND), kind == BACK)
-                removed[kind] += len(before[kind].e_id) - len(places)
-            assert torch.equal(after[kind].edge_index, before[kind].edge_index[:, places])
-            assert torch.equal(after[kind].e_id, before[kind].e_id[places])
-            assert sum(after[kind].num_sampled_edges) == len(places)
-    assert removed[KIND] > 3
-    assert (removed[BACK] > 3) == (exclude == BACK)
+def test_with_types_those_of_the_seeds_type_and_of_its_reverse_are_gone() -> None:
+    for options, exclude in [
+        ({"neg_sampling": "binary"}, True),
+        ({"disjoint": True, "neg_sampling": ("triplet", 2)}, BACK),
+    ]:
+        data, removed = dense(typed=True), {KIND: 0, BACK: 0}
+        given: dict[str, Any] = {
+            "batch_size": 8,
+            "seed": 0,
+            "edge_label_index": (KIND, data[KIND].edge_index[:, :16]),
+            **options,
+        }
+        plain, without = (
+            LinkNeighborLoader(data, [12, 2], **given),
+            LinkNeighborLoader(data, [12, 2], exclude_seed_edges=exclude, **given),
+        )
+        for before, after in zip(plain, without, strict=True):
+            for kind in data.edge_types:
+                places = list(range(len(before[kind].e_id)))
+                if kind in (KIND, exclude):
+                    places = expected(before, data, kind, seeds_of(before, KIND), kind == BACK)
+                    removed[kind] += len(before[kind].e_id) - len(places)
+                assert torch.equal(after[kind].edge_index, before[kind].edge_index[:, places])
+                assert torch.equal(after[kind].e_id, before[kind].e_id[places])
+                assert sum(after[kind].num_sampled_edges) == len(places)
+        assert removed[KIND] > 3
+        assert (removed[BACK] > 3) == (exclude == BACK)
 
 
 def test_stores_and_other_samplers_make_no_difference() -> None:
