@@ -26,30 +26,29 @@ KINDS: dict[Any, dict[str, int]] = {
     GraphSAINTEdgeSampler: {},
     GraphSAINTRandomWalkSampler: {"walk_length": 2},
 }
-each_kind = pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
 
 
 def make(kind: Any, data: Any = None, batch_size: int = 8, **options: Any) -> Any:
     return kind(homogeneous() if data is None else data, batch_size, **KINDS[kind], **{"seed": 1, **options})
 
 
-@each_kind
-def test_a_batch_is_an_induced_subgraph_in_the_order_of_ids(kind: Any) -> None:
-    data = homogeneous()
-    loader = make(kind, data, num_steps=6)
-    assert len(loader) == 6
-    batches = list(loader)
-    for batch in batches:
-        assert_true(data, batch)
-        assert batch.n_id.tolist() == sorted(set(batch.n_id.tolist()))
-        inside = torch.isin(data.edge_index, batch.n_id).all(dim=0).nonzero().squeeze(1)
-        assert batch.e_id.sort().values.tolist() == inside.tolist()
-        assert batch.edge_index[0].tolist() == sorted(batch.edge_index[0].tolist())
-        assert (batch.name, batch.num_nodes) == ("random", len(batch.n_id))
-        assert "node_norm" not in batch
-        assert "batch_size" not in batch
-        assert type(batch) is type(data)
-    assert len({str(values_of(batch)) for batch in batches}) == 6
+def test_a_batch_is_an_induced_subgraph_in_the_order_of_ids() -> None:
+    for kind in KINDS:
+        data = homogeneous()
+        loader = make(kind, data, num_steps=6)
+        assert len(loader) == 6
+        batches = list(loader)
+        for batch in batches:
+            assert_true(data, batch)
+            assert batch.n_id.tolist() == sorted(set(batch.n_id.tolist()))
+            inside = torch.isin(data.edge_index, batch.n_id).all(dim=0).nonzero().squeeze(1)
+            assert batch.e_id.sort().values.tolist() == inside.tolist()
+            assert batch.edge_index[0].tolist() == sorted(batch.edge_index[0].tolist())
+            assert (batch.name, batch.num_nodes) == ("random", len(batch.n_id))
+            assert "node_norm" not in batch
+            assert "batch_size" not in batch
+            assert type(batch) is type(data)
+        assert len({str(values_of(batch)) for batch in batches}) == 6
 
 
 def drawn_by(loader: Any, times: int) -> Iterator[torch.Tensor]:
@@ -87,27 +86,27 @@ def test_walks_follow_the_edges() -> None:
     assert next(iter(make(GraphSAINTRandomWalkSampler, data))).num_edges == 0
 
 
-@each_kind
-def test_norms_are_what_the_mini_batches_that_were_counted_say(kind: Any) -> None:
-    data = homogeneous()
-    loader = make(kind, data, num_steps=5, sample_coverage=20)
-    nodes, edges, epoch = Counter[int](), Counter[int](), 0
-    pipe = loader.append_to(ItemSampler(ItemSet(5, names="seeds"), 1), 8)
-    while nodes.total() < 20 * NUM_NODES:
-        for minibatch in pipe.with_seed(COUNTED, epoch):
-            nodes.update(minibatch.output.node.tolist())
-            edges.update(minibatch.output.edge.tolist())
-        epoch += 1
-    sources = data.edge_index[0].tolist()
-    for batch in loader:
-        shares = [5 * epoch / (nodes[node] or 0.1) / NUM_NODES for node in batch.n_id.tolist()]
-        counts = [(nodes[sources[edge]], edges[edge]) for edge in batch.e_id.tolist()]
-        rates = [(min(leading / (own or 1e-4), 1e4) if leading else 0.1) for leading, own in counts]
-        torch.testing.assert_close(batch.node_norm, torch.tensor(shares))
-        torch.testing.assert_close(batch.edge_norm, torch.tensor(rates))
-    # The weights of the nodes of a mini-batch add up to the number of all nodes.
-    total = torch.stack([batch.node_norm.sum() for _ in range(4) for batch in loader]).mean()
-    assert 0.8 < float(total) < 1.2
+def test_norms_are_what_the_mini_batches_that_were_counted_say() -> None:
+    for kind in KINDS:
+        data = homogeneous()
+        loader = make(kind, data, num_steps=5, sample_coverage=20)
+        nodes, edges, epoch = Counter[int](), Counter[int](), 0
+        pipe = loader.append_to(ItemSampler(ItemSet(5, names="seeds"), 1), 8)
+        while nodes.total() < 20 * NUM_NODES:
+            for minibatch in pipe.with_seed(COUNTED, epoch):
+                nodes.update(minibatch.output.node.tolist())
+                edges.update(minibatch.output.edge.tolist())
+            epoch += 1
+        sources = data.edge_index[0].tolist()
+        for batch in loader:
+            shares = [5 * epoch / (nodes[node] or 0.1) / NUM_NODES for node in batch.n_id.tolist()]
+            counts = [(nodes[sources[edge]], edges[edge]) for edge in batch.e_id.tolist()]
+            rates = [(min(leading / (own or 1e-4), 1e4) if leading else 0.1) for leading, own in counts]
+            torch.testing.assert_close(batch.node_norm, torch.tensor(shares))
+            torch.testing.assert_close(batch.edge_norm, torch.tensor(rates))
+        # The weights of the nodes of a mini-batch add up to the number of all nodes.
+        total = torch.stack([batch.node_norm.sum() for _ in range(4) for batch in loader]).mean()
+        assert 0.8 < float(total) < 1.2
 
 
 def test_it_goes_on_in_a_loader_that_was_given_no_seed() -> None:
@@ -127,8 +126,9 @@ def test_the_norm_of_an_edge_that_never_came_up_is_pygs() -> None:
     assert loader.node_norm.tolist() == pytest.approx([1 / 52] + [10.0] * 51)
 
 
-@each_kind
+@pytest.mark.parametrize("kind", KINDS)
 def test_norms_are_kept_in_the_file_of_pygs_name(kind: Any, tmp_path: Path) -> None:
+
     def norms(seed: int, **options: Any) -> list[tuple[list[float], list[float]]]:
         loader = make(kind, seed=seed, num_steps=9, sample_coverage=3, save_dir=str(tmp_path), **options)
         return [(batch.node_norm.tolist(), batch.edge_norm.tolist()) for batch in loader]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 
 from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, NeighborSampler
@@ -62,19 +61,19 @@ def test_binary_negatives_follow_the_positives() -> None:
     assert values_of(batch) == values_of(first(data, neg_sampling_ratio=1.5))
 
 
-@pytest.mark.parametrize(("amount", "disjoint"), [(1, False), (3, True)])
-def test_triplets(amount: int, disjoint: bool) -> None:
-    data = homogeneous()
-    negatives = NegativeSampling("triplet", amount, strict=True)
-    batch = first(data, neg_sampling=negatives, disjoint=disjoint)
-    sources, wrong = batch.n_id[batch.src_index], batch.n_id[batch.dst_neg_index]
-    assert torch.equal(torch.stack([sources, batch.n_id[batch.dst_pos_index]]), data.edge_index[:, :8])
-    assert batch.dst_neg_index.shape == ((8,) if amount == 1 else (8, amount))
-    assert joined(sources, wrong).isdisjoint(pairs(data))
-    assert "edge_label_index" not in batch
-    if disjoint:
-        for place in (batch.src_index, batch.dst_pos_index, *batch.dst_neg_index.reshape(8, -1).T):
-            assert batch.batch[place].tolist() == list(range(8))
+def test_triplets() -> None:
+    for amount, disjoint in [(1, False), (3, True)]:
+        data = homogeneous()
+        negatives = NegativeSampling("triplet", amount, strict=True)
+        batch = first(data, neg_sampling=negatives, disjoint=disjoint)
+        sources, wrong = batch.n_id[batch.src_index], batch.n_id[batch.dst_neg_index]
+        assert torch.equal(torch.stack([sources, batch.n_id[batch.dst_pos_index]]), data.edge_index[:, :8])
+        assert batch.dst_neg_index.shape == ((8,) if amount == 1 else (8, amount))
+        assert joined(sources, wrong).isdisjoint(pairs(data))
+        assert "edge_label_index" not in batch
+        if disjoint:
+            for place in (batch.src_index, batch.dst_pos_index, *batch.dst_neg_index.reshape(8, -1).T):
+                assert batch.batch[place].tolist() == list(range(8))
 
 
 def test_weights_say_which_nodes_are_drawn() -> None:

@@ -4,7 +4,6 @@ import pickle
 from itertools import product
 from typing import Any
 
-import pytest
 import torch
 
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NumNeighbors
@@ -186,26 +185,26 @@ def weighted(typed: bool) -> Any:
     return data
 
 
-@pytest.mark.parametrize("typed", [False, True])
-def test_no_loader_draws_an_edge_that_weighs_nothing(typed: bool) -> None:
-    data = weighted(typed)
-    kind = ("user", "knows", "user") if typed else None
-    ends = data[kind].edge_index if typed else data.edge_index
-    every: list[dict[str, Any]] = [{}, {"disjoint": True}, {"time_attr": "time"}]
-    cases = [*product(every, ([-1, -1], [50, 2])), ({"replace": True}, [30, 2])]
-    for options, numbers in cases:
-        given: dict[str, Any] = {"weight_attr": "weight", "batch_size": 20, "seed": 0, **options}
-        times = torch.full((ends.shape[1],), 40) if "time_attr" in options else None
-        count = 0
-        loaders: list[Any] = [
-            NeighborLoader(data, numbers, "user" if typed else None, **given),
-            LinkNeighborLoader(data, numbers, kind, edge_label_time=times, **given),
-        ]
-        for batch in (batch for loader in loaders for batch in loader):
-            for store in batch.edge_stores:
-                assert (store.weight > 0).all(), options
-                count += len(store.weight)
-        assert count > 50
+def test_no_loader_draws_an_edge_that_weighs_nothing() -> None:
+    for typed in [False, True]:
+        data = weighted(typed)
+        kind = ("user", "knows", "user") if typed else None
+        ends = data[kind].edge_index if typed else data.edge_index
+        every: list[dict[str, Any]] = [{}, {"disjoint": True}, {"time_attr": "time"}]
+        cases = [*product(every, ([-1, -1], [50, 2])), ({"replace": True}, [30, 2])]
+        for options, numbers in cases:
+            given: dict[str, Any] = {"weight_attr": "weight", "batch_size": 20, "seed": 0, **options}
+            times = torch.full((ends.shape[1],), 40) if "time_attr" in options else None
+            count = 0
+            loaders: list[Any] = [
+                NeighborLoader(data, numbers, "user" if typed else None, **given),
+                LinkNeighborLoader(data, numbers, kind, edge_label_time=times, **given),
+            ]
+            for batch in (batch for loader in loaders for batch in loader):
+                for store in batch.edge_stores:
+                    assert (store.weight > 0).all(), options
+                    count += len(store.weight)
+            assert count > 50
 
 
 def test_the_order_of_edges_and_of_their_times_does_not_matter() -> None:
