@@ -95,34 +95,6 @@ def test_pinned_memory_of_torch_is_handed_out_again_under_a_kernel_unless_it_was
     assert torch.equal(found.cpu(), ROWS[IDS] if copied else SPOILED)
 
 
-def read_a_temporary(there: EmulatedCuda) -> tuple[torch.Tensor, torch.Tensor]:
-    return ops.gather_rows(ROWS.pin_memory(), there.put(IDS)), ROWS[IDS]
-
-
-def read_before_an_update(there: EmulatedCuda) -> tuple[torch.Tensor, torch.Tensor]:
-    feature = gf.TorchBasedFeature(ROWS.clone()).pin_memory_()
-    found = feature.read(there.put(IDS))
-    feature.update(ROWS + 1)
-    return found, ROWS[IDS]
-
-
-def sample_and_drop_the_graph(there: EmulatedCuda) -> tuple[torch.Tensor, torch.Tensor]:
-    graph = gf.fused_csc_sampling_graph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1])).pin_memory_()
-    hop = graph.sample_neighbors(there.put(torch.tensor([1, 0])), torch.tensor([-1]))
-    del graph
-    return hop.sampled_csc.indices, torch.tensor([1, 1, 0])
-
-
-@pytest.mark.parametrize("run", [read_a_temporary, read_before_an_update, sample_and_drop_the_graph])
-def test_pinned_memory_is_free_for_others_when_no_kernel_reads_it(
-    there: EmulatedCuda, run: Callable[[EmulatedCuda], tuple[torch.Tensor, torch.Tensor]]
-) -> None:
-    """Torch reuses freed memory immediately, without waiting."""
-    found, expected = run(there)
-    gf.MiniBatch(labels=torch.full((20, 2), 1 << 40)).to("pinned")
-    assert torch.equal(found.cpu(), expected)
-
-
 def test_numbers_are_passed_as_they_are_when_a_kernel_starts(there: EmulatedCuda) -> None:
     rows, number = there.put(ROWS), torch.tensor(7)
     found = rows + number

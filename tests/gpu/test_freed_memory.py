@@ -6,7 +6,6 @@ of others reads it.
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ import torch
 import graphfeed as gf
 from graphfeed.ops import gather_rows
 from graphfeed.ops.arguments import mark_below
-from graphfeed.ops.memory import pinned
 from tests.loader.late_streams import running
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
@@ -99,10 +97,3 @@ def test_what_is_freed_is_there_for_a_kernel_that_is_still_to_read_it(
     assert same
     if not late:
         pytest.skip("the kernel was done before the memory was freed, which shows nothing")
-
-
-def test_a_stand_in_reads_other_values_where_nothing_keeps_what_is_freed(cuda: Cuda, work: Work) -> None:
-    if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a device has no faults to show on demand")
-    with patch.object(pinned, "is_locked_in_place", lambda tensor: True):  # so nothing is copied behind the kernel
-        assert read_freed(temporary, work) == (False, True)

@@ -1,4 +1,4 @@
-"""Runs on a GPU what only a GPU can show, and writes one report: `python -m tests.gpu.report --minutes 30`.
+"""Runs on a GPU what only a GPU can show, and writes one report: `python -m benchmarks.gpu_report --minutes 30`.
 
 The most important steps come first. Each step has its own process, because a faulty kernel ends its process, or never
 ends. The report is rewritten after each step, and names no user, machine or folder of yours.
@@ -21,9 +21,9 @@ from typing import NamedTuple
 import torch
 
 import graphfeed
-from tests.gpu.speed import STEPS as SPEEDS
+from benchmarks.gpu_speed import STEPS as SPEEDS
 
-CLONE = Path(__file__).resolve().parents[2]
+CLONE = Path(__file__).resolve().parents[1]
 REPORT = "graphfeed-gpu.txt"
 STEP_SECONDS = 600.0
 KEPT_LINES = 60
@@ -48,7 +48,7 @@ def all_steps(folder: Path) -> list[Step]:
     first = ("tests/gpu/test_kernels.py", "tests/gpu/test_freed_memory.py")
     steps = [Step("checks", (python, "-m", "graphfeed", "doctor", "--cuda"))]
     steps += [Step(path, (*pytest, path)) for path in first]
-    steps += [Step(f"speed {name}", (python, "-m", "tests.gpu.speed", name, str(folder))) for name in SPEEDS]
+    steps += [Step(f"speed {name}", (python, "-m", "benchmarks.gpu_speed", name, str(folder))) for name in SPEEDS]
     if sanitizer := shutil.which("compute-sanitizer"):
         steps.append(Step("compute-sanitizer", (sanitizer, "--target-processes", "all", *pytest, first[0])))
     files = sorted(str(path.relative_to(CLONE)) for path in CLONE.glob("tests/**/test_*.py") if is_for_gpus(path))

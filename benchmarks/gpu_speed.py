@@ -1,4 +1,4 @@
-"""Cost of mini-batches on a GPU: `python -m tests.gpu.speed STEP [FOLDER]` prints it and writes a trace there."""
+"""Cost of mini-batches on a GPU: `python -m benchmarks.gpu_speed STEP [FOLDER]` prints it and writes a trace there."""
 
 import json
 import sys
@@ -47,24 +47,24 @@ WORK, CALLS = ("kernel", "gpu_memcpy", "gpu_memset"), ("cuda_runtime", "cuda_dri
 """The names that torch's profiler has for what a GPU does, and for calls of CUDA."""
 
 
-def sampled(graph_on: str, rows_on: str, device: torch.device, typed: bool = False) -> gf.Datapipe:
+def sampled(graph_on: str, rows_on: str, device: torch.device, typed: bool, sizes: Sizes) -> gf.Datapipe:
     """Return a pipeline whose graph and features are on the GPU, pinned, or read by the CPU's threads.
 
     With types, edges also have weights.
     """
-    nodes = SIZES.num_nodes
+    nodes = sizes.num_nodes
     # Columns have lengths by a power law, with this mean; nodes with low ids are sources of more edges than others.
-    degrees = (torch.rand(nodes) ** -POWER * SIZES.mean_degree * (1 - POWER)).long().clamp_(1, nodes)
+    degrees = (torch.rand(nodes) ** -POWER * sizes.mean_degree * (1 - POWER)).long().clamp_(1, nodes)
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
     sources = (torch.rand(int(indptr[-1])) ** 2 * nodes).long().clamp_(max=nodes - 1)
     graph: Any = gf.fused_csc_sampling_graph(indptr, sources, **(by_type(indptr, nodes) if typed else {}))
-    rows: Any = gf.TorchBasedFeature(torch.rand(nodes, SIZES.num_features))
+    rows: Any = gf.TorchBasedFeature(torch.rand(nodes, sizes.num_features))
     graph, rows = (
         whole.to(device) if where == "gpu" else whole.pin_memory_() if where == "pinned" else whole
         for whole, where in ((graph, graph_on), (rows, rows_on))
     )
     items: Any = gf.ItemSet(nodes, names="seeds")
-    pipe: Any = gf.ItemSampler(gf.HeteroItemSet({"node": items}) if typed else items, SIZES.batch_size, shuffle=True)
+    pipe: Any = gf.ItemSampler(gf.HeteroItemSet({"node": items}) if typed else items, sizes.batch_size, shuffle=True)
     fanouts = [[-(-fanout // EDGE_TYPES)] * EDGE_TYPES if typed else fanout for fanout in FANOUTS]
     wanted = {"graph": graph, "fanouts": fanouts, "prob_name": "weight" if typed else None}
     if graph_on == "cpu":
@@ -91,23 +91,23 @@ def by_type(indptr: torch.Tensor, nodes: int) -> dict[str, Any]:
 
 
 def profile(
-    graph_on: str, rows_on: str, device: torch.device, trace: Path, *, typed: bool = False
+    graph_on: str, rows_on: str, device: torch.device, trace: Path, sizes: Sizes = SIZES, *, typed: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Make mini-batches as fast as they come, without a model, and then some with torch's profiler."""
-    count, activities = SIZES.minibatches, torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
-    with gf.DataLoader(sampled(graph_on, rows_on, device, typed), seed=0) as loader:
+    count, activities = sizes.minibatches, torch.profiler.supported_activities()  # type: ignore[no-untyped-call]
+    with gf.DataLoader(sampled(graph_on, rows_on, device, typed, sizes), seed=0) as loader:
         minibatches = chain.from_iterable(repeat(loader))
-        measure(minibatches, SIZES.warm_up)
+        measure(minibatches, sizes.warm_up)
         edges, read, seconds = measure(minibatches, count)
         with torch.profiler.profile(activities=activities) as profiled:
-            measure(minibatches, SIZES.traced)
+            measure(minibatches, sizes.traced)
         del minibatches
     profiled.export_chrome_trace(str(trace))
     yield "mini-batches", f"{1e3 * seconds / count:.3f} ms and {edges // count} edges each"
     yield "edges", f"{edges / seconds / 1e6:.1f} M/s"
     over = "over the bus" if rows_on == "pinned" else "of the GPU's memory"
     yield "rows", f"{read / seconds / 1e9:.2f} GB/s {over}, {read // count} bytes each mini-batch"
-    yield from count_events(json.loads(trace.read_text("utf-8", "replace"))["traceEvents"], SIZES.traced)
+    yield from count_events(json.loads(trace.read_text("utf-8", "replace"))["traceEvents"], sizes.traced)
 
 
 def measure(minibatches: Iterator[gf.MiniBatch], count: int) -> tuple[int, int, float]:
@@ -148,18 +148,19 @@ def count_events(events: Sequence[Mapping[str, Any]], count: int) -> Iterator[tu
         yield name, f"{microseconds / count:.1f} us {each}"
 
 
-def read_tables(device: torch.device, trace: Path) -> Iterator[tuple[str, str]]:
+def read_tables(device: torch.device, _trace: Path, sizes: Sizes = SIZES) -> Iterator[tuple[str, str]]:
     """Read random rows of pinned tables in the order of the ids, and sorted: a GPU's TLB covers small tables only."""
-    row_bytes, room = 4 * SIZES.num_features, available_memory() // 2
-    sizes = [size for size in SIZES.table_bytes if size <= room]
-    table = empty_locked((max(sizes, default=0) // row_bytes, SIZES.num_features), torch.float32)
-    for size in sizes:
+    row_bytes, room = 4 * sizes.num_features, available_memory() // 2
+    fitting = [size for size in sizes.table_bytes if size <= room]
+    table = empty_locked((max(fitting, default=0) // row_bytes, sizes.num_features), torch.float32)
+    gather: Any = kernels("rows.gather", torch.empty(0, device=device))
+    usual = gather.SORTED_BYTES
+    for size in fitting:
         part = table[: size // row_bytes]
         speeds = []
         for least in (size + 1, 0):
-            # A constant decides the order; it may be changed, because this process ends with the step.
-            kernels("rows.gather", torch.empty(0, device=device)).SORTED_BYTES = least  # type: ignore[attr-defined]
-            ids = [torch.randint(len(part), (SIZES.read_rows,)).to(device) for _ in range(SIZES.warm_up)]
+            gather.SORTED_BYTES = least  # which decides the order
+            ids = [torch.randint(len(part), (sizes.read_rows,)).to(device) for _ in range(sizes.warm_up)]
             for own in ids:
                 mark_below(own, len(part))
             gather_rows(part, ids[0])
@@ -169,9 +170,10 @@ def read_tables(device: torch.device, trace: Path) -> Iterator[tuple[str, str]]:
             torch.cuda.synchronize()
             speeds.append(f"{read / (time.perf_counter() - begin) / 1e9:.2f} GB/s")
         yield f"rows of {size / 2**30:g} GiB", f"{speeds[0]} in the order of the ids, {speeds[1]} sorted"
+    gather.SORTED_BYTES = usual
 
 
-STEPS: dict[str, Callable[[torch.device, Path], Iterator[tuple[str, str]]]] = {
+STEPS: dict[str, Callable[..., Iterator[tuple[str, str]]]] = {
     "gpu-gpu": partial(profile, "gpu", "gpu"),
     "pinned-pinned": partial(profile, "pinned", "pinned"),
     "cpu-pinned": partial(profile, "cpu", "pinned"),
