@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph import graph_arrays
-from graphfeed.storage.memory import shareable
 from tests import pipelines
 from tests.datapipes.stages import with_torch_workers
 from tests.digests import digest, digests
-from tests.forked import held_elsewhere, in_child
+from tests.forked import in_child
 from tests.programs import run_body, start
 from tests.scripts import REPOSITORY
 from tests.waiting import NO_EXCEPTIONS, FailsAt
@@ -291,34 +288,12 @@ def test_a_used_loader_starts_workers_of_the_child_s_own(worker: str) -> None:
         assert digests(loader) == expected
 
 
-def test_an_iterator_without_workers_goes_on_in_both() -> None:
-    batches = iter(gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=3))
-    next(batches)
-    expected = digests(pipelines.shuffled().with_seed(3, 0))[1:]
-    assert in_child(lambda: digests(batches) == expected) == "True"
-    assert digests(batches) == expected
-
-
 def test_an_executor_that_was_passed_in_is_refused() -> None:
     with ThreadPoolExecutor(1) as executor:
         loader = gf.DataLoader(pipelines.shuffled(), num_workers=1, executor=executor)
         list(loader)
         answer = in_child(lambda: list(loader))
     assert answer.startswith("RuntimeError: this loader's executor belongs to the process that this")
-
-
-def test_a_loader_that_was_starting_its_workers_works() -> None:
-    with gf.DataLoader(pipelines.shuffled(), num_workers=1) as loader, held_elsewhere(loader._workers.starting.lock):
-        assert in_child(lambda: len(list(loader))) == "9"
-
-
-def test_locks_that_other_threads_held_are_free() -> None:
-    def acquire(owner: Any) -> bool:
-        return bool(owner.lock.acquire(timeout=5))
-
-    for owner in (graph_arrays.CACHING, shareable.MOVING):
-        with held_elsewhere(owner.lock):
-            assert in_child(partial(acquire, owner)) == "True"
 
 
 class ThroughOurs(torch.utils.data.IterableDataset[Any]):

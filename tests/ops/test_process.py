@@ -1,7 +1,6 @@
 """Process-wide utilities: optional packages, entry points, progress bars, and state that is reset after a fork."""
 
 import io
-import os
 import pickle
 import subprocess
 import sys
@@ -16,14 +15,10 @@ import graphfeed as gf
 from graphfeed.ops.process import (
     ENTRY_POINTS,
     Closeable,
-    ForkLock,
-    after_fork_in_child,
     import_optional,
     load_entry_point,
     progress_bar,
-    renew_in_child,
 )
-from tests.forked import held_elsewhere, in_child
 from tests.refusals import check_refused
 
 
@@ -176,52 +171,3 @@ def test_a_progress_bar_is_redrawn_though_steps_come_more_slowly_and_no_thread_d
 def test_a_progress_bar_that_is_not_wanted_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", Terminal())
     assert progress_bar("adding", 2, "edge", wanted=False).disable
-
-
-CALLED: list[object] = []
-
-
-@after_fork_in_child
-def note() -> None:
-    CALLED.append(os.getpid())
-
-
-class Counter:
-    count = 0
-
-    def add(self) -> None:
-        self.count += 1
-        CALLED.append(self)
-
-
-def test_functions_and_objects_that_live_are_renewed_in_a_forked_process_and_only_there() -> None:
-    first, second, gone = Counter(), Counter(), Counter()
-    for counter in (first, second, gone):
-        renew_in_child(counter, Counter.add)
-    del counter, gone
-    assert in_child(lambda: [os.getpid(), first, second] == CALLED and first.count == 1) == "True"
-    assert (CALLED, first.count) == ([], 0)
-
-
-def test_a_lock_that_another_thread_held_is_free() -> None:
-    shared = ForkLock()
-    with held_elsewhere(shared.lock):
-        assert in_child(lambda: shared.lock.acquire(timeout=5)) == "True"
-        assert not shared.lock.acquire(blocking=False)
-    assert shared.lock.acquire(timeout=5)
-
-
-def test_a_lock_that_the_forking_thread_holds_stays_its_own() -> None:
-    lock = ForkLock().lock
-
-    def is_held() -> bool:
-        found: list[bool] = []
-        thread = threading.Thread(target=lambda: found.append(lock.acquire(blocking=False)))
-        thread.start()
-        thread.join()
-        return not found[0]
-
-    with lock, lock:
-        assert in_child(is_held) == "True"
-        assert in_child(lock.release) == "None"
-    assert not is_held()

@@ -3,7 +3,6 @@
 import pickle
 import re
 import struct
-import threading
 import tokenize
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,7 +79,7 @@ BROKEN = (
     struct.error,
 )
 """Exceptions that reading a damaged or malicious file may raise."""
-ALLOWING = threading.Lock()
+ALLOWING = ForkLock()
 """Held while torch's list of safe types, which all threads share, is changed."""
 
 
@@ -171,7 +170,7 @@ def load_with(path: Path, stand_ins: Sequence[Any]) -> Any:
 @contextmanager
 def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
     """Allow torch to create the stand-ins instead of the objects that a file names."""
-    with ALLOWING:
+    with ALLOWING.lock:
         known = torch.serialization.get_safe_globals()
         names = {qualified_name(value) for value in stand_ins}
         # Types of the same names that the program has allowed are hidden for now, and allowed again afterwards.

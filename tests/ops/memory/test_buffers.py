@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from graphfeed.ops.mapped_memory import mapping_of
 from graphfeed.ops.memory import buffers, shared_memory
 from graphfeed.ops.memory.buffers import SMALL_BYTES, BufferPool, NodeMaps
-from tests.forked import held_elsewhere, in_child
 from tests.garbage import AtItsEnd, ends
 
 LARGE = 4 * SMALL_BYTES
@@ -275,13 +274,6 @@ def test_a_finalizer_borrows_a_map_while_a_map_is_borrowed() -> None:
     assert ends(borrow_in_a_finalizer_too)
     assert sizes == [150, 100]
     assert maps.used_bytes == 4 * sum(size * len(idle) for size, idle in maps.idle.items()) == 400
-
-
-def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
-    """The fork happens while another thread holds the locks."""
-    with held_elsewhere(buffers.POOL.lending.lock), held_elsewhere(buffers.NODE_MAPS.lending.lock):
-        assert in_child(lambda: buffers.POOL.empty(1 << 20, np.uint8).size) == str(1 << 20)
-        assert in_child(lambda: buffers.NODE_MAPS.acquire(10)) == str(np.full(10, -1))
 
 
 @pytest.mark.usefixtures("small_is_shared")

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from graphfeed.storage import DiskBasedFeature, TorchBasedFeature
 from graphfeed.storage.features import disk_based_feature
 from tests.digests import assert_same
-from tests.forked import in_child
 from tests.refusals import check_refused
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -108,14 +107,6 @@ def test_threads_and_the_file_go_with_the_feature(many: Path, no_leaks: None) ->
     assert any(thread.name.startswith("graphfeed-disk") for thread in threading.enumerate())
     del feature
     gc.collect()
-
-
-def test_a_forked_process_reads_too(many: Path) -> None:
-    feature = DiskBasedFeature(many, num_threads=3)
-    ids = torch.arange(1000).flip(0)  # few enough for torch not to start threads, which a fork doesn't have
-    assert holds_ids(feature.read(ids), ids)
-    assert in_child(lambda: holds_ids(feature.read(ids), ids)) == "True"
-    assert holds_ids(feature.read(ids), ids)
 
 
 @pytest.mark.slow

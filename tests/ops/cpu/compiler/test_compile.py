@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from graphfeed.ops.cpu.compiler import compile as compile_module
-from graphfeed.ops.cpu.compiler import folders, store
+from graphfeed.ops.cpu.compiler import folders
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
 from graphfeed.ops.cpu.compiler.folders import SOURCES, Notices
 from graphfeed.ops.cpu.compiler.kernel import CALL, Kernel
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.cpu.jit import Block, Int64s, kernel
-from tests.forked import held_elsewhere, in_child
 from tests.ops.cpu.compiler.bare import printed
 from tests.ops.cpu.compiler.kernels import (
     Columns,
@@ -127,12 +126,6 @@ def test_threads_that_need_the_same_kernel_link_it_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         for _ in range(40):
             assert len(loads_of(partial(call_from_threads, anew(add)))) == 1
-
-
-def test_a_lock_that_another_thread_held_is_free_in_a_forked_process(kept: Path) -> None:
-    was_compiled(double)
-    with held_elsewhere(store.COMPILING.lock):
-        assert in_child(lambda: was_compiled(double), seconds=20) == "False"
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from graphfeed.ops.cpu.structure.compact import compact
 from graphfeed.ops.memory import ReadChoice
 from graphfeed.ops.sampling.hops import hop_program
 from graphfeed.ops.structure import place_nodes
-from tests.forked import in_child
 from tests.gpu.calls import Call
 from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import INDICES, INDPTR, calls
@@ -33,7 +32,6 @@ from tests.ops.cpu.compiler.kernels import (
     add,
     add_rows,
     anew,
-    double,
     loads_of,
     mix,
     scale,
@@ -225,15 +223,6 @@ def test_another_thread_runs_python_meanwhile() -> None:
     seconds = time.monotonic() - start
     thread.join()
     assert [moment for moment in moments if 0.2 < (moment - start) / seconds < 0.8]
-
-
-def test_a_forked_process_goes_on_with_what_was_loaded_and_loads_more() -> None:
-    used, unused = anew(double), anew(add)
-    numbers = np.arange(3)
-    used(numbers)
-    assert in_child(lambda: [used(numbers), numbers.tolist(), unused(2, 3)]) == "[None, [0, 4, 8], 5]"
-    used(numbers)
-    assert numbers.tolist() == [0, 4, 8]
 
 
 def test_its_name_is_that_of_its_module_inside_of_the_room() -> None:

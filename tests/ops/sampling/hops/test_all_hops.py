@@ -24,7 +24,6 @@ from graphfeed.ops.sampling.hops.hop_program import ProgramPool
 from graphfeed.ops.sampling.hops.hop_recipe import MANY, Drawing, Method, recipe_of
 from tests import reference, reference_hops
 from tests.digests import assert_same
-from tests.forked import held_elsewhere, in_child
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, put_columns
 from tests.ops.hops import PlainHop, plain_hops, sample_all, sample_one
@@ -221,8 +220,3 @@ def test_arrays_in_the_dtypes_of_kernels_are_not_copied() -> None:
 
 
 NUMBERS = torch.tensor([0, 3]), torch.tensor([[0, 0], [0, 0]]), torch.tensor([1, 0])
-
-
-def test_a_forked_process_finds_the_lock_free() -> None:
-    with held_elsewhere(hop_program.PROGRAMS.lending.lock):
-        assert in_child(lambda: hop_program.PROGRAMS.lending.lock.acquire(timeout=5)) == "True"
