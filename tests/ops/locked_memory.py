@@ -41,6 +41,8 @@ class LockedMemory:
     def __init__(self) -> None:
         self.status = {0: 0, READ_ONLY: 0}
         """Status codes by flag."""
+        self.flags: list[int] = []
+        """Flags of all registrations."""
         self.locked: dict[int, int] = {}
         """Addresses and sizes of what is registered."""
         self.blocks: dict[int, Block] = {}
@@ -51,6 +53,7 @@ class LockedMemory:
         assert address % PAGESIZE == size % PAGESIZE == 0
         if any(address < start + length and start < address + size for start, length in self.locked.items()):
             return ALREADY_REGISTERED
+        self.flags.append(flags)
         if self.status[flags] == 0:
             self.locked[address] = size
         return self.status[flags]

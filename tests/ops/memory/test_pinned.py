@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from itertools import permutations, product
 from mmap import PAGESIZE
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -49,22 +48,15 @@ def test_memory_is_locked_as_long_as_its_owner_lives(runtime: LockedMemory) -> N
     del other
     gc.collect()
     assert runtime.locked
-    del owner
-    gc.collect()
-    assert runtime.locked == {}
-
-
-def test_memory_is_kept_until_it_is_released(runtime: LockedMemory) -> None:
-    owner = Owner()
-    tensor = alone(1)
     memory = weakref.ref(tensor)
-    ops.pin_in_place(tensor, owner)
     del tensor
     gc.collect()
     assert memory() is not None
     del owner
     gc.collect()
-    assert memory() is None
+    assert (runtime.locked, memory()) == ({}, None)
+    ops.pin_in_place(torch.zeros(0), Owner())
+    assert runtime.locked == {}
 
 
 @pytest.mark.slow
@@ -85,11 +77,6 @@ def test_memory_is_released_at_exit() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert run.stdout == "released\n"
-
-
-def test_nothing_is_locked_for_no_values(runtime: LockedMemory) -> None:
-    ops.pin_in_place(torch.zeros(0), Owner())
-    assert runtime.locked == {}
 
 
 def test_a_shared_block_is_locked_whole_and_once(runtime: LockedMemory) -> None:
@@ -135,16 +122,6 @@ def test_what_has_its_pages_for_itself_is_locked_in_place(runtime: LockedMemory,
     assert runtime.locked == {}
 
 
-def test_memory_that_torch_has_pinned_stays_as_it_is(runtime: LockedMemory) -> None:
-    tensor = torch.zeros(10)
-    runtime.locked[tensor.data_ptr()] = 40
-    owner = Owner()
-    ops.pin_in_place(tensor, owner)
-    del owner
-    gc.collect()
-    assert runtime.locked == {tensor.data_ptr(): 40}
-
-
 def test_parts_of_one_storage_are_locked_together(runtime: LockedMemory) -> None:
     memory = alone(8)
     front, back = memory[: 3 * PAGESIZE + 5], memory[3 * PAGESIZE + 5 :]
@@ -160,14 +137,38 @@ def test_parts_of_one_storage_are_locked_together(runtime: LockedMemory) -> None
         assert not pinned.is_page_locked(mine)
 
 
-def test_a_tensor_with_gaps_is_locked_where_its_mapping_is_and_otherwise_copied(runtime: LockedMemory) -> None:
-    memory, owner = alone(6), Owner()
-    ops.pin_in_place(memory, owner)
-    assert pinned.is_page_locked(memory[::100])
-    assert not pinned.is_page_locked(memory.to("meta"))
-    (copy,) = pinned.page_lock([memory[::100]], owner)
-    assert copy.is_contiguous()
-    assert runtime.holds_all(copy)
+def test_memory_that_torch_has_pinned_stays_and_what_has_gaps_is_locked_in_its_mapping_or_copied(
+    runtime: LockedMemory,
+) -> None:
+    owner, by_torch, whole = Owner(), alone(1), alone(6)
+    runtime.locked[by_torch.data_ptr()] = PAGESIZE
+    ops.pin_in_place(by_torch, owner)
+    copied, same = pinned.page_lock([whole[::100], by_torch], owner)
+    assert copied.is_contiguous()
+    assert same is by_torch
+    assert runtime.locked == {by_torch.data_ptr(): PAGESIZE, copied.data_ptr(): PAGESIZE}
+    ops.pin_in_place(whole, owner)
+    assert pinned.is_page_locked(whole[::100])
+    assert not pinned.is_page_locked(whole.to("meta"))
+    del owner, copied
+    gc.collect()
+    assert runtime.locked == {by_torch.data_ptr(): PAGESIZE}
+
+
+@pytest.mark.parametrize("answers", [[1, RuntimeError("this device failed")], [NotImplementedError()] * 2])
+def test_a_device_is_waited_for_before_memory_is_unlocked(
+    runtime: LockedMemory, answers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another device fails, or the allocator, such as RMM's, says nothing about its memory."""
+    owner = Owner()
+    with emulated_runtime.installed() as order:
+        monkeypatch.setattr(torch.cuda, "memory_reserved", Mock(side_effect=answers))
+        ops.pin_in_place(tensor := alone(1), owner)
+        order.use(torch.cuda.current_stream(), "a kernel", reads=[], writes=[], bus=[tensor])
+        del owner
+        gc.collect()
+        assert order.faults == []
+    assert runtime.locked == {}
 
 
 def test_torch_is_not_asked_before_it_uses_cuda(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,51 +177,6 @@ def test_torch_is_not_asked_before_it_uses_cuda(runtime: LockedMemory, monkeypat
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: pytest.fail("torch was asked"))
     assert not pinned.is_page_locked(torch.zeros(3))
     ops.cumulate_weights(torch.tensor([0, 2]), torch.ones(2))
-
-
-def test_a_device_is_waited_for_before_memory_is_unlocked(
-    runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unlock, known, waited = runtime.cudaHostUnregister, [], []
-
-    def unlock_and_tell(address: int) -> int:
-        known.append(pinned.is_locked_in_place(tensor))
-        return unlock(address)
-
-    def memory_of(index: int) -> int:
-        waited.append(f"asks {index}")
-        if index == 1:
-            raise RuntimeError("this device failed")
-        return 1
-
-    monkeypatch.setattr(runtime, "cudaHostUnregister", unlock_and_tell)
-    with emulated_runtime.installed() as order, patch.object(torch.cuda, "memory_reserved", memory_of):
-        tensor, owner = alone(1), Owner()
-        ops.pin_in_place(tensor, owner)
-        order.use(torch.cuda.current_stream(), "a kernel", reads=[], writes=[], bus=[tensor])
-        del owner
-        gc.collect()
-        assert order.faults == []
-    assert runtime.locked == {}
-    assert known == [False]  # no other thread takes it for locked while it no longer is
-    assert waited == ["asks 0", "asks 1"]
-
-
-def test_devices_are_waited_for_also_if_the_allocator_tells_nothing(
-    runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[int] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", Mock(side_effect=NotImplementedError))  # as with RMM's
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    monkeypatch.setattr(pinned, "READERS", {2})
-    owner = Owner()
-    ops.pin_in_place(alone(1), owner)
-    del owner
-    gc.collect()
-    assert waited == [1, 2]
-    assert runtime.locked == {}
 
 
 def test_nothing_is_unlocked_while_a_graph_of_cuda_is_captured(
@@ -258,62 +214,28 @@ def test_in_a_forked_process_nothing_is_locked(runtime: LockedMemory) -> None:
     assert len(runtime.locked) == 1
 
 
-def test_only_what_is_read_where_it_lies_is_locked(runtime: LockedMemory) -> None:
-    owner, gaps, by_torch = Owner(), alone(2).view(-1, 2)[:, 0], alone(1)
-    runtime.locked[by_torch.data_ptr()] = PAGESIZE
-    copied, same = pinned.page_lock([gaps, by_torch], owner)
-    assert copied.is_contiguous()
-    assert same is by_torch
-    assert runtime.locked == {by_torch.data_ptr(): PAGESIZE, copied.data_ptr(): PAGESIZE}
-    del owner, copied
-    gc.collect()
-    assert runtime.locked == {by_torch.data_ptr(): PAGESIZE}
-
-
-def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) -> None:
+def test_memory_is_locked_for_reading_where_cuda_refuses_more_and_a_refusal_is_named(runtime: LockedMemory) -> None:
     runtime.status[0] = 1
     tensor, owner = alone(1), Owner()
-    with patch.object(pinned, "forget_error") as forget:  # or torch's next launch would raise it
-        ops.pin_in_place(tensor, owner)
+    ops.pin_in_place(tensor, owner)
     assert runtime.holds_all(tensor)
-    forget.assert_called_once()
-    del owner
-    gc.collect()
-    assert runtime.locked == {}
-
-
-def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory) -> None:
-    owner = Owner()
-    ops.pin_in_place(alone(1), owner)
-    runtime.status = {0: 2, READ_ONLY: 2}
-    refused = pytest.raises(RuntimeError, match=r"CUDA can't page-lock \d+ bytes \(cudaHostRegister returned 2\); free")
-    with patch.object(pinned, "forget_error") as forget, refused:
+    runtime.status[READ_ONLY] = 2
+    with pytest.raises(RuntimeError, match=r"CUDA can't page-lock \d+ bytes \(cudaHostRegister returned 1\); free"):
         ops.pin_in_place(alone(3), Owner())
-    forget.assert_called_once()
     del owner
     gc.collect()
     assert runtime.locked == {}
 
 
-def test_what_dies_while_others_are_locked_is_released_behind_them(runtime: LockedMemory) -> None:
-    owner, other = Owner(), Owner()
-    ops.pin_in_place(alone(1), owner)
-    with pinned.LOCKED.lock:
-        del owner
-        gc.collect()
-        assert runtime.locked
-    ops.pin_in_place(ten := alone(10), other)
-    assert list(runtime.locked) == [ten.data_ptr()]
-    del other
-    gc.collect()
-    assert runtime.locked == {}
-
-
-def test_a_limit_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned, "LIMIT", SimpleNamespace(threads=5))
-    assert ops.max_uva_threads() == 5
-    ops.set_max_uva_threads(7)
-    assert ops.max_uva_threads() == 7
+def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_for_both(
+    runtime: LockedMemory, disk_path: Path
+) -> None:
+    """Memory that was locked for writing would be written to the disk again when it is unlocked."""
+    np.save(disk_path / "rows.npy", np.arange(5000.0))
+    modes: tuple[Any, ...] = ("r+", "c")  # what is written to a private mapping goes to other pages, which CUDA makes
+    files = [as_tensor("rows", np.load(disk_path / "rows.npy", mmap_mode=mode)) for mode in modes]
+    pinned.page_lock([*files, alone(1)], Owner())
+    assert runtime.flags == [READ_ONLY, 0, 0]
 
 
 def test_own_locked_memory_takes_whole_pages_and_comes_back(runtime: LockedMemory) -> None:
@@ -330,30 +252,6 @@ def test_own_locked_memory_takes_whole_pages_and_comes_back(runtime: LockedMemor
         del view
         gc.collect()
         assert runtime.locked == {}
-
-
-def test_a_file_that_is_written_to_is_locked_for_reading_first_and_other_memory_for_both(
-    monkeypatch: pytest.MonkeyPatch, disk_path: Path
-) -> None:
-    """Memory that was locked for writing would be written to the disk again when it is unlocked."""
-    runtime = LockedMemory()
-    np.save(disk_path / "rows.npy", np.arange(5000.0))
-    flags: list[int] = []
-    modes: tuple[Any, ...] = ("r+", "c")  # what is written to a private mapping goes to other pages, which CUDA makes
-
-    def register(start: int, size: int, flag: int) -> int:
-        flags.append(flag)
-        return LockedMemory.cudaHostRegister(runtime, start, size, flag)
-
-    monkeypatch.setattr(runtime, "cudaHostRegister", register)
-    owner = Owner()
-    with runtime.installed():
-        tensors = [
-            *(as_tensor("rows", np.load(disk_path / "rows.npy", mmap_mode=mode)) for mode in modes),
-            *SharedBlock.create([torch.ones(9999)]).tensors,
-        ]
-        pinned.page_lock(tensors, owner)
-    assert flags == [READ_ONLY, 0, 0]
 
 
 @pytest.mark.gpu

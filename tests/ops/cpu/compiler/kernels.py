@@ -7,7 +7,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.store import watch_kernels
-from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, UInt64, UInt64s, Weights, device_function, kernel
+from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, Weights, device_function, kernel
 from graphfeed.ops.kernel_load import KernelLoad
 
 
@@ -56,15 +56,6 @@ def scale(numbers: Ids, weights: Weights, out: Weights) -> None:
     """Multiply numbers by weights."""
     for place in range(numbers.size):
         out[place] = numbers[place] * weights[place] / 3
-
-
-@kernel
-def mix(value: UInt64, out: UInt64s, is_twice: bool) -> bool:
-    """Multiply 64 bits by a constant, which overflows, and maybe do so again."""
-    out[0] = value * np.uint64(0xBF58476D1CE4E5B9)
-    if is_twice:
-        out[0] *= np.uint64(0xBF58476D1CE4E5B9)
-    return out[0] > value  # type: ignore[no-any-return]
 
 
 class Columns(NamedTuple):

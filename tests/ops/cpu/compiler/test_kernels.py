@@ -1,13 +1,13 @@
-"""Machine code does what its Python function does, and takes what the annotations say."""
+"""Kernels and programs of kernels do what their Python functions do, and take what the annotations say."""
 
+import gc
 import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from importlib import import_module
-from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -18,9 +18,9 @@ from graphfeed import ops
 from graphfeed.ops.cpu.compiler import kernel as kernel_module
 from graphfeed.ops.cpu.compiler import program, signature
 from graphfeed.ops.cpu.compiler.ahead import all_kernels
-from graphfeed.ops.cpu.compiler.kernel import DEVICE_FUNCTIONS, Kernel
-from graphfeed.ops.cpu.jit import UInt64s, device_function, kernel
-from graphfeed.ops.cpu.structure.compact import compact
+from graphfeed.ops.cpu.compiler.kernel import Kernel
+from graphfeed.ops.cpu.compiler.program import Program
+from graphfeed.ops.cpu.jit import Block, Ids, Int64s, UInt64, UInt64s, kernel
 from graphfeed.ops.memory import ReadChoice
 from graphfeed.ops.sampling.hops import hop_program
 from graphfeed.ops.structure import place_nodes
@@ -31,9 +31,6 @@ from tests.ops.cpu.compiler.kernels import (
     Columns,
     add,
     add_rows,
-    anew,
-    loads_of,
-    mix,
     scale,
     walk,
 )
@@ -122,13 +119,6 @@ def test_machine_code_does_what_the_function_does_for_each_choice_of_dtypes() ->
     assert set(scale.codes) == {(ids, weights) for ids in ("int64", "int32") for weights in ("float32", "float64")}
 
 
-def test_64_bits_overflow_in_silence() -> None:
-    for value, is_twice in product([0, 1, 2**63, 2**64 - 1], [False, True]):
-        out = np.zeros((2, 1), np.uint64)
-        assert mix(value, out[0], is_twice) is mix.interpret(value, out[1], is_twice)
-        assert out[0] == out[1], (value, is_twice)
-
-
 def test_whole_numbers_are_of_64_bits_and_signed() -> None:
     for left, right in ((3, -5), (LARGEST, 1), (-LARGEST, -LARGEST), (np.int32(-4), True)):
         assert add(left, right) == (int(left) + int(right) + 2**63) % 2**64 - 2**63
@@ -137,31 +127,19 @@ def test_whole_numbers_are_of_64_bits_and_signed() -> None:
 LARGEST = 2**63 - 1
 
 
-@pytest.mark.parametrize("make", [np.array, torch.tensor])
-def test_it_takes_tensors_and_numpys_arrays_of_one_and_two_dimensions(make: Any) -> None:
-    out = make([1, 0, -1])
-    assert add_rows(make([[1, 2, 3], [4, 5, 6]]), out) is None
-    assert out.tolist() == [6, 7, 8]
-    add_rows(make([[0, 0, 0]])[:0], out[:0])
-    add_rows.interpret(make([[1, 1, 1]]), out)
-    assert out.tolist() == [7, 8, 9]
-
-
-@pytest.mark.parametrize("ids", [torch.int64, torch.int32])
-def test_it_takes_named_tuples(ids: torch.dtype) -> None:
-    table = torch.arange(6).view(3, 2)
-    columns = Columns(torch.tensor([0, 2, 3]), torch.tensor([2, 0, 1], dtype=ids), table)
-    out = torch.zeros(2, 6, dtype=torch.int64)
-    nodes = torch.tensor([1, 0], dtype=ids)
-    assert walk(columns, nodes, out[0]) == walk.interpret(columns, nodes, out[1]) == 3
-    assert out.tolist() == [[1, 1, 3, 2, 2, 5]] * 2
-
-
-def test_arrays_that_are_read_only_are_read() -> None:
-    matrix, out = np.ones((2, 2), np.int64), np.zeros(2, np.int64)
-    matrix.flags.writeable = False
-    add_rows(matrix, out)
-    assert out.tolist() == [2, 2]
+def test_it_takes_arrays_of_one_and_two_dimensions_and_named_tuples() -> None:
+    read_only = np.array([[1, 2, 3], [4, 5, 6]])
+    read_only.flags.writeable = False
+    for matrix, make in ((read_only, np.array), (torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor)):
+        out = make([1, 0, -1])
+        assert add_rows(matrix, out) is None
+        add_rows(matrix[:0], out)
+        assert out.tolist() == [6, 7, 8]
+    for ids in (torch.int64, torch.int32):
+        ends, nodes = torch.tensor([2, 0, 1], dtype=ids), torch.tensor([1, 0], dtype=ids)
+        columns, out = Columns(torch.tensor([0, 2, 3]), ends, torch.arange(6).view(3, 2)), torch.zeros(6).long()
+        assert walk(columns, nodes, out) == 3
+        assert out.tolist() == [1, 1, 3, 2, 2, 5]
 
 
 def test_what_it_does_not_take_is_refused_at_each_call() -> None:
@@ -186,16 +164,6 @@ def test_what_it_does_not_take_is_refused_at_each_call() -> None:
         (lambda: walk(columns, out, out, out), ValueError, "zip"),
     ]  # fmt: skip
     check_refused(table * 2)
-
-
-def test_it_is_loaded_once_for_each_choice_of_dtypes() -> None:
-    other = anew(scale)
-    wide, narrow = np.zeros(2), np.zeros(2, np.float32)
-    loads = loads_of(
-        lambda: [other(np.arange(2), weights, weights) for weights in (wide, narrow, wide, narrow, torch.zeros(2))]
-    )
-    assert [load.signature for load in loads] == ["int64, float64", "int64, float32"]
-    assert all(load.kernel == "tests.ops.cpu.compiler.kernels.scale" and load.seconds > 0 for load in loads)
 
 
 @kernel
@@ -225,24 +193,121 @@ def test_another_thread_runs_python_meanwhile() -> None:
     assert [moment for moment in moments if 0.2 < (moment - start) / seconds < 0.8]
 
 
-def test_its_name_is_that_of_its_module_inside_of_the_room() -> None:
-    assert compact.name == "structure.compact.compact"
-    assert compact.__doc__ == compact.function.__doc__
+class Tape(NamedTuple):
+    """Numbers in the order in which kernels wrote them."""
 
-
-@device_function
-def square(number: Any) -> Any:
-    """Multiply a number by itself."""
-    return number * number
+    notes: Int64s
+    end: Int64s
 
 
 @kernel
-def add_squares(first: int, second: int) -> int:
-    """Call a function twice."""
-    return square(first) + square(second)  # type: ignore[no-any-return]
+def note(tape: Tape, values: Ids, limit: int) -> int:
+    """Note the sum of values; stop with it where it is above a limit."""
+    total = 0
+    for value in values:
+        total += value
+    tape.notes[tape.end[0]] = total
+    tape.end[0] += 1
+    return total if total > limit else 0
 
 
-def test_python_and_kernels_call_device_functions() -> None:
-    assert square(3) == 9
-    assert square in DEVICE_FUNCTIONS
-    assert add_squares(3, 4) == 25
+@kernel
+def fill(tape: Tape, number: UInt64) -> int:
+    """Note a number, without an array."""
+    tape.notes[tape.end[0]] = np.int64(number)
+    tape.end[0] += 1
+    return 0
+
+
+def new_tape() -> Tape:
+    """Return a tape that is empty."""
+    return Tape(torch.zeros(20, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+
+
+def taken(tape: Tape) -> list[int]:
+    """Return what was noted, and forget it."""
+    found: list[int] = tape.notes[: tape.end[0]].tolist()
+    tape.end[0] = 0
+    return found
+
+
+def new_program(tape: Tape) -> Program:
+    """Return a program of four kernels."""
+    program = Program()
+    program.add(note, tape, torch.tensor([1, 2]), 10)
+    program.add(note, tape, np.array([3, 4], np.int32), 10)
+    program.add(fill, tape, 2**63 + 5)
+    program.add(note, tape, torch.tensor([6]), 10)
+    return program
+
+
+def test_it_runs_its_kernels_in_order_and_stops_where_one_returns_a_number() -> None:
+    tape, values = new_tape(), torch.tensor([5, 6])
+    assert Program().run() == (0, 0)
+    program = new_program(tape)
+    for _ in range(2):
+        assert program.run() == (0, 4)
+        assert taken(tape) == [3, 7, 5 - 2**63, 6]
+    program.add(note, tape, values, 10)
+    program.add(fill, tape, 1)
+    assert program.run(2) == (11, 4)
+    assert taken(tape) == [5 - 2**63, 6, 11]
+    values[0] = 0  # a program works with what is in the arrays when it runs
+    assert program.run(4) == (0, 6)
+    assert taken(tape) == [6, 1]
+    with pytest.raises(TypeError, match="values must be an array of int64 or int32 in 1 dim"):
+        program.add(note, new_tape(), torch.tensor([True]), 1)
+
+
+def test_it_keeps_its_arguments_alive() -> None:
+    tape = new_tape()
+    program = Program()
+    for number in range(10):
+        program.add(note, Tape(tape.notes, tape.end), torch.full((10_000,), number), 2**40)
+    gc.collect()
+    others = [torch.full((10_000,), -1) for _ in range(20)]  # they would take memory that was free
+    program.run()
+    assert taken(tape) == [10_000 * number for number in range(10)]
+    assert len(others) == 20
+
+
+def test_a_block_may_get_other_arrays_once_programs_are_made() -> None:
+    first, second = new_tape(), new_tape()
+    block, program = Block(first), Program()
+    program.add(fill, block, 3)
+    program.run()
+    block.set_array("notes", second.notes)
+    block.set_array("end", second.end)
+    program.run()
+    assert taken(first) == taken(second) == [3]
+
+
+def columns(ids: torch.dtype = torch.int64) -> Columns:
+    """Return two columns, with two ends and one."""
+    return Columns(torch.tensor([0, 2, 3]), torch.tensor([2, 0, 1], dtype=ids), torch.arange(6).view(3, 2))
+
+
+def found_in(taken: Any) -> list[int]:
+    """Return what a kernel finds in columns, of node 0."""
+    out = torch.zeros(3, dtype=torch.int64)
+    walk(taken, torch.tensor([0]), out)
+    found: list[int] = out.tolist()
+    return found
+
+
+def test_a_block_stands_for_its_tuple_and_its_arrays_can_be_replaced() -> None:
+    block = Block(columns())
+    assert found_in(block) == found_in(columns()) == [2, 2, 5]
+    block.set_array("ends", torch.tensor([1, 1]))
+    assert found_in(block) == found_in(block.values) == [2, 1, 3]
+    block.set_borrowed("ends", other := torch.tensor([0, 1]))
+    assert (found_in(block), len(other)) == ([2, 0, 1], 2)
+
+
+def test_a_block_takes_contiguous_arrays_of_the_same_dtype() -> None:
+    block, words = Block(columns()), "ends must be a contiguous array of int64, but is"
+    wrong = [torch.zeros(2, dtype=torch.int32), np.zeros(2, np.int32), torch.arange(4)[::2], np.arange(4)[::2]]
+    for array in wrong:
+        with pytest.raises(TypeError, match=words):
+            block.set_array("ends", array)
+    assert found_in(block) == [2, 2, 5]
