@@ -9,42 +9,24 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.ops.backend import check_device, is_gpu, kernels, load_kernels
-from graphfeed.ops.cpu.compiler.kernel import Kernel
-from graphfeed.ops.cpu.compiler.store import watch_kernels
-from graphfeed.ops.cpu.structure.counting_sort import count_edges
-from graphfeed.ops.kernel_load import KernelLoad
-from graphfeed.ops.structure.unique import CompletedFuture, check_one_rank
+from graphfeed.ops import CompletedFuture, check_device, check_one_rank, is_gpu, kernels, load_kernels
+from tests.ops import emulated_runtime
 from tests.refusals import check_refused
 
 
-def test_kernels_follow_the_device() -> None:
-    module = kernels("rows.gather", torch.zeros(1))
-    assert module.__name__ == "graphfeed.ops.cpu.rows.gather"
-    assert module is load_kernels("cpu", "rows.gather")
-
-
-def test_a_device_without_kernels_is_named() -> None:
+def test_a_device_without_kernels_and_one_that_is_not_there_are_named() -> None:
+    assert kernels("rows.gather", torch.zeros(1)) is load_kernels("cpu", "rows.gather")
+    assert [is_gpu(device) for device in ("cuda:3", torch.device("cuda"), "cpu", "meta")] == [True, True, False, False]
     text = r"gather has kernels for the CPU and CUDA, .* on meta; move it with .cpu\(\)"
     check_refused([(lambda: kernels("rows.gather", torch.zeros(1, device="meta")), ValueError, text)])
-
-
-def test_a_gpu_is_known_without_one() -> None:
-    assert [is_gpu(device) for device in ("cuda", "cuda:3", torch.device("cuda"), "cpu", "meta")] == [True] * 3 + [
-        False
-    ] * 2
-
-
-def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     check_device("copy_to", "cpu")
-    text = "copy_to needs the device 'cuda:1', and torch .* finds no CUDA device: install"
-    check_refused([(lambda: check_device("copy_to", torch.device("cuda:1")), RuntimeError, text)])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    check_device("copy_to", "cuda")
-    text = "copy_to needs the device 'cuda:1', but torch finds 1 CUDA device; they are"
-    check_refused([(lambda: check_device("copy_to", "cuda:1"), RuntimeError, text)])
+    if not torch.cuda.is_available():
+        text = "copy_to needs the device 'cuda:1', and torch .* finds no CUDA device: install"
+        check_refused([(lambda: check_device("copy_to", torch.device("cuda:1")), RuntimeError, text)])
+    with emulated_runtime.installed():
+        check_device("copy_to", "cuda:1")
+        text = "copy_to needs the device 'cuda:5', but torch finds 2 CUDA devices; they are"
+        check_refused([(lambda: check_device("copy_to", "cuda:5"), RuntimeError, text)])
 
 
 @pytest.mark.slow
@@ -88,24 +70,9 @@ def test_kernels_are_compiled_anew_when_a_part_of_them_changes(tmp_path: Path) -
     assert run() != before
 
 
-def test_a_kernel_says_once_what_it_was_loaded_for() -> None:
-    count_edges(torch.tensor([2]), torch.zeros(4, dtype=torch.int64))
-    fresh, loads = Kernel(count_edges.function), list[KernelLoad]()
-    with watch_kernels(loads.append):
-        for _ in range(2):
-            fresh(torch.tensor([2]), torch.zeros(4, dtype=torch.int64))
-    (load,) = loads
-    assert load.kernel == "structure.counting_sort.count_edges"
-    assert load.seconds > 0
-    assert not load.compiled
-
-
-def test_what_is_ready_can_be_waited_for_again() -> None:
+def test_more_ranks_are_refused_and_whole_numbers_of_any_type_are_taken() -> None:
     ready = CompletedFuture([1])
     assert ready.wait() is ready.wait() is ready.result
-
-
-def test_more_ranks_are_refused_and_whole_numbers_of_any_type_are_taken() -> None:
     check_one_rank(0, 1)
     check_one_rank(np.int64(0), np.int32(1))
     check_refused([

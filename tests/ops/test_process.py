@@ -5,8 +5,10 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -87,10 +89,6 @@ def test_a_process_that_unpickles_a_stage_knows_the_additions() -> None:
     assert run.stdout == "EndMarker\n"
 
 
-def test_what_is_there_is_imported() -> None:
-    assert import_optional("os.path", "joining", "reinstall").join("a", "b") == "a/b"
-
-
 def test_what_is_missing_is_named_with_its_purpose_and_remedy() -> None:
     text = "^drawing needs no_such_package, which is not installed: pip install it$"
     check_refused([
@@ -104,17 +102,9 @@ def test_what_is_missing_is_named_with_its_purpose_and_remedy() -> None:
 
 def test_what_fails_for_another_reason_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "half_there.py").write_text("import no_such_package")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
         import_optional("half_there", "drawing", "pip install it")
-
-
-def test_what_is_warned_of_on_import_is_kept_from_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "warns_on_import.py").write_text("import warnings\nwarnings.warn('old', DeprecationWarning)")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    before = list(warnings.filters)
-    assert import_optional("warns_on_import", "drawing", "pip install it").warnings is warnings
-    assert warnings.filters == before
 
 
 def test_threads_wait_for_a_whole_module_and_leave_the_filters_of_warnings_as_they_were(
@@ -122,8 +112,10 @@ def test_threads_wait_for_a_whole_module_and_leave_the_filters_of_warnings_as_th
 ) -> None:
     for name in ("left_half", "right_half"):
         (tmp_path / f"{name}.py").write_text("from time import sleep\nsleep(0.1)\nwhole = True")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "warns_on_import.py").write_text("import warnings\nwarnings.warn('old', DeprecationWarning)")
     before = list(warnings.filters)
+    assert import_optional("warns_on_import", "drawing", "pip install it").warnings is warnings
 
     def find(name: str) -> bool:
         return bool(import_optional(name, "drawing", "pip install it").whole)
@@ -140,34 +132,18 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("to", "wait", "shown"), [(Terminal, 2, True), (Terminal, 0, False), (io.StringIO, 2, False)])
-def test_a_progress_bar_appears_after_a_second_and_only_in_a_terminal(
-    to: type[io.StringIO], wait: float, shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, now = to(), [0.0]
-    monkeypatch.setattr("sys.stderr", out)
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    with progress_bar("adding", 10, "edge") as bar:
-        for _ in range(10):
-            now[0] += wait / 10
-            bar.update(1)
-    assert ("adding" in out.getvalue()) == shown
-
-
-def test_a_progress_bar_is_redrawn_though_steps_come_more_slowly_and_no_thread_does_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    out, now, threads = Terminal(), [0.0], threading.enumerate()
-    monkeypatch.setattr("sys.stderr", out)
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    with progress_bar("adding", 2000, "edge") as bar:
-        for steps in (1000, 980, 20):
-            now[0] += 2
-            bar.update(steps)
-        assert "100%" in out.getvalue()
-        assert threading.enumerate() == threads
-
-
-def test_a_progress_bar_that_is_not_wanted_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", Terminal())
-    assert progress_bar("adding", 2, "edge", wanted=False).disable
+def test_a_progress_bar_appears_after_a_second_in_a_terminal_and_ends_whole_without_a_thread() -> None:
+    """Also where steps come more slowly than before."""
+    said, threads = {}, threading.enumerate()
+    for name, out, seconds, wanted in (
+        ("slow", Terminal(), 1.1, True), ("fast", Terminal(), 0, True), ("file", io.StringIO(), 1.1, True),
+        ("unwanted", Terminal(), 1.1, False),
+    ):  # fmt: skip
+        with redirect_stderr(out), progress_bar("adding", 2000, "edge", wanted=wanted) as bar:
+            for steps in (1000, 980, 20):
+                time.sleep(seconds if steps == 1000 else seconds / 5)
+                bar.update(steps)
+            assert threading.enumerate() == threads
+        said[name] = out.getvalue()
+    assert "100%" in said.pop("slow")
+    assert set(said.values()) == {""}
