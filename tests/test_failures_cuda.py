@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage import SamplingRequest
 from graphfeed.storage.memory import tensors_in
 from tests.ops.compiled_kernels import COMPILER
 from tests.ops.emulated_cuda import EmulatedCuda, device_of

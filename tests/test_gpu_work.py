@@ -1,7 +1,6 @@
 """Work of a mini-batch for a GPU's driver: the table in docs/gpu.md, which no case may exceed."""
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +13,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import graphfeed as gf
-from benchmarks.graphs import Shape, make_edges
-from benchmarks.small_calls import library_calls
 from graphfeed.loader.transport.streams import parts_on_streams
-from graphfeed.ops import Key
+from graphfeed.ops import Key, max_uva_threads, set_max_uva_threads
 from graphfeed.ops.arguments import check_ids, mark_below
 from graphfeed.ops.cuda.source import file_of_kernel
-from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
+from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
 from tests.ops import emulated_cuda
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, device_of
@@ -144,11 +141,9 @@ def work_of(case: str) -> tuple[int, int, int]:
         return len(cuda.waits), len(cuda.launches), len(names)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_minibatch_takes_what_the_page_says(case: str) -> None:
+def test_minibatches_take_what_the_page_says() -> None:
     stated = {name: tuple(map(int, numbers)) for name, *numbers in ROW.findall(PAGE.read_text())}
-    assert stated.keys() == CASES.keys()
-    assert work_of(case) == stated[case]
+    assert {case: work_of(case) for case in CASES} == stated
 
 
 def test_the_first_minibatch_compiles_the_kernels_that_it_takes_and_no_others() -> None:
@@ -161,16 +156,19 @@ def test_the_first_minibatch_compiles_the_kernels_that_it_takes_and_no_others() 
         assert emulated_cuda.import_launch().module.cache_info().currsize == 3
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "links" not in case])  # whose nodes are few
-def test_of_a_pinned_graph_only_what_crosses_the_bus_is_read_by_few_threads(case: str) -> None:
-    cuda = EmulatedCuda()
-    with cuda.running(), patch("graphfeed.ops.memory.pinned.LIMIT.threads", 256):
-        there, seeds = graph(typed="types" in case).pin_memory_(), cuda.put(torch.arange(600) % 10)
-        CASES[case](there, seeds)
-        few = {name for name, threads in cuda.launches if threads <= 256}
-    opens = {name for name, _ in cuda.launches if name.startswith(("count_", "fill_", "gather_late"))}
-    assert few <= opens | {"copy_rows", "number_sets"}  # the last one has a thread for each of few sets
-    assert not {"count_types", "fill_types", "enter_nodes", "append_rows"} & few
+def test_of_a_pinned_graph_only_what_crosses_the_bus_is_read_by_few_threads() -> None:
+    cuda, usual = EmulatedCuda(), max_uva_threads()
+    set_max_uva_threads(256)
+    for case in [case for case in CASES if "links" not in case]:  # whose nodes are few
+        with cuda.running():
+            cuda.launches.clear()
+            there, seeds = graph(typed="types" in case).pin_memory_(), cuda.put(torch.arange(600) % 10)
+            CASES[case](there, seeds)
+            few = {name for name, threads in cuda.launches if threads <= 256}
+        opens = {name for name, _ in cuda.launches if name.startswith(("count_", "fill_", "gather_late"))}
+        assert few <= opens | {"copy_rows", "number_sets"}, case  # the last one has a thread for each of few sets
+        assert not {"count_types", "fill_types", "enter_nodes", "append_rows"} & few, case
+    set_max_uva_threads(usual)
 
 
 def test_ids_that_were_copied_to_a_gpu_are_waited_for_only_where_they_are_wrong() -> None:
@@ -210,25 +208,3 @@ def test_a_minibatch_crosses_the_bus_in_one_block() -> None:
         "3 hops, 6 edge types": crossing(typed),
     }
     assert counted == {name: tuple(map(int, numbers)) for name, *numbers in CROSSES.findall(PAGE.read_text())}
-
-
-MOST = {
-    "sample_neighbors of 16 seeds": 110,
-    "sample_neighbors of 1,000 seeds": 133,
-    "unique_and_compact of 30 ids": 21,
-    "TorchBasedFeature.read of 1 row": 19,
-    "a mini-batch of a user-defined sampler": 411,
-}
-
-
-@pytest.mark.parametrize("what", MOST)
-def test_small_calls_go_through_few_functions(what: str) -> None:
-    call = library_calls(gf, *map(torch.from_numpy, make_edges(Shape("small", 1_000, 20_000, 3))))[what]
-    called: list[str] = []
-    call()
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    assert len(called) <= MOST[what], called

@@ -2,19 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.loader.stages import prefetch
-from graphfeed.loader.transport.streams import parts_on_streams
-from graphfeed.ops.memory import pinned
-from graphfeed.storage import GPUFeatureCache
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage import GPUFeatureCache, SamplingRequest
 from tests import pipelines
 from tests.digests import assert_same
 from tests.loader.late_streams import OTHER_VALUE, late_streams
@@ -50,49 +46,30 @@ def wait(stream: Any) -> None:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-@pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("read", [torch.clone, lambda rows: ops.gather_rows(rows, torch.arange(4).to("meta"))])
-def test_what_a_kernel_makes_is_there_for_who_waits(there: EmulatedCuda, read: Callable[..., Any], waits: bool) -> None:
-    rows, ids = there.put(ROWS), there.put(IDS)
-    torch.cuda.synchronize()
-    with side():
-        stream = torch.cuda.current_stream()
-        found = ops.gather_rows(rows, ids)
-    if waits:
-        wait(stream)
-    assert torch.equal(read(found).cpu(), ROWS[IDS]) == waits
-    if not waits:
-        forget_faults()
-    torch.cuda.synchronize()
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_program_sees_what_a_stream_copies_to_it_once_it_has_waited(there: EmulatedCuda, waits: bool) -> None:
-    found = ops.gather_rows(there.put(ROWS), there.put(IDS)).to("cpu", non_blocking=True)
-    if waits:
+def test_what_a_kernel_makes_and_a_stream_copies_is_there_for_who_waits(there: EmulatedCuda) -> None:
+    reads: list[Callable[..., Any]] = [torch.clone, lambda rows: ops.gather_rows(rows, torch.arange(4).to("meta"))]
+    for read, waits in product(reads, (False, True)):
+        rows, ids = there.put(ROWS), there.put(IDS)
         torch.cuda.synchronize()
-    assert torch.equal(found, ROWS[IDS]) == waits
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_kernel_reads_pinned_memory_as_it_is_when_the_kernel_runs(there: EmulatedCuda, waits: bool) -> None:
-    rows = there.pin(ROWS)
-    found = ops.gather_rows(rows, there.put(IDS))
-    if waits:
-        torch.cuda.current_stream().synchronize()
-    rows.zero_()
-    assert torch.equal(found.cpu(), ROWS[IDS] if waits else ROWS[IDS] * 0)
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_pinned_memory_of_torch_is_handed_out_again_under_a_kernel_unless_it_was_copied(
-    there: EmulatedCuda, copied: bool
-) -> None:
-    rows, ids = there.pin(ROWS), there.put(IDS)
-    with patch.object(pinned, "is_locked_in_place", lambda tensor: not copied):
-        found = ops.gather_rows(rows, ids)
-    del rows
-    assert torch.equal(found.cpu(), ROWS[IDS] if copied else SPOILED)
+        with side():
+            stream = torch.cuda.current_stream()
+            found = ops.gather_rows(rows, ids)
+        if waits:
+            wait(stream)
+        assert torch.equal(read(found).cpu(), ROWS[IDS]) == waits
+        if not waits:
+            forget_faults()
+        copied = ops.gather_rows(there.put(ROWS), there.put(IDS)).to("cpu", non_blocking=True)
+        if waits:
+            torch.cuda.synchronize()
+        assert torch.equal(copied, ROWS[IDS]) == waits
+        pinned_rows = there.pin(ROWS)
+        found = ops.gather_rows(pinned_rows, there.put(IDS))
+        if waits:
+            torch.cuda.current_stream().synchronize()
+        pinned_rows.zero_()
+        assert torch.equal(found.cpu(), ROWS[IDS] * waits), "a kernel reads memory as it is when the kernel runs"
+        torch.cuda.synchronize()
 
 
 def test_numbers_are_passed_as_they_are_when_a_kernel_starts(there: EmulatedCuda) -> None:
@@ -106,8 +83,12 @@ def test_numbers_are_passed_as_they_are_when_a_kernel_starts(there: EmulatedCuda
     assert copied.tolist() == [5, 6]
 
 
-@pytest.mark.parametrize("ordered", ["by nothing", "by the allocator", "by a stream", "by the program"])
-def test_freed_memory_is_handed_out_while_another_stream_reads_it(there: EmulatedCuda, ordered: str) -> None:
+def test_freed_memory_is_handed_out_while_another_stream_reads_it(there: EmulatedCuda) -> None:
+    for ordered in ("by nothing", "by the allocator", "by a stream", "by the program"):
+        read_freed(there, ordered)
+
+
+def read_freed(there: EmulatedCuda, ordered: str) -> None:
     with side():
         made_on = torch.cuda.current_stream()
         rows = ops.gather_rows(there.put(ROWS), there.put(IDS))
@@ -125,70 +106,28 @@ def test_freed_memory_is_handed_out_while_another_stream_reads_it(there: Emulate
         forget_faults()
 
 
-def test_a_stream_s_own_memory_is_handed_out_behind_its_work(there: EmulatedCuda) -> None:
+def test_a_stream_s_own_memory_is_handed_out_after_its_work_and_not_while_a_view_is_left(there: EmulatedCuda) -> None:
     rows = ops.gather_rows(there.put(ROWS), there.put(IDS))
     memory, found = rows.held, ops.gather_rows(rows, there.put(torch.arange(4)))  # type: ignore[attr-defined]
     del rows
     assert torch.equal(found.cpu(), ROWS[IDS])
     torch.cuda.synchronize()
     assert torch.equal(memory, SPOILED)
-
-
-@pytest.mark.parametrize("used", [False, True])
-def test_memory_with_a_view_left_is_not_handed_out(there: EmulatedCuda, used: bool) -> None:
-    rows = there.put(ROWS)
-    part, memory, caller = rows[2:], rows.held, torch.cuda.current_stream()  # type: ignore[attr-defined]
-    if used:
-        with side():
-            part.record_stream(torch.cuda.current_stream())
-            wait(caller)
-            ops.gather_rows(part, there.put(IDS % 10))
-    del rows
-    torch.cuda.synchronize()
-    assert torch.equal(memory, ROWS)
-    del part
-    for _ in range(2):  # The caller's stream can use it again when the other one has passed.
+    for used in (False, True):
+        rows = there.put(ROWS)
+        part, memory, caller = rows[2:], rows.held, torch.cuda.current_stream()  # type: ignore[attr-defined]
+        if used:
+            with side():
+                part.record_stream(torch.cuda.current_stream())
+                wait(caller)
+                ops.gather_rows(part, there.put(IDS % 10))
+        del rows
         torch.cuda.synchronize()
-    assert (memory == OTHER_VALUE).all()
-
-
-def loaded() -> list[Any]:
-    """Return sums over the features of a pipeline that fetches on a stream of the loader."""
-    pipe: Any = pipelines.homogeneous()
-    sampler = pipelines.sampler_of(pipe)
-    feature = pipe.feature_store["node", None, "feat"].to("meta")
-    there = gf.BasicFeatureStore({("node", None, "feat"): feature})
-    found: list[Any] = []
-    with gf.DataLoader(sampler.copy_to("meta").fetch_feature(there, ["feat"]), 1, seed=3) as loader:
-        for minibatch in loader:
-            rows = minibatch.node_features["feat"]
-            total = rows.sum(1)  # postponed until the mini-batch is freed
-            del minibatch, rows
-            found.append(total)
-    return [total.tolist() for total in found]
-
-
-def only_wait(value: Any, event: Any, device: torch.device) -> None:
-    torch.cuda.current_stream(device).wait_event(event)
-
-
-def only_record(value: Any, event: Any, device: torch.device) -> None:
-    for part in parts_on_streams(value):
-        part.record_stream(torch.cuda.current_stream(device))
-
-
-@pytest.mark.parametrize("hand_over", [None, only_wait, only_record])
-def test_half_of_what_hands_a_mini_batch_over_is_not_enough(
-    there: EmulatedCuda, monkeypatch: pytest.MonkeyPatch, hand_over: Callable[..., None] | None
-) -> None:
-    rows = [batch.node_features["feat"] for batch in pipelines.homogeneous().with_seed(3)]
-    if hand_over is not None:
-        monkeypatch.setattr(prefetch, "hand_over", hand_over)
-    with late_streams():
-        found = loaded()
-        assert (found == [part.sum(1).tolist() for part in rows]) == (hand_over is None)
-        if hand_over is not None:
-            forget_faults()
+        assert torch.equal(memory, ROWS)
+        del part
+        for _ in range(2):  # The caller's stream can use it again when the other one has passed.
+            torch.cuda.synchronize()
+        assert (memory == OTHER_VALUE).all()
 
 
 FAR = torch.arange(60.0).reshape(20, 3)
@@ -241,14 +180,12 @@ def test_arrays_that_a_graph_makes_are_there_before_another_stream_reads_them(
 
 
 @pytest.mark.parametrize("leave_after", [1, 2])
-def test_what_is_freed_after_a_loop_was_left_is_not_in_use(cuda: Cuda, leave_after: int) -> None:
-    if not isinstance(cuda, EmulatedCuda):
-        pytest.skip("a real device does not record uses")
-    with cuda.running(), late_streams():
-        there = pipelines.moved(pipelines.sampler_of(pipelines.homogeneous()), "meta")
-        with gf.DataLoader(there, seed=3, overlap_graph_fetch=True) as loader:
+def test_what_is_freed_after_a_loop_was_left_is_not_in_use(there: EmulatedCuda, leave_after: int) -> None:
+    with late_streams():
+        pipe = pipelines.moved(pipelines.sampler_of(pipelines.homogeneous()), "meta")
+        with gf.DataLoader(pipe, seed=3, overlap_graph_fetch=True) as loader:
             minibatches = iter(loader)
             for _ in range(leave_after):
                 next(minibatches)
             minibatches.close()  # type: ignore[attr-defined]
-        del there, loader, minibatches
+        del pipe, loader, minibatches

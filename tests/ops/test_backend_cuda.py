@@ -5,14 +5,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 
@@ -22,7 +20,7 @@ from graphfeed.ops.cuda.source import device_code, file_of_kernel
 from graphfeed.ops.memory import pinned
 from tests.forked import in_child
 from tests.ops import emulated_runtime
-from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, import_launch
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, import_launch
 from tests.ops.strict_cupy import OWN
 
 
@@ -136,15 +134,6 @@ def test_kernels_run_on_the_device_of_their_tensors_whichever_is_the_current_one
             assert ops.gather_rows(rows, cuda.put(torch.tensor([1]), second)).tolist() == [[1, 0, 0]]
 
 
-def test_a_stream_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = EmulatedCuda()
-    with cuda.running():
-        other = torch.cuda.Stream(torch.device("meta", 1))  # type: ignore[no-untyped-call]
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: other)
-        with pytest.raises(AssertionError, match="this stream was not created on the current device"):
-            ops.gather_rows(cuda.put(torch.eye(3)), cuda.put(torch.tensor([2, 0])))
-
-
 def test_without_cupy_the_extra_is_named() -> None:
     def load_anew() -> None:
         for name in [name for name in sys.modules if name.startswith("graphfeed.ops.cuda.")]:
@@ -187,56 +176,30 @@ def launch(there: EmulatedCuda) -> ModuleType:
     return import_launch()
 
 
-def test_all_items_get_threads_in_whole_blocks(there: EmulatedCuda, launch: ModuleType) -> None:
-    for size, threads in ((0, []), (1, [256]), (256, [256]), (257, [512]), (5000, [1024])):
-        rows, before = there.put(torch.arange(size)), there.put(torch.full((size,), -1))
-        there.launches.clear()
-        with patch.object(launch, "MAX_BLOCKS", 4):
-            launch.launch("copy_rows", size, rows, rows, size, None, 1, 8, 0, before, None)
-        assert [count for _, count in there.launches] == threads
-        assert before.tolist() == list(range(size))
+def test_a_kernel_that_reads_over_the_bus_has_few_threads_but_at_least_one_block(there: EmulatedCuda) -> None:
+    before, index = ops.max_uva_threads(), there.put(torch.arange(2000))
+    try:
+        for limit, threads in ((1, 256), (511, 256), (512, 512), (10240, 2048)):
+            ops.set_max_uva_threads(limit)
+            there.launches.clear()
+            assert ops.gather_rows(there.pin(torch.arange(2000)), index).tolist() == list(range(2000))
+            assert ("copy_rows", threads) in there.launches
+    finally:
+        ops.set_max_uva_threads(before)
 
 
-def test_a_kernel_that_reads_over_the_bus_has_at_least_one_block(there: EmulatedCuda, launch: ModuleType) -> None:
-    for limit, threads in ((1, 256), (255, 256), (511, 256), (512, 512), (10240, 2048)):
-        rows, before = there.put(torch.arange(2000)), there.put(torch.full((2000,), -1))
-        there.launches.clear()
-        with patch.object(pinned, "LIMIT", pinned.Limit(limit)):
-            launch.launch("copy_rows", 2000, there.pin(torch.arange(2000)), rows, 2000, None, 1, 8, 0, before, None)
-        assert there.launches == [("copy_rows", threads)]
-        assert before.tolist() == list(range(2000))
-
-
-def test_an_empty_tensor_of_the_cpu_is_not_read_over_the_bus(there: EmulatedCuda, launch: ModuleType) -> None:
-    rows, index, out = (there.put(torch.arange(2000)) for _ in range(3))
-    with patch.object(pinned, "LIMIT", pinned.Limit(1)):
-        none = torch.empty(0, dtype=torch.int64)
-        launch.launch("copy_rows", 2000, rows, index, 2000, None, 1, 8, 0, out, none)
-    assert there.launches == [("copy_rows", 2048)]
-
-
-def test_each_argument_takes_eight_bytes(there: EmulatedCuda, launch: ModuleType) -> None:
-    given, locked = there.put(torch.arange(4)), there.pin(torch.arange(4))
-    cases: list[tuple[Any, int]] = [
-        (given, given.data_ptr()),
-        (given[1:], given.data_ptr() + 8),
-        (given[2:2], 0),
-        (locked, locked.data_ptr()),
-        (torch.empty(0), 0),  # which no page is locked for
-        (None, 0),
-        (-7, -7),
-        (True, 1),
-        (np.uint64(2**63), 2**63),
-    ]
-    for value, expected in cases:
-        found = launch.as_argument(value)
-        assert (type(found), found) == (int, expected)
-
-
-def test_a_kernel_gets_no_values_between_addresses(there: EmulatedCuda, launch: ModuleType) -> None:
+def test_a_kernel_gets_no_values_with_gaps_between_addresses_or_in_memory_that_is_not_page_locked(
+    there: EmulatedCuda, launch: ModuleType
+) -> None:
+    for values in (there.put(torch.arange(8))[::2], there.pin(torch.arange(8))[::2]):
+        with pytest.raises(AssertionError):
+            launch.as_argument(values)
     between = torch.frombuffer(there.pin(torch.arange(4)).numpy(), dtype=torch.int64, offset=4, count=3)
     with pytest.raises(ValueError, match=r"not a multiple of their size; copy it with \.clone"):
         launch.as_argument(between)
+    with pytest.raises(ValueError, match=r"3 values in the CPU's memory that are not page-locked; page-lock them"):
+        launch.launch("number_sets", 3, 1, torch.arange(3), 3, there.put(torch.full((3,), -1)))
+    assert there.launches == []
 
 
 def test_memory_stays_locked_from_the_check_to_the_start(there: EmulatedCuda, launch: ModuleType) -> None:
@@ -253,26 +216,6 @@ def test_memory_stays_locked_from_the_check_to_the_start(there: EmulatedCuda, la
         ops.gather_rows(there.put(torch.eye(3)), there.put(torch.tensor([1])))
     assert held == [True, False]
     assert not pinned.LOCKED.lock.locked()
-
-
-def test_a_kernel_gets_no_values_with_gaps(there: EmulatedCuda, launch: ModuleType) -> None:
-    for values in (there.put(torch.arange(8))[::2], there.pin(torch.arange(8))[::2]):
-        with pytest.raises(AssertionError):
-            launch.as_argument(values)
-
-
-def test_a_kernel_is_not_started_on_memory_that_is_not_page_locked(there: EmulatedCuda, launch: ModuleType) -> None:
-    with pytest.raises(
-        ValueError, match=r"given 3 values in the CPU's memory that are not page-locked; page-lock them"
-    ):
-        launch.launch("number_sets", 3, 1, torch.arange(3), 3, there.put(torch.full((3,), -1)))
-    assert there.launches == []
-
-
-def test_a_table_of_ids_of_four_bytes_takes_half_the_memory(there: EmulatedCuda) -> None:
-    new_slots = import_module("graphfeed.ops.cuda.structure.relabel").new_slots
-    narrow, wide = (new_slots([9], there.put(torch.arange(2, dtype=dtype))) for dtype in (torch.int32, torch.int64))
-    assert [part.nbytes for part in wide] == [2 * part.nbytes for part in narrow] == [8 * 64]
 
 
 WAITS: list[Callable[[Any], Any]] = [
@@ -294,15 +237,11 @@ WAITS: list[Callable[[Any], Any]] = [
 ]
 
 
-def test_the_stand_in_counts_what_a_device_is_waited_for(there: EmulatedCuda) -> None:
+def test_the_stand_in_counts_what_a_device_is_waited_for_and_no_other_operations(there: EmulatedCuda) -> None:
     for number, waits in enumerate(WAITS):
-        values = there.put(torch.arange(4))
-        before = len(there.waits)
-        waits(values)
-        assert len(there.waits) == before + 1, number
-
-
-def test_the_stand_in_counts_no_other_operations(there: EmulatedCuda) -> None:
+        waits(there.put(torch.arange(4)))
+        assert len(there.waits) == number + 1
+    there.waits.clear()
     values = there.put(torch.arange(4))
     values[values > 1] = 7
     values[torch.ones_like(values).cumsum(0) - 1] = values.masked_fill(values > 1, 0).cumsum(0)
@@ -329,11 +268,3 @@ def test_operations_whose_results_a_gpu_may_not_have_are_refused(late: bool) -> 
         ones = cuda.put(torch.tensor([1, 0, 1]))
         assert [part.tolist() for part in ones.sort()] == [[0, 1, 1], [1, 2, 0]]
         assert ones.sort(stable=True).indices.tolist() == [1, 0, 2]
-
-
-def test_a_small_table_is_copied_without_waiting_and_may_change_then(there: EmulatedCuda, launch: ModuleType) -> None:
-    table = torch.tensor([5, 6])
-    copied = launch.upload(table, DEVICE)
-    assert there.waits == []
-    table.zero_()
-    assert copied.tolist() == [5, 6]

@@ -2,14 +2,12 @@
 
 from contextlib import AbstractContextManager
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
 
+from graphfeed import ops
 from graphfeed.ops.cuda.source import file_of_kernel
-from graphfeed.ops.memory.pinned import LIMIT
-from tests.gpu import compare_kernels as module
 from tests.gpu.calls import Call, calls, make_inputs
 from tests.gpu.compare_kernels import compare_kernels
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, EmulatedModule, device_of
@@ -133,9 +131,11 @@ def test_an_operation_of_torch_reads_only_what_somebody_wrote(watched: EmulatedC
 
 def compare(watched: EmulatedCuda, order: AbstractContextManager[object], nodes: int, hub: int) -> None:
     """Run every kernel, and raise unless it did nothing that it must not do, and gave the bits of the CPU."""
-    # Kernels that read over the bus have few blocks then, which continue with further columns.
-    with order, watched.running(), patch.object(LIMIT, "threads", 1):
+    usual = ops.max_uva_threads()
+    with order, watched.running():
+        ops.set_max_uva_threads(1)  # so that kernels that read over the bus continue with further columns
         found = list(compare_kernels(torch.device("meta"), make_inputs(nodes, hub)))
+        ops.set_max_uva_threads(usual)
         assert [comparison for comparison in found if not comparison.same] == []
         assert {name for name, _ in watched.launches} == file_of_kernel().keys()
 
@@ -166,7 +166,7 @@ def test_every_kernel_runs_and_computes_what_the_cpu_does(cuda: Cuda) -> None:
             assert {name for name, _ in cuda.launches} == file_of_kernel().keys()
 
 
-def test_what_differs_and_what_raises_is_told(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_differs_and_what_raises_is_told(cuda: Cuda) -> None:
     def writes(seeds: torch.Tensor) -> None:
         seeds += seeds.is_cpu
 
@@ -177,14 +177,14 @@ def test_what_differs_and_what_raises_is_told(cuda: Cuda, monkeypatch: pytest.Mo
         return seeds if seeds.is_cpu else seeds[1:]
 
     given = {"seeds": torch.arange(6)}
-    monkeypatch.setattr(module, "calls", lambda inputs: {
+    wrong = {
         "first": Call(lambda seeds: [seeds, (seeds * seeds.is_cpu, None)], given, over_the_bus=("seeds",)),
         "second": Call(raises, given),
         "third": Call(is_shorter, given),
         "fourth": Call(writes, given, [{}, {"seeds": torch.arange(3)}]),
-    })  # fmt: skip
+    }  # fmt: skip
     with cuda.running():
-        found = list(compare_kernels(torch.device(device_of(cuda)), make_inputs(4, 20)))
+        found = list(compare_kernels(torch.device(device_of(cuda)), make_inputs(4, 20), lambda _: wrong))
     assert [(case, same) for case, same, _ in found] == [
         ("first", False), ("first, from page-locked memory", True), ("second", False), ("third", False),
         ("fourth", False),
