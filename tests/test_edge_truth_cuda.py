@@ -1,4 +1,4 @@
-"""Edges, times, negatives, exclusion, draws and caches are correct in a loader with streams on a GPU.
+"""Edges, times, negatives, exclusion and caches are correct in a loader with streams on a GPU.
 
 Seeds, graph and features are on the GPU, and kernels and copies run as late as possible.
 """
@@ -16,7 +16,6 @@ from tests import test_edge_truth as laws
 from tests.datapipes.negatives import test_seed_edges_excluder as exclusion
 from tests.datapipes.samplers import test_neighbor_sampler as timed
 from tests.loader.late_streams import running
-from tests.ops.chance import check_counts, check_subsets, check_unrelated
 from tests.ops.emulated_cuda import Cuda, device_of
 from tests.pipelines import moved
 from tests.tensors import layers_of, tensor
@@ -84,45 +83,6 @@ def test_time_is_never_violated(cuda: Cuda, names: Any, strategy: Any, window: i
     )  # fmt: skip
     for batch in on(cuda)(pipe):
         assert timed.check_times(batch, tensor(batch.timestamp), names, window, hop_time) > 0
-
-
-TRIALS, DEGREE, FANOUT = 1500, 6, 3
-WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
-
-
-def picks(cuda: Cuda, way: str, **options: Any) -> torch.Tensor:
-    """Sample neighbours of `count` nodes with six separate neighbours each; return the picks, one row per node."""
-    ends = torch.repeat_interleave(torch.arange(TRIALS), DEGREE)
-    weights = {"w": WEIGHTS.repeat(TRIALS), "time": torch.arange(len(ends)) % 5}
-    graph = gf.from_coo((TRIALS + torch.arange(len(ends)), ends), TRIALS + len(ends), edge_attributes=weights)
-    seeds = torch.arange(TRIALS), torch.full((TRIALS,), 9)
-    pipe = gf.ItemSampler(gf.ItemSet(seeds, names=("seeds", "timestamp")), batch_size=500, shuffle=True)
-    found = []
-    for batch in on(cuda)(getattr(pipe, way)(graph, [FANOUT], **options)):
-        ids = tensor(layers_of(batch)[0].original_edge_ids).reshape(-1, FANOUT)
-        found.append(ids - tensor(batch.seeds)[:, None] * DEGREE)
-    return torch.cat(found)
-
-
-@pytest.mark.parametrize("way", ["sample_neighbor", "sample_layer_neighbor", "temporal_sample_neighbor"])
-def test_neighbors_and_pairs_are_drawn_evenly(cuda: Cuda, way: str) -> None:
-    options = {"edge_timestamp_attr_name": "time"} if way.startswith("temporal") else {}
-    check_subsets(picks(cuda, way, **options), DEGREE)
-
-
-@pytest.mark.parametrize("way", ["sample_neighbor", "sample_layer_neighbor"])
-def test_draws_follow_the_weights(cuda: Cuda, way: str) -> None:
-    drawn = picks(cuda, way, replace=True, prob_name="w")
-    check_counts(torch.bincount(drawn.flatten(), minlength=DEGREE), WEIGHTS)
-
-
-def test_negatives_are_uniform_and_unrelated(cuda: Cuda) -> None:
-    graph = gf.from_coo((torch.arange(12), torch.arange(12)), 12)
-    items = gf.ItemSampler(gf.ItemSet(torch.zeros(4000, 2, dtype=torch.int64), names="seeds"), batch_size=1000)
-    batches = on(cuda)(items.sample_uniform_negative(graph, 2))
-    drawn = torch.cat([tensor(batch.seeds)[tensor(batch.labels) == 0, 1] for batch in batches])
-    check_counts(torch.bincount(drawn, minlength=12), torch.ones(12))
-    check_unrelated(drawn[::2], drawn[1::2], 12)
 
 
 def test_caches_give_the_edges_and_rows_that_they_stand_for(cuda: Cuda) -> None:
