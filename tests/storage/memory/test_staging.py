@@ -141,6 +141,9 @@ def test_after_any_failure_all_blocks_are_free_again() -> None:
         for start in (fail, lambda *_: fail) * 2:
             with pytest.raises(OSError, match="it is gone"):
                 send(blocks, start)
+        for huge in [Staging(1 << 60, 1)] * 2:
+            with pytest.raises(RuntimeError, match="memory"):
+                send(huge, read)
         for number in range(1, 30):
             try:
                 with failing_at(number):

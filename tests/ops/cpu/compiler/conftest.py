@@ -18,10 +18,10 @@ def compiled() -> None:
 
 
 @pytest.fixture
-def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+def unsaid() -> None:
     """Reset the notices about compilation in this process."""
-    monkeypatch.setattr(folders.NOTICES, "said", set())
-    monkeypatch.setattr(folders.NOTICES, "spent", 0.0)
+    folders.NOTICES.said.clear()
+    folders.NOTICES.spent = 0.0
 
 
 @pytest.fixture

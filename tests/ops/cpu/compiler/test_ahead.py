@@ -4,6 +4,7 @@ import ast
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -137,9 +138,10 @@ def test_an_interrupt_ends_the_helper_that_is_waited_for() -> None:
 
 def test_it_compiles_where_helpers_do_not_start(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead.end_idle()
-    monkeypatch.setenv("PYTHONHOME", "/missing")
-    (load,) = loads_of(lambda: anew(permute).code(()))
-    assert load.compiled
+    monkeypatch.setenv("PYTHONHOME", "/missing")  # so that they end
+    assert [load.compiled for load in loads_of(lambda: anew(permute).code(()))] == [True]
+    monkeypatch.setattr(sys, "executable", "/missing/python")
+    assert [load.compiled for load in loads_of(lambda: anew(hash_places).code(()))] == [True]
     assert ahead.IDLE == []
 
 

@@ -61,13 +61,17 @@ def test_it_is_kept_where_the_user_says(places: Path, monkeypatch: pytest.Monkey
     assert len(codes(places / "own")) == len(codes(places / "numba")) == 1
 
 
-def test_beside_sources_that_cannot_be_written_to_the_users_folders_are_next(places: Path) -> None:
+def test_beside_sources_that_cannot_be_written_to_the_users_folders_are_next(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     block(places / "sources" / "__pycache__")
     assert loads() == [True, False]
     assert codes(places) == codes(places / "home" / ".cache" / "graphfeed")
-    block(places / "home")
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/.cache")
+    monkeypatch.chdir(places)
     assert loads() == [True, False]
-    (path,) = codes(places)
+    assert not (places / "~").exists()
+    (path,) = set(codes(places)) - set(codes(places / "home"))
     assert path.parent.parent == places / "tmp" / f"graphfeed-{os.getuid()}"
     assert path.parent.parent.stat().st_mode & 0o777 == 0o700
 

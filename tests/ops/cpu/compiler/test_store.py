@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,15 +67,12 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+def module(kept: Path, tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Return a function that imports a kernel as a new process does: `sums.py`, as it is then."""
     (tmp_path / "sums.py").write_text(SUMS)
-    # Sources of the same size and age would have the same bytecode.
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def start() -> Any:
         kernel_digest.cache_clear()
-        monkeypatch.setattr(store, "STARTED", time.time())
         spec = importlib.util.spec_from_file_location("sums", tmp_path / "sums.py")
         assert spec is not None
         assert spec.loader is not None
@@ -89,8 +85,8 @@ def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def age(path: Path) -> None:
-    """Make a file some hours old."""
-    os.utime(path, (time.time() - 10_000,) * 2)
+    """Make a file some days old."""
+    os.utime(path, (time.time() - 1e6,) * 2)
 
 
 def test_a_kernel_is_compiled_once_for_each_choice_of_dtypes(kept: Path) -> None:
@@ -162,7 +158,7 @@ def test_other_sources_are_compiled_anew_and_what_came_of_the_old_ones_is_remove
     age(tmp_path / "sums.py")
     assert [was_compiled(module()), was_compiled(module())] == [True, False]
     (first,) = files(kept)
-    (tmp_path / "sums.py").write_text(SUMS.replace("left + right", "left - right"))
+    (tmp_path / "sums.py").write_text(SUMS.replace("left + right", "left - 1 * right"))
     age(tmp_path / "sums.py")
     other = module()
     assert was_compiled(other)
@@ -208,13 +204,14 @@ def test_what_killed_processes_and_other_sources_left_is_removed(kept: Path) -> 
         "of another machine": f"{stem[:-3]}abc0123456789abcdef.code",
         "of another kernel": f"{stem.replace('double', 'doubles')}0123456789abcdef.lock",
     }
-    for left in names.values():
-        (kept / left).write_bytes(b"")
-        if left != names["part that is written now"]:
-            os.utime(kept / left, (0, 0))
+    for kind, path in ((kind, kept / file) for kind, file in names.items()):
+        path.write_bytes(b"")
+        if kind != "part that is written now":
+            os.utime(path, (0, 0))
     assert was_compiled(double)
     stay = {names[kind] for kind in ("part that is written now", "lock", "of another machine", "of another kernel")}
-    assert {path.name for path in kept.iterdir()} == {*stay, f"{name}.code"}
+    left = {path.name for path in kept.iterdir()} - {"compiling"}  # on a busy machine
+    assert left == {*stay, f"{name}.code"}
 
 
 @contextmanager
