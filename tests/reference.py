@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -17,10 +17,18 @@ FEISTEL_ROUNDS = 6
 UNITS = 2**31
 """Integer value of the largest weight of a column."""
 
+LAST = 2**63 - 1
+MANY_ROWS = 60
+"""With more rows, no further hop is sampled: trees and rows of edges grow by the fan-out of each hop."""
+
 Bits = Callable[[int], int]
 """Function from a draw's number to its 64 random bits."""
 
 Ints = Sequence[int]
+Period = tuple[int | None, int]
+"""The first time, or None for all times before, and the time after the last one."""
+Draws = tuple[tuple[int, int], int]
+"""Two keys, and the share of the nodes that draw with the second one (LABOR)."""
 T = TypeVar("T")
 
 
@@ -34,43 +42,36 @@ def running_sum(values: Iterable[int]) -> list[int]:
     return list(accumulate(values, initial=0))
 
 
-def pick_uniform(low: int, high: int, count: int, bits: Bits) -> list[int]:
-    """Choose distinct edges by Floyd's algorithm: one draw per edge, or the range's end if already drawn."""
+def pick_uniform(size: int, count: int, bits: Bits) -> list[int]:
+    """Choose distinct numbers below a size by Floyd's algorithm: a draw each, or the last one if already drawn."""
     chosen: list[int] = []
     for number in range(count):
-        last = high - count + number
-        drawn = low + bounded(bits(number), last + 1 - low)
+        last = size - count + number
+        drawn = bounded(bits(number), last + 1)
         chosen.append(last if drawn in chosen else drawn)
     return chosen
 
 
-def find_by_weight(units: Ints, edges: Ints, bits: int) -> int:
-    """Choose one of the edges in proportion to its units."""
-    target = bounded(bits, sum(units[edge] for edge in edges))
-    ends = accumulate(units[edge] for edge in edges)
-    return next(edge for edge, end in zip(edges, ends, strict=True) if end > target)
+def find_by_weight(units: Ints, places: Ints, bits: int) -> int:
+    """Choose one of the places in proportion to its units."""
+    target = bounded(bits, sum(units[place] for place in places))
+    ends = accumulate(units[place] for place in places)
+    return next(place for place, end in zip(places, ends, strict=True) if end > target)
 
 
-def pick_by_weight(units: Ints, eligible: Ints, count: int, bits: Bits) -> list[int]:
-    """Choose distinct edges one by one, each in proportion to its units among the remaining edges."""
-    rest = list(eligible)
-    for number in range(count):
-        rest.remove(find_by_weight(units, rest, bits(number)))
-    return [edge for edge in eligible if edge not in rest]
-
-
-def pick(units: Ints | None, segment: range, fanout: int, replace: bool, bits: Bits) -> list[int]:
-    """Choose edges of a segment, in the order that the kernels write them."""
-    eligible = segment if units is None else [edge for edge in segment if units[edge] > 0]
-    if fanout < 0 or not eligible or (fanout >= len(eligible) and not replace):
-        return list(eligible)
-    if units is None and replace:
-        return [segment.start + bounded(bits(number), len(segment)) for number in range(fanout)]
-    if units is None:
-        return pick_uniform(segment.start, segment.stop, fanout, bits)
+def pick(size: int, units: Ints | None, count: int, replace: bool, bits: Bits) -> list[int]:
+    """Choose numbers below a size, perhaps in proportion to their units, in the order that the kernels write them."""
+    places = range(size)
+    if replace and units is None:
+        return [bounded(bits(number), size) for number in range(count)]
     if replace:
-        return [find_by_weight(units, eligible, bits(number)) for number in range(fanout)]
-    return pick_by_weight(units, eligible, fanout, bits)
+        return [find_by_weight(units or [], places, bits(number)) for number in range(count)]
+    if units is None:
+        return pick_uniform(size, count, bits)
+    rest = list(places)
+    for number in range(count):  # one by one, each among those that remain
+        rest.remove(find_by_weight(units, rest, bits(number)))
+    return [place for place in places if place not in rest]
 
 
 def cut_by_type(types: Ints, column: range) -> dict[int, range]:
@@ -78,34 +79,6 @@ def cut_by_type(types: Ints, column: range) -> dict[int, range]:
     kinds = [types[edge] for edge in column]
     starts = {kind: column.start + kinds.index(kind) for kind in kinds}
     return {kind: range(start, start + kinds.count(kind)) for kind, start in starts.items()}
-
-
-def sample_neighbors(
-    indptr: Ints,
-    seeds: Ints,
-    fanouts: Ints,
-    key: int,
-    replace: bool = False,
-    units: Ints | None = None,
-    types: Ints | None = None,
-) -> list[list[int]]:
-    """Return the positions of each seed's sampled edges; `units` are fixed-point weights, one per edge."""
-
-    def bits_of(node: int, kind: int | None) -> Bits:
-        return lambda number: draw(key, node, number, kind)
-
-    picked = []
-    for node in seeds:
-        column = range(indptr[node], indptr[node + 1])
-        if len(fanouts) == 1:
-            picked.append(pick(units, column, fanouts[0], replace, bits_of(node, None)))
-        else:
-            assert types is not None
-            segments = cut_by_type(types, column).items()
-            picked.append(
-                join(pick(units, part, fanouts[kind], replace, bits_of(node, kind)) for kind, part in segments)
-            )
-    return picked
 
 
 def waiting_time(bits: int) -> int:
@@ -122,50 +95,23 @@ def waiting_time(bits: int) -> int:
     return whole * 2**48 + digits
 
 
-def labor_sample_neighbors(
-    graph: tuple[Ints, Ints],
-    seeds: Ints,
-    fanouts: Ints,
-    draws: tuple[tuple[int, int], int],
-    replace: bool = False,
-    units: Ints | None = None,
-    types: Ints | None = None,
-) -> list[list[int]]:
-    """Return the positions of each seed's edges to the neighbours of smallest variates; `draws` are keys and share."""
-    indptr, indices = graph
-
-    def unit(edge: int) -> int:
-        return 1 if units is None else units[edge]
-
-    def bits(edge: int) -> int:
-        return variate(*draws, indices[edge])
-
-    @cache  # of a neighbour: parallel edges, and other columns with the same neighbour, share its events
-    def times(first: int, count: int) -> list[int]:
-        later = (mix(first + number * GOLDEN) for number in range(1, count))
-        return list(accumulate(map(waiting_time, [first, *later])))
-
-    def events(edge: int, count: int) -> list[tuple[Fraction, int]]:
-        return [(Fraction(time, unit(edge)), edge) for time in times(bits(edge), count)]
-
-    def choose(segment: range, fanout: int) -> list[int]:
-        eligible = [edge for edge in segment if unit(edge) > 0]
-        if fanout < 0:
-            return eligible
-        if replace:
-            return sorted(edge for _, edge in sorted(join(events(edge, fanout) for edge in eligible))[:fanout])
-        return sorted(sorted(eligible, key=lambda edge: (Fraction(bits(edge), unit(edge)), edge))[:fanout])
-
-    @cache
-    def picked_for(node: int) -> list[int]:
-        column = range(indptr[node], indptr[node + 1])
-        parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
-        return join(choose(part, fanouts[kind]) for kind, part in parts.items())
-
-    return [picked_for(node) for node in seeds]
+@lru_cache(maxsize=1 << 14)
+def arrivals(first: int, count: int) -> list[int]:
+    """Return the times of a neighbour's first events, which all its edges share."""
+    later = (mix(first + number * GOLDEN) for number in range(1, count))
+    return list(accumulate(map(waiting_time, [first, *later])))
 
 
-def admitted(stamps: Sequence[Ints], segment: range, period: tuple[int | None, int]) -> list[int]:
+def pick_jointly(bits: Ints, units: Ints, count: int, replace: bool) -> list[int]:
+    """Choose the places with the smallest variates of LABOR, or those of the first events."""
+    places = range(len(bits))
+    if not replace:
+        return sorted(sorted(places, key=lambda place: (Fraction(bits[place], units[place]), place))[:count])
+    events = [(Fraction(time, units[place]), place) for place in places for time in arrivals(bits[place], count)]
+    return sorted(place for _, place in sorted(events)[:count])
+
+
+def admitted(stamps: Sequence[Ints], segment: range, period: Period) -> list[int]:
     """Return the edges whose times are all in the period [first, end), sorted by their last time."""
     first, end = period
     begun = [edge for edge in segment if all(t < end for t in stamps[edge])]
@@ -174,61 +120,57 @@ def admitted(stamps: Sequence[Ints], segment: range, period: tuple[int | None, i
     return sorted(inside, key=lambda edge: (max(stamps[edge], default=0), edge))
 
 
-def temporal_sample_neighbors(
-    graph: tuple[Ints, Sequence[Ints]],
-    columns: Sequence[tuple[int, tuple[int | None, int]]],
-    fanouts: Ints,
-    key: int,
-    method: str = "",
-    units: Ints | None = None,
-    types: Ints | None = None,
-) -> list[list[int]]:
-    """Return the positions of each column's sampled edges; a column is a node and a period, an edge has any times."""
-    indptr, stamps = graph
+class Graph(NamedTuple):
+    """The columns of a graph. Times are needed if columns have periods, and types if there are several fan-outs."""
 
-    def choose(part: range, kind: int, node: int, period: tuple[int | None, int]) -> list[int]:
-        ranks = admitted(stamps, part, period)
+    indptr: Ints
+    indices: Ints
+    types: Ints | None = None
+    units: Ints | None = None
+    """The weights as integers."""
+    stamps: Sequence[Ints] | None = None
+    """Any number of times per edge."""
+
+
+def pick_edges(
+    graph: Graph,
+    columns: Iterable[int | tuple[int, Period]],
+    fanouts: Ints,
+    draws: int | Draws,
+    method: str = "uniform",
+    replace: bool = False,
+) -> list[list[int]]:
+    """Return the positions of the sampled edges of each column: a node, perhaps with a period."""
+    keys, share = ((draws, draws), 0) if isinstance(draws, int) else draws
+    units = graph.units
+
+    def choose(part: range, node: int, kind: int | None, period: Period | None) -> Ints:
+        fanout, eligible = fanouts[kind or 0], part if period is None else admitted(graph.stamps or [], part, period)
+        if units is not None:
+            eligible = [edge for edge in eligible if units[edge] > 0]
+        if fanout < 0 or not eligible or (fanout >= len(eligible) and not replace):
+            return eligible
         if method == "latest":
-            ranks = [edge for edge in ranks if units is None or units[edge] > 0]
-            return ranks if fanouts[kind] < 0 else ranks[max(len(ranks) - fanouts[kind], 0) :]
-        own = None if units is None else [units[edge] for edge in ranks]
-        edge_type = kind if len(fanouts) > 1 else None
-        chosen = pick(
-            own, range(len(ranks)), fanouts[kind], method == "replace",
-            lambda number: draw(key, node, number, edge_type, period[1]),
-        )  # fmt: skip
-        return [ranks[place] for place in chosen]
+            return eligible[len(eligible) - fanout :]
+        own = None if units is None else [units[edge] for edge in eligible]
+        if method == "labor":
+            bits = [variate(keys, share, graph.indices[edge]) for edge in eligible]
+            places = pick_jointly(bits, own or [1] * len(bits), fanout, replace)
+        else:
+            time = None if period is None else period[1]
+            places = pick(len(eligible), own, fanout, replace, lambda number: draw(keys[0], node, number, kind, time))
+        return [eligible[place] for place in places]
 
     picked = []
-    for node, period in columns:
-        column = range(indptr[node], indptr[node + 1])
-        parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
-        picked.append(join(choose(part, kind, node, period) for kind, part in parts.items()))
-    return picked
-
-
-def temporal_labor_sample_neighbors(
-    graph: tuple[Ints, Ints, Sequence[Ints]],
-    columns: Sequence[tuple[int, tuple[int | None, int]]],
-    fanouts: Ints,
-    draws: tuple[tuple[int, int], int],
-    replace: bool = False,
-    units: Ints | None = None,
-    types: Ints | None = None,
-) -> list[list[int]]:
-    """Like `labor_sample_neighbors`, with only the admitted edges of each column."""
-    indptr, indices, stamps = graph
-    picked: list[list[int]] = []
-    for node, period in columns:
-        column = range(indptr[node], indptr[node + 1])
-        parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
-        picked.append([])
-        for kind, part in parts.items():
-            ranks = admitted(stamps, part, period)
-            alone = ([0, len(ranks)], [indices[edge] for edge in ranks])
-            own = None if units is None else [units[edge] for edge in ranks]
-            (chosen,) = labor_sample_neighbors(alone, [0], [fanouts[kind]], draws, replace, own)
-            picked[-1] += [ranks[place] for place in chosen]
+    for column in columns:
+        node, period = (column, None) if isinstance(column, int) else column
+        whole = range(graph.indptr[node], graph.indptr[node + 1])
+        if len(fanouts) == 1:
+            picked.append(list(choose(whole, node, None, period)))
+        else:
+            assert graph.types is not None
+            parts = cut_by_type(graph.types, whole).items()
+            picked.append(join(choose(part, node, kind, period) for kind, part in parts))
     return picked
 
 
@@ -243,6 +185,111 @@ def group_by_type(
         indptrs.append(running_sum(len(column) for column in chosen))
         positions.append(join(chosen))
     return indptrs, positions
+
+
+class Row(NamedTuple):
+    """A row of a mini-batch: a node, by its id within its type."""
+
+    node: int
+    tree: int = 0
+    time: int | None = None
+    window: int | None = None
+
+    def period(self, inclusive: bool) -> Period | None:
+        """Return when edges must be to be sampled from this row; None without times."""
+        if self.time is None:
+            return None
+        time, window = self.time, self.window
+        if inclusive:
+            time, window = min(time, LAST - 1) + 1, None if window is None else min(window, LAST - 2) + 2
+        return None if window is None else time - max(window, 1) + 1, time
+
+
+class Kinds(NamedTuple):
+    """The node types by their first ids, the ends of the edge types, and the order in which these add rows."""
+
+    first_ids: Ints
+    sources: Ints
+    destinations: Ints
+    order: Ints
+
+
+class How(NamedTuple):
+    """How all hops are sampled."""
+
+    method: str = "uniform"
+    replace: bool = False
+    only_new: bool = False
+    """Whether a hop is sampled only from the rows that the previous one added."""
+    rows: str = "node"
+    """What has a row: a "node", a node of a "tree", or an "edge"."""
+    edge_times: Ints | None = None
+    """The times at which the sources of edges are sampled by the next hop, instead of the time of the seed."""
+    inclusive: bool = False
+    """Whether a time window includes its limits."""
+
+
+class SampledHop(NamedTuple):
+    """One hop: ids of columns and of rows by node type, the rest by edge type."""
+
+    columns: list[list[int]]
+    rows: list[list[int]]
+    indptr: list[list[int]]
+    indices: list[list[int]]
+    positions: list[list[int]]
+
+
+def sample_hops(
+    graph: Graph, kinds: Kinds, seeds: Sequence[Sequence[Row]], hops: Iterable[tuple[Ints, Draws]], how: How
+) -> list[SampledHop]:
+    """Sample hop by hop, from all rows found so far or only from new ones. It stops at many rows."""
+    rows, known, found = [list(own) for own in seeds], [0] * len(seeds), list[SampledHop]()
+    for fanouts, ((key, second), share) in hops:
+        columns = [list(own) for own in rows]
+        picked = [[list[int]() for _ in own[:first]] for own, first in zip(columns, known, strict=True)]
+        for kind, own in enumerate(columns):
+            for row in own[known[kind] :]:
+                node, period = kinds.first_ids[kind] + row.node, row.period(how.inclusive)
+                # LABOR draws by neighbours, also in trees.
+                own_key = fold(key, row.tree) if how.rows == "tree" and how.method != "labor" else key
+                column: Any = node if period is None else (node, period)
+                picked[kind] += pick_edges(
+                    graph, [column], fanouts, ((own_key, second), share), how.method, how.replace
+                )
+        local = [list[int]() for _ in kinds.order]
+        by_type = [
+            [
+                [edge for edge in (own if graph.types is None else sorted(own)) if kind == type_of(graph, edge)]
+                for own in picked[end]
+            ]
+            for kind, end in enumerate(kinds.destinations)
+        ]
+        places = [{(row.node, row.tree): place for place, row in reversed([*enumerate(own)])} for own in rows]
+        for kind in kinds.order:
+            source = kinds.sources[kind]
+            for parent, edges in zip(columns[kinds.destinations[kind]], by_type[kind], strict=True):
+                for edge in edges:
+                    time = ALWAYS if how.edge_times is None else how.edge_times[edge]
+                    row = parent._replace(
+                        node=graph.indices[edge] - kinds.first_ids[source], time=parent.time if time == ALWAYS else time
+                    )
+                    place = len(rows[source])
+                    if how.rows != "edge":
+                        place = places[source].setdefault((row.node, row.tree), place)
+                    if place == len(rows[source]):
+                        rows[source].append(row)
+                    local[kind].append(place)
+        starts, positions = [running_sum(map(len, own)) for own in by_type], [join(own) for own in by_type]
+        before, after = ([[row.node for row in own] for own in part] for part in (columns, rows))
+        found.append(SampledHop(before, after, starts, local, positions))
+        known = [len(own) if how.only_new else 0 for own in columns]
+        if sum(map(len, rows)) > MANY_ROWS:
+            break
+    return found
+
+
+def type_of(graph: Graph, edge: int) -> int:
+    return 0 if graph.types is None else graph.types[edge]
 
 
 def compact(seeds: Sequence[Ints], neighbors: Sequence[Ints], sources: Ints) -> tuple[list[list[int]], list[list[int]]]:

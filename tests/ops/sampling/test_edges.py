@@ -262,7 +262,9 @@ def test_equal_to_the_reference_for_more_columns_than_a_block(kind: str) -> None
     indptr, units, cumulative = make_columns(make_weights(kind, 700))
     for replace, fanout in product([False, True], [1, 7, 20, 60]):
         picks = draw_edges(indptr, cumulative, SEEDS, fanout, 5, replace=replace)
-        expected = reference.sample_neighbors(indptr.tolist(), SEEDS, [fanout], 5, replace, units)
+        expected = reference.pick_edges(
+            reference.Graph(indptr.tolist(), [], units=units), SEEDS, [fanout], 5, replace=replace
+        )
         assert picks.offsets.tolist() == reference.running_sum(map(len, expected)), (replace, fanout)
         assert picks.positions.tolist() == reference.join(expected), (replace, fanout)
 

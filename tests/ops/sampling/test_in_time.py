@@ -143,16 +143,9 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare a hop on a device with the reference; with several fan-outs, it is sampled by type."""
     keys, share = draws
-    own = graph.units if weighted else None, graph.types if len(fanouts) > 1 else None
-    if method == "labor":
-        arrays = graph.indptr, graph.indices, graph.stamps
-        expected = reference.temporal_labor_sample_neighbors(
-            arrays, graph.periods(), fanouts, draws, how == "replace", *own
-        )
-    else:
-        expected = reference.temporal_sample_neighbors(
-            (graph.indptr, graph.stamps), graph.periods(), fanouts, keys[0], how, *own
-        )
+    arrays = reference.Graph(graph.indptr, graph.indices, graph.types, graph.units if weighted else None, graph.stamps)
+    own_method = how if how == "latest" else method
+    expected = reference.pick_edges(arrays, graph.periods(), fanouts, draws, own_method, how == "replace")
     drawing: dict[str, Any] = {"method": how if how == "latest" else method, "replace": how == "replace"}
 
     def sample(put: Put) -> ops.Picks:

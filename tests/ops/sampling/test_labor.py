@@ -36,7 +36,7 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
         indices = rng.sample(below + above, 80)
         graph = ops.StaticGraph(torch.tensor([0, 80]), torch.tensor(indices))
         picks = sample_labor(graph, torch.tensor([0]), torch.tensor([fanout]), *keys, switch_threshold=share)
-        expected = reference.labor_sample_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
+        expected = reference.pick_edges(reference.Graph([0, 80], indices), [0], [fanout], (keys, share), "labor")
         assert split(picks) == expected
 
 
@@ -59,7 +59,8 @@ def sample_column(fanout: int, units: list[int]) -> list[int]:
 def test_weights_beyond_all_limits_are_sampled() -> None:
     """Of a column of 2**56 units so few events lie below its first limit that the limit is 0, and has to grow."""
     units = [2**55, 2**55]
-    expected = reference.labor_sample_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
+    graph = reference.Graph([0, 2], [0, 1], units=units)
+    expected = reference.pick_edges(graph, [0], [3], ((1, 2), 0), "labor", replace=True)
     assert sample_column(3, units) == expected[0]
 
 

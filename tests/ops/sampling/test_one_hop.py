@@ -3,7 +3,6 @@
 import random
 from itertools import combinations, permutations, product
 from math import comb
-from typing import Any
 
 import pytest
 import torch
@@ -60,19 +59,17 @@ def test_equal_to_the_reference(
     (graph, seeds), starts, share = given, data.draw(st.sampled_from(ID_DTYPES)), data.draw(SHARES)
     replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
     columns = graph.arrays(starts, ids, weighted=weighted, types=type_dtype)
-    fanouts = [data.draw(FANOUTS) for _ in range(columns.num_types if by_type else 1)]
-    how: Any = replace, graph.units if weighted else None, graph.types if type_dtype and by_type else None
-    if method == "labor":
-        arrays = graph.indptr, graph.indices
-        expected = reference.labor_sample_neighbors(arrays, seeds, fanouts, (keys, share), *how)
-    else:
-        expected = reference.sample_neighbors(graph.indptr, seeds, fanouts, keys[0], *how)
+    fanouts = [data.draw(FANOUTS) for _ in range(columns.num_types if by_type and type_dtype else 1)]
+    arrays = reference.Graph(graph.indptr, graph.indices, graph.types, graph.units if weighted else None)
     trees = data.draw(st.none() | st.lists(KEYS.map(lambda key: key >> 1), min_size=len(seeds), max_size=len(seeds)))
-    if trees is not None and method != "labor":
-        expected = reference.join(
-            reference.sample_neighbors(graph.indptr, [node], fanouts, ops.fold(keys[0], tree), *how)
-            for node, tree in zip(seeds, trees, strict=True)
-        )
+    expected = [
+        reference.pick_edges(
+            arrays, [node], fanouts,
+            ((keys[0] if tree is None or method == "labor" else ops.fold(keys[0], tree), keys[1]), share),
+            method, replace,
+        )[0]
+        for node, tree in zip(seeds, trees or [None] * len(seeds), strict=True)
+    ]  # fmt: skip
 
     def sample(put: Put) -> ops.Picks:
         drawing, asked = ops.Drawing(method, replace, share), put(torch.tensor(seeds, dtype=ids))
@@ -109,7 +106,9 @@ def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, da
     for fanout in (1, 20, 60):
         picks = sample_one(graph, torch.tensor(seeds), torch.tensor([fanout]), 1, replace=replace)
         units = reference.weights_to_units(indptr, weights)
-        assert split(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 1, replace, units)
+        assert split(picks) == reference.pick_edges(
+            reference.Graph(indptr, [], units=units), seeds, [fanout], 1, replace=replace
+        )
 
 
 def test_results_are_those_of_every_release() -> None:
@@ -129,7 +128,7 @@ def test_positions_beyond_32_bits(replace: bool) -> None:
     for fanout in (5, MAX_LOOK_BACK + 10):
         columns = ops.StaticGraph(torch.tensor(indptr))
         picks = sample_one(columns, torch.tensor(seeds), torch.tensor([fanout]), 3, replace=replace)
-        assert split(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 3, replace)
+        assert split(picks) == reference.pick_edges(reference.Graph(indptr, []), seeds, [fanout], 3, replace=replace)
     assert int(picks.positions.max()) > 2**39
     (whole,) = split(sample_one(columns, torch.tensor([1]), torch.tensor([-1]), 3))
     assert whole == list(range(2**31 - 2, 2**31 + 5))

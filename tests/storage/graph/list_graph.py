@@ -45,8 +45,8 @@ class ListGraph(gf.SamplingGraph):
     ) -> gf.SampledSubgraph:
         own = gf.draw_key() if key is None else key
         assert isinstance(seeds, torch.Tensor)
-        arguments = (self.indptr, seeds.tolist(), fanouts.tolist(), own, replace, self.units(probs_name))
-        return self.hop(seeds, reference.sample_neighbors(*arguments))
+        graph = reference.Graph(self.indptr, self.indices, units=self.units(probs_name))
+        return self.hop(seeds, reference.pick_edges(graph, seeds.tolist(), fanouts.tolist(), own, replace=replace))
 
 
 class FullListGraph(ListGraph):
@@ -65,11 +65,10 @@ class FullListGraph(ListGraph):
         keys = [gf.draw_key()] if random_seed is None else [int(seed) for seed in random_seed]
         draws = ((keys[0], keys[-1]), int(seed2_contribution * 2**64))
         assert isinstance(seeds, torch.Tensor)
-        arrays = (self.indptr, self.indices)
-        picked = reference.labor_sample_neighbors(
-            arrays, seeds.tolist(), fanouts.tolist(), draws, replace, self.units(probs_name)
+        graph = reference.Graph(self.indptr, self.indices, units=self.units(probs_name))
+        return self.hop(
+            seeds, reference.pick_edges(graph, seeds.tolist(), fanouts.tolist(), draws, "labor", replace=replace)
         )
-        return self.hop(seeds, picked)
 
     def pick(self, nodes: ByType, hop: Hop) -> Any:
         """Return the picked edges of each node in its period."""
@@ -87,14 +86,11 @@ class FullListGraph(ListGraph):
         window = query.pre_time_window
         windows = window.tolist() if isinstance(window, torch.Tensor) else [window] * len(nodes)
         periods = [self.period(query, time, own) for time, own in zip(times.tolist(), windows, strict=True)]
-        columns, units = list(zip(nodes.tolist(), periods, strict=True)), self.units(request.probs_name)
-        fanouts, key = [int(hop.fanout)], int(hop.draws[0][0])
-        if request.strategy == "labor":
-            graph, draws = (self.indptr, self.indices, stamps), ((key, key), 0)
-            picked = reference.temporal_labor_sample_neighbors(graph, columns, fanouts, draws, request.replace, units)
-        else:
-            method = "replace" if request.replace else request.strategy
-            picked = reference.temporal_sample_neighbors((self.indptr, stamps), columns, fanouts, key, method, units)
+        columns = list(zip(nodes.tolist(), periods, strict=True))
+        graph = reference.Graph(self.indptr, self.indices, None, self.units(request.probs_name), stamps)
+        picked = reference.pick_edges(
+            graph, columns, [int(hop.fanout)], int(hop.draws[0][0]), request.strategy, request.replace
+        )
         by_edge = [] if made is None else [made[edge] for edge in reference.join(picked)]
         return self.hop(nodes, picked), torch.tensor(by_edge) if query.hop_time == "edge" else None
 

@@ -13,7 +13,6 @@ from graphfeed import ops
 from tests.gpu.compare_kernels import moved
 from tests.ops.emulated_cuda import Cuda
 from tests.ops.hops import plain_hops, sample_all, sample_timed, sample_typed_timed
-from tests.ops.sampling.hops.test_all_hops_in_time import right as right_in_time
 from tests.ops.typed import HOPS, SEEDS, random_graph
 from tests.refusals import Refusal, check_refused
 
@@ -97,6 +96,14 @@ def typed(**changed: Any) -> Any:
     own = {name: changed.pop(name) for name in graph._fields if name in changed}
     right: dict[str, Any] = {"seeds": SEEDS, "fanouts": HOPS, "keys": [1, 2]}
     return ops.sample_hops(graph._replace(**own), **{**right, **changed})
+
+
+def right_in_time() -> dict[str, Any]:
+    """Return the arguments of a call; the time of an edge is its position."""
+    graph = random_graph()
+    columns = ops.TemporalGraph(graph.indptr, graph.indices, torch.arange(graph.indices.numel()))
+    hops = {"seeds": SEEDS, "times": 20_000 - torch.arange(45), "fanouts": HOPS, "keys": [1, 2]}
+    return {"graph": graph, "timed": (columns, columns), **hops}
 
 
 def typed_in_time(**changed: Any) -> Any:

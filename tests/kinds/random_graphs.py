@@ -1,0 +1,133 @@
+"""Random graphs for hypothesis: with types and times and weights. A plain graph has one type of nodes and of edges."""
+
+import random
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed.ops import ALWAYS
+from tests import reference
+
+LAST = 2**63 - 1
+DEGREES = [range(4), range(7), [0, 1, 15, 16, 17, 33], [0, 2, 47, 48, 49, 50], [1, 130], [3, 700]]
+"""In-degrees of the nodes of a graph, on both sides of the sizes from which kernels work in another way."""
+
+
+class Moments:
+    """Times of which some are equal and some are extreme, and lengths of time windows."""
+
+    def __init__(self, draw: st.DrawFn, chance: random.Random) -> None:
+        self.chance, self.spread = chance, draw(st.sampled_from([3, 1000, 2**62]))
+
+    def time(self, *, always: bool = False) -> int:
+        """Return a time; with `always`, perhaps that of what has no time."""
+        extremes = [-LAST, LAST, *[ALWAYS] * always]
+        return self.chance.choice(extremes) if self.chance.random() < 0.06 else self.near()
+
+    def near(self) -> int:
+        return self.chance.randint(-self.spread, self.spread)
+
+    def window(self) -> int:
+        """Return the length of a window."""
+        return self.chance.choice([0, 1, 2, self.spread, LAST])
+
+
+@dataclass(frozen=True)
+class RandomGraph:
+    """Columns with isolated nodes, several edges between two nodes, empty types, and edge types that a column lacks."""
+
+    first_ids: list[int]
+    """The first id of each node type, and the number of nodes."""
+    ends: list[tuple[int, int]]
+    """The node types that each edge type joins."""
+    order: list[int]
+    """The order in which the edge types are given, which is that in which they add rows."""
+    typed: bool
+    indptr: list[int]
+    indices: list[int]
+    types: list[int]
+    weights: list[float]
+    edge_times: list[int]
+    node_times: list[int]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [end - first for first, end in zip(self.first_ids, self.first_ids[1:], strict=False)]
+
+    @property
+    def node_types(self) -> list[Any]:
+        return [f"n{kind}" for kind in range(len(self.sizes))] if self.typed else [None]
+
+    @property
+    def edge_types(self) -> list[Any]:
+        """The names of the edge types by their numbers."""
+        if not self.typed:
+            return [None]
+        return [f"n{source}:r{kind}:n{end}" for kind, (source, end) in enumerate(self.ends)]
+
+    @property
+    def kinds(self) -> reference.Kinds:
+        return reference.Kinds(self.first_ids, *map(list, zip(*self.ends, strict=True)), self.order)
+
+    def make(self, ids: torch.dtype, starts: torch.dtype) -> Any:
+        """Return the graph with attributes "w", "mask", "time" and "born"; ids of edges are their positions."""
+        names: dict[str, Any] = {}
+        if self.typed:
+            names["node_type_offset"] = torch.tensor(self.first_ids)
+            names["type_per_edge"] = torch.tensor(self.types, dtype=torch.uint8)
+            names["node_type_to_id"] = {name: kind for kind, name in enumerate(self.node_types)}
+            names["edge_type_to_id"] = {self.edge_types[kind]: kind for kind in self.order}
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        times = torch.tensor(self.edge_times, dtype=torch.int64)
+        return gf.fused_csc_sampling_graph(
+            torch.tensor(self.indptr, dtype=starts), torch.tensor(self.indices, dtype=ids), **names,
+            node_attributes={"born": torch.tensor(self.node_times, dtype=torch.int64)},
+            edge_attributes={"w": weights, "mask": weights > 0, "time": times},
+        )  # fmt: skip
+
+    def in_lists(self, weights: str | None = None, nodes: str | None = None, edges: str | None = None) -> Any:
+        """Return the graph for the reference, with the attributes of these names."""
+        stamps: list[tuple[int, ...]] = [()] * len(self.indices)
+        if edges:
+            stamps = [(time,) for time in self.edge_times]
+        if nodes:
+            stamps = [(*own, self.node_times[node]) for own, node in zip(stamps, self.indices, strict=True)]
+        given = self.weights if weights == "w" else [float(weight > 0) for weight in self.weights]
+        units = None if weights is None else reference.weights_to_units(self.indptr, given)
+        return reference.Graph(self.indptr, self.indices, self.types if self.typed else None, units, stamps)
+
+
+@st.composite
+def random_graphs(draw: st.DrawFn) -> RandomGraph:
+    """Make a graph of up to 12 nodes, or of 1 to 5 node types with up to 5 nodes each, and up to 60 edge types."""
+    typed, chance = draw(st.booleans()), random.Random(draw(st.integers(0, 2**32)))
+    sizes = draw(
+        st.lists(st.integers(0, 5), min_size=1, max_size=5)
+        if typed
+        else st.lists(st.integers(0, 12), min_size=1, max_size=1)
+    )
+    num_types = draw(st.sampled_from([1, 2, 3, 60])) if typed else 1
+    ends = [(chance.randrange(len(sizes)), chance.randrange(len(sizes))) for _ in range(num_types)]
+    degrees = draw(st.sampled_from(DEGREES))
+    first_ids, columns = list(accumulate(sizes, initial=0)), list[list[tuple[int, int]]]()
+    for end, size in enumerate(sizes):
+        leading = [kind for kind, (source, own) in enumerate(ends) if own == end and sizes[source]]
+        for _ in range(size):
+            kinds = sorted(chance.choices(leading, k=chance.choice(degrees))) if leading else []
+            columns.append(
+                [(kind, first_ids[ends[kind][0]] + chance.randrange(sizes[ends[kind][0]])) for kind in kinds]
+            )
+    edges, moments = reference.join(columns), Moments(draw, chance)
+    edge_times = [[moments.time(always=True) for _ in column] for column in columns]
+    if draw(st.booleans()):
+        edge_times = [sorted(own) for own in edge_times]
+    return RandomGraph(
+        first_ids, ends, chance.sample(range(num_types), num_types), typed,
+        list(accumulate(map(len, columns), initial=0)), [node for _, node in edges], [kind for kind, _ in edges],
+        [chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in edges],
+        reference.join(edge_times), [moments.time(always=True) for _ in range(first_ids[-1])],
+    )  # fmt: skip
