@@ -48,12 +48,8 @@ def test_one_hop_names_what_is_wrong() -> None:
         (lambda: plain(indptr=HALF), TypeError, "indptr must be .*int32 or .*int64, but is torch.float32"),
         (lambda: plain(indptr=torch.zeros(2, 2)), ValueError, r"indptr must have 1 dimension, but has shape \(2, 2\)"),
         (lambda: plain(indptr=ZERO), ValueError, r"seeds must lie in 0 \.\. -1, but holds 0"),
-        (lambda: pick(seeds=[0]), TypeError, "seeds must be a torch.Tensor, but is a list"),
-        (lambda: pick(seeds=torch.tensor([True])), TypeError, "seeds must be .*, but is torch.bool"),
-        (lambda: pick(seeds=torch.tensor(0)), ValueError, r"seeds must have 1 dimension, but has shape \(\)"),
         (lambda: pick(seeds=-ONE), ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
         (lambda: pick(seeds=ONE + 2), ValueError, r"seeds must lie in 0 \.\. 2, but holds 3"),
-        (lambda: pick(fanouts=HALF), TypeError, "fanouts must be .*, but is torch.float32"),
         (lambda: pick(fanouts=-ONE - 1), ValueError, "fanouts must be -1 .* or more, but holds -2"),
         (lambda: pick(fanouts=NO_FANOUTS), ValueError, "fanouts .* must hold 1 number, .* holds 0"),
         (lambda: pick(fanouts=TWO), ValueError, f"{one_number}, .* but holds 2"),
@@ -66,10 +62,8 @@ def test_one_hop_names_what_is_wrong() -> None:
             ValueError, "fanouts has 2 numbers, one per edge type, but the graph has no edge types",
         ),
         (lambda: by_keys(PER_SEED.repeat(2)), ValueError, "keys must have 1 values, one per seed, but has 2"),
-        (lambda: by_keys(torch.zeros(1)), TypeError, "keys"),
         (lambda: by_keys(PER_SEED, "labor"), ValueError, "keys must be those of the hop on a GPU and for LABOR"),
         (lambda: by_labor(INDICES, 0), ValueError, "two keys, its own and the one that follows it, but one has 1"),
-        (lambda: by_labor(INDICES.double(), 0, 0), TypeError, "indices must be torch.int32"),
     ])  # fmt: skip
 
 
@@ -121,7 +115,6 @@ def test_weights_that_are_none_are_named() -> None:
         (lambda: sums(torch.ones(4)), ValueError, "weights must have 3 values, one per edge, but has 4"),
         (lambda: sums(torch.ones(3, 1)), ValueError, r"weights must have 1 dimension, but has shape \(3, 1\)"),
         (lambda: sums(torch.ones(3).long()), TypeError, "weights must be .* or torch.float64, but is torch.int64"),
-        (lambda: sums([1.0, 1.0, 1.0]), TypeError, "weights must be a torch.Tensor, but is a list"),
         (lambda: sums(values(1, -0.5, 2)), ValueError, "must be finite and not negative, .* from -0.5 to 2.0"),
         (lambda: sums(values(1, infinite, 2)), ValueError, "weights must be finite .* from 1.0 to inf"),
         (lambda: sums(values(1, nan, 2)), ValueError, "weights must be finite .* from nan to nan"),
@@ -132,7 +125,7 @@ def test_weights_that_are_none_are_named() -> None:
 
 def test_times_that_are_none_are_named() -> None:
     graph = ops.TemporalGraph(INDPTR, INDICES, INDICES)
-    short, narrow = INDICES[:2], INDICES.int()
+    short = INDICES[:2]
     check_refused([
         (lambda: ops.as_times("t", HALF), TypeError,
          "t must be torch.int64, but is torch.float32, which rounds large numbers: read the times as float64; count"),
@@ -142,11 +135,8 @@ def test_times_that_are_none_are_named() -> None:
         (lambda: ops.as_times("t", INDPTR[None]), ValueError, "t must have 1 dimension"),
         (lambda: ops.order_by_time(INDPTR, short), ValueError, "times must have 8 values, one per edge, but has 2"),
         (lambda: ensure_temporal(graph._replace(times=short)), ValueError, "graph.times must have 8 values, one"),
-        (lambda: ensure_temporal(graph._replace(times=narrow)), TypeError, "graph.times must be torch.int64, but is"),
         (lambda: ensure_temporal(graph._replace(earliest=short)), ValueError, "graph.earliest must have 8 values"),
-        (lambda: ensure_temporal(graph._replace(earliest=narrow)), TypeError, "graph.earliest must be torch.int64"),
         (lambda: ensure_temporal(graph._replace(edge_times=short)), ValueError, "graph.edge_times must have 8 values"),
-        (lambda: ensure_temporal(graph._replace(edge_times=narrow)), TypeError, "graph.edge_times must be torch.int64"),
     ])  # fmt: skip
 
 
@@ -210,7 +200,6 @@ def test_orders_walks_and_budgets_name_what_is_wrong() -> None:
         (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not decrease"),
         (lambda: budget(sampled=ONE + 8), ValueError, r"sampled must lie in 0 \.\. 4, but holds 9"),
         (lambda: budget(neighbors=torch.tensor([3, -1])), ValueError, r"neighbors must lie in 0 \.\. 4, but holds -1"),
-        (lambda: budget(neighbors=torch.tensor([3.0, 4.0])), TypeError, "neighbors must be torch.int64, but is"),
         (lambda: budget(offsets=torch.tensor([0, 1])), ValueError, "offsets must end with .* 2"),
         (lambda: budget(wanted=[1]), ValueError, r"wanted must hold 2 numbers of 0 or more, but is \[1\]"),
         (lambda: budget(wanted=[1, -1]), ValueError, "wanted must hold 2 numbers of 0 or more"),

@@ -32,18 +32,12 @@ def test_what_is_no_graph_is_refused() -> None:
         (lambda: ops.check_csc(torch.tensor([0, 5, 0]), NONE), ValueError, "csc_indptr must not decrease"),
         (lambda: csc([0, 1, 3], [0, 2, 0]), ValueError, "indices must lie in 0 .. 1, but holds 2"),
         (lambda: csc([0, 1, 3], [0, -2, 0]), ValueError, "indices must lie in 0 .. 1, but holds -2"),
-        (lambda: csc([0, 1], [0.0]), TypeError, "indices must be .*, but is torch.float32"),
         (lambda: types([0, 3, 1]), ValueError, "type_per_edge must lie in 0 .. 2, but holds 3"),
         (lambda: types([-1, 0, 1]), ValueError, "type_per_edge must lie in 0 .. 2, but holds -1"),
-        (lambda: types([0.0, 1.0, 1.0]), TypeError, "type_per_edge must be torch.uint8 .*, but is torch.float32"),
-        (lambda: types([[0, 1, 1]]), ValueError, r"type_per_edge must have 1 dimension, but has shape \(1, 3\)"),
         (lambda: coo([0, 1], [0]), ValueError, "must be equally long, but have 2 and 1 ids"),
         (lambda: coo([0, 3], [0, 1]), ValueError, "sources must lie in 0 .. 2, but holds 3"),
         (lambda: coo([0, 1], [-1, 1]), ValueError, "destinations must lie in 0 .. 2, but holds -1"),
-        (lambda: coo([0.5], [1]), TypeError, "sources must be torch.int32 or torch.int64, but is torch.float32"),
-        (lambda: coo([0], [True]), TypeError, "destinations must be .*, but is torch.bool"),
         (lambda: ops.expand_indptr(INDPTR), ValueError, "expand_indptr needs dtype or node_ids"),
-        (lambda: expand(INDPTR.float()), TypeError, "indptr must be .*, but is torch.float32"),
         (lambda: expand(INDPTR, output_size=2), ValueError, "output_size must be 3, .* but is 2"),
         (lambda: expand(INDPTR, output_size=4), ValueError, "output_size must be 3, .* but is 4"),
         (lambda: expand(INDPTR, node_ids=ONE), ValueError, "node_ids must have 3 ids, one per column, but has 1"),
@@ -51,7 +45,6 @@ def test_what_is_no_graph_is_refused() -> None:
         (lambda: expand(INDPTR, out=out[0].int()), ValueError, "out must be 3 contiguous values of torch.int64"),
         (lambda: expand(INDPTR, out=out.new_zeros(3, 2)[:, 0]), ValueError, "out must be 3 contiguous values"),
         (lambda: ops.indptr_edge_ids(INDPTR, offset=ONE), ValueError, "offset must have 3 values, .* but has 1"),
-        (lambda: ops.indptr_edge_ids(INDPTR.float()), TypeError, "indptr must be torch.int32"),
     ])  # fmt: skip
 
 
@@ -87,19 +80,12 @@ def test_ids_that_cannot_be_relabelled_or_looked_up_are_refused() -> None:
         (lambda: unique([two, two.int()]), TypeError, "^nodes must have one dtype, but has"),
         (lambda: unique([two, -ONE - 1]), ValueError, "^nodes must hold ids of 0 or more, but holds -1"),
         (lambda: unique([two], world_size=4), ValueError, "rank and world_size must be 0 and 1, but are 0 and 4"),
-        (lambda: ops.isin(two[None], two), ValueError, r"^elements must have 1 dimension, but has shape \(1, 2\)"),
-        (lambda: ops.isin(two, two[None]), ValueError, "^test_elements must have 1 dimension"),
         (lambda: ops.isin(two.float(), two), TypeError, "^elements must be torch.int32 or torch.int64, but is"),
-        (lambda: ops.isin(two, two.float()), TypeError, "^test_elements must be torch.int32 or torch.int64, but is"),
         (lambda: ops.match_pairs(indptr, ONE, ONE, two), ValueError, r"pairs must have shape \(N, 2\), .* has \(2,\)"),
-        (lambda: ops.match_pairs(indptr, ONE, ONE, pairs.float()), TypeError, "pairs must be torch.int32 or"),
-        (lambda: ops.match_pairs(indptr, ONE.float(), ONE, pairs), TypeError, "indices must be torch.int32 or"),
         (lambda: ops.match_pairs(indptr, ONE, two, pairs), ValueError, "a column for each of 2 .* but has 1 columns"),
         (lambda: ops.match_pairs(indptr, ONE + 3, ONE, pairs, **rows), ValueError, "^indices must lie in 0 .. 0, but"),
         (lambda: ops.count_edges(two * 2, NONE.new_zeros(2)), ValueError, "destinations must lie in 0 .. 1, but"),
         (lambda: ops.assign_slots(two * 2, NONE.new_zeros(2)), ValueError, "destinations must lie in 0 .. 1, but"),
-        (lambda: ops.count_edges(two.float(), NONE.new_zeros(2)), TypeError, "destinations must be torch.int32 or"),
-        (lambda: ops.assign_slots(two.float(), NONE.new_zeros(2)), TypeError, "destinations must be torch.int32 or"),
     ])  # fmt: skip
 
 
@@ -159,8 +145,6 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: mirror([0], [-1]), ValueError, "destinations must lie in 0 .. 2, but"),
         (lambda: mirror([0], [0, 1]), ValueError, "destinations must have 1 values, one per source, but has 2"),
         (lambda: mirror([0], [0], ids=NONE), ValueError, "ids must have 1 values, one per source, but has 0"),
-        (lambda: mirror([0], [0], ids=ONE.int()), TypeError, "ids must be torch.int64"),
-        (lambda: mirror([0.0], [0]), TypeError, "sources must be torch.int64"),
         (lambda: mirror([0], [0], 1 << 32), ValueError, "num_nodes must be"),
         (lambda: mark([0, 3]), ValueError, "indptrs and ids must have the same length, but have 1 and 2"),
         (lambda: mark([0, 3], [0, 2]), ValueError, "indptrs must end at 3, .* ends at 2"),
@@ -180,7 +164,6 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: read(offsets=torch.tensor([0, 3, 2])), ValueError, "offsets must not decrease"),
         (lambda: read(nodes=torch.tensor([0, 2])), ValueError, "nodes must lie in 0 .. 1, but holds 2"),
         (lambda: read(nodes=ONE), ValueError, "nodes must have 2 values, one per column"),
-        (lambda: read(nodes=torch.tensor([0, 1]).int()), TypeError, "nodes must be torch.int64, but is torch.int32"),
         (lambda: read(starts=torch.tensor([0, 1, 2])), ValueError, "starts must end with the number of edges, 3"),
         (lambda: read(first_edges=ONE), ValueError, "first_edges must have 3 values, one per column start"),
     ])  # fmt: skip
