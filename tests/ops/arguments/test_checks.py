@@ -3,7 +3,6 @@
 import gc
 import io
 import pickle
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from graphfeed import ops
 from graphfeed.ops.arguments import (
     as_ids,
     as_tensor,
-    bounds,
     check_count,
     check_ids,
     check_length,
@@ -109,13 +107,6 @@ def test_what_holds_no_numbers_is_refused_by_the_argument_s_name() -> None:
     ])  # fmt: skip
 
 
-def test_the_ids_of_a_mini_batch_wake_no_threads_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "aminmax", None)
-    for dtype, count in product((torch.int32, torch.int64), (1 << 15, 1 << 20)):
-        ids = torch.arange(-5, count - 5, dtype=dtype).flip(0)
-        assert bounds(ids) == (-5, count - 6)
-
-
 SIZES = {
     "1K": 1 << 10, "2kb": 1 << 11, "1.5M": 3 << 19, " 256 MB ": 1 << 28, ".5G": 1 << 29, "4 GiB": 1 << 32,
     "1tB": 1 << 40, "100": 100, 77: 77,
@@ -124,39 +115,6 @@ SIZES = {
 
 def test_a_number_of_bytes_is_a_number_or_a_text_with_a_unit() -> None:
     assert {size: parse_bytes("size", size) for size in SIZES} == SIZES
-
-
-class Counted:
-    """A check that counts how often it runs."""
-
-    def __init__(self) -> None:
-        self.runs = 0
-
-    def __call__(self) -> None:
-        self.runs += 1
-
-
-def test_a_check_is_repeated_for_other_tensors_alone() -> None:
-    check, first, second = Counted(), torch.arange(4), torch.arange(4)
-    for _ in range(3):
-        verified.check_once("test", (first, None), check)
-    assert check.runs == 1
-    verified.check_once("test", (second, None), check)
-    verified.check_once("another", (first, None), check)
-    assert check.runs == 3
-    verified.forget_valid("test", (first, None))
-    verified.check_once("test", (first, None), check)
-    assert check.runs == 4
-
-
-def test_what_fails_is_checked_again() -> None:
-    def fail() -> None:
-        raise ValueError("wrong")
-
-    tensor = torch.arange(4)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="wrong"):
-            verified.check_once("test", (tensor,), fail)
 
 
 def test_nothing_is_remembered_of_tensors_that_are_gone() -> None:
