@@ -335,14 +335,33 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
     heterogeneous(), st.sampled_from(["uniform", "latest", "labor"]), st.sampled_from(["seed", "edge"]), st.booleans()
 )
 def test_edges_sampled_in_time(truth: Truth, strategy: Any, hop_time: Any, by_type: bool) -> None:
-    graph = truth.graph()
-    graph.add_edge_attribute("time", torch.arange(graph.total_num_edges) * 7 % 20)
+    existed = {kind: torch.arange(len(ends[0])) * 7 % 20 for kind, ends in truth.edges.items()}
+    graph = gf.from_coo(truth.edges, truth.num_nodes, edge_attributes={"time": existed})
     query = gf.TemporalQuery(None, "time", hop_time=hop_time)
     seeds, times = {"user": torch.tensor([0, 0])}, {"user": torch.tensor([15, 19])}
     fanouts = [torch.tensor([3]), torch.tensor([2] * len(truth.edges) if by_type else [4])]
     request = SamplingRequest(fanouts, strategy=strategy, temporal=query)
-    for layer in graph.sample_hops(seeds, request, [1, 2], seeds_timestamp=times):
+    for layer in reversed(graph.sample_hops(seeds, request, [1, 2], seeds_timestamp=times)):
         check_edges(truth, layer)
+        times = check_times(layer, existed, times, hop_time)
+
+
+def check_times(
+    layer: Any, existed: dict[str, torch.Tensor], times: dict[str, torch.Tensor], hop_time: str
+) -> dict[str, torch.Tensor]:
+    """Each edge is older than its column; return the times of the rows."""
+    of_rows = {kind: torch.full((len(rows),), -1) for kind, rows in layer.original_row_node_ids.items()}
+    for kind, columns in times.items():
+        of_rows[kind][: len(columns)] = columns
+    for edge_type, csc in layer.sampled_csc.items():
+        source, _, destination = edge_type.split(":")
+        of_edges = existed[edge_type][layer.original_edge_ids[edge_type]]
+        of_columns = torch.empty(0, dtype=torch.int64)
+        if destination in times:
+            of_columns = times[destination].repeat_interleave(csc.indptr.diff())
+        assert (of_edges < of_columns).all()
+        of_rows[source][csc.indices] = of_edges if hop_time == "edge" else of_columns
+    return of_rows
 
 
 def load(folder: Path, name: str) -> dict[str, torch.Tensor]:

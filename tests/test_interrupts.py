@@ -138,7 +138,7 @@ for case in (dies, calls_back, finalizes, generates, is_in_a_cycle):
     begin = time.monotonic()
     try:
         case()
-        time.sleep(60)
+        time.sleep(20)
     except KeyboardInterrupt:
         print(case.__name__ if time.monotonic() < begin + 50 else "late")
 """
