@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 import graphfeed as gf
+from graphfeed import pyg
 
 NUM_NODES = 2000
 NUM_EDGES = 24000
 BATCH_SIZE = 128
+NUM_HUB_NODES, NUM_HUB_EDGES = 2048, 16384
 Build = Callable[[], gf.Datapipe]
 
 
@@ -61,6 +63,23 @@ def typed() -> gf.FusedCSCSamplingGraph:
         edges[kind] = (numbers(count, sizes[source], salt), numbers(count, sizes[destination], 10 * salt))
         times[kind] = numbers(count, 100, 20 + salt)
     return gf.from_coo(edges, sizes, edge_attributes={"time": times})
+
+
+def skewed(count: int, salt: int) -> torch.Tensor:
+    """Return nodes of the graph with hubs: a sixth of them is node 0, a twelfth node 1, a 24th node 2, and so on."""
+    return numbers(count, NUM_HUB_NODES, salt) >> numbers(count, 12, salt + 1)
+
+
+@cache
+def hubs() -> gf.FusedCSCSamplingGraph:
+    """Return a graph with columns of up to 2,700 edges, of which many have the same time and some have no weight."""
+    weights = fractions(NUM_HUB_EDGES, 44) * (numbers(NUM_HUB_EDGES, 4, 45) > 0)
+    return gf.from_coo(
+        torch.stack([skewed(NUM_HUB_EDGES, 40), skewed(NUM_HUB_EDGES, 42)]),
+        NUM_HUB_NODES,
+        node_attributes={"born": numbers(NUM_HUB_NODES, 20, 46)},
+        edge_attributes={"weight": weights, "time": numbers(NUM_HUB_EDGES, 20, 47)},
+    )
 
 
 def features() -> gf.BasicFeatureStore:
@@ -121,7 +140,60 @@ def typed_links() -> gf.Datapipe:
     return by_type(2).sample_uniform_negative(typed(), 1).sample_neighbor(typed(), [4, 3]).exclude_seed_edges()
 
 
-ALL: dict[str, Build] = {
+def typed_in_time(**options: Any) -> gf.Datapipe:
+    """Return a pipeline on a graph with types and timestamps."""
+    sets = {
+        kind: gf.ItemSet((torch.arange(0, size, 2), numbers(size // 2, 100, 60)), names=("seeds", "timestamp"))
+        for kind, size in {"user": 500, "item": 300}.items()
+    }
+    pipe = gf.ItemSampler(gf.HeteroItemSet(sets), BATCH_SIZE, shuffle=True)
+    return pipe.temporal_sample_neighbor(typed(), [4, [2, 3, 4]], edge_timestamp_attr_name="time", **options)
+
+
+def per_layer() -> gf.Datapipe:
+    """Return a pipeline that samples hop by hop."""
+    pipe: gf.Datapipe = nodes()
+    for fanout in (5, 4):
+        pipe = pipe.sample_per_layer(untyped().sample_neighbors, fanout).compact_per_layer(deduplicate=True)
+    return pipe
+
+
+def by_budget() -> gf.Datapipe:
+    """Return a pipeline of HGT's sampler."""
+    return by_type().sample_by_budget(typed(), {"user": [5, 9], "item": [4, 8]})
+
+
+def hub_seeds() -> gf.Datapipe:
+    """Return hubs and other nodes with a time."""
+    ids = torch.cat([torch.arange(8), torch.arange(8, NUM_HUB_NODES, 16)])
+    return gf.ItemSampler(gf.ItemSet((ids, 5 + ids % 16), names=("seeds", "timestamp")), 32, shuffle=True)
+
+
+def around_hubs(fanouts: list[Any], **options: Any) -> Build:
+    return lambda: hub_seeds().sample_neighbor(hubs(), fanouts, **options)
+
+
+def labor_around_hubs(fanouts: list[Any], **options: Any) -> Build:
+    return lambda: hub_seeds().sample_layer_neighbor(hubs(), fanouts, **options)
+
+
+def around_hubs_in_time(**options: Any) -> Build:
+    by = {"edge_timestamp_attr_name": "time", **options}
+    return lambda: hub_seeds().temporal_sample_neighbor(hubs(), [20, 60], **by)
+
+
+def pyg_loader(name: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    """Return a function that makes one of PyG's loaders for the graph with hubs."""
+
+    def make() -> Any:
+        data = gf.to_pyg(hubs())
+        return getattr(pyg, name)(data, *arguments, batch_size=512, shuffle=True, num_workers=2, seed=11, **options)
+
+    return make
+
+
+LINKS = torch.stack([skewed(600, 48), skewed(600, 50)])
+ALL: dict[str, Callable[[], Any]] = {
     "items": nodes,
     "items, drop last": lambda: nodes().changed(batch_size=100, drop_last=True),
     "uniform, int64": neighbor([5, 4]),
@@ -162,5 +234,32 @@ ALL: dict[str, Build] = {
     "typed, LABOR": lambda: by_type().sample_layer_neighbor(typed(), [4, 3]),
     "typed, in subgraph": lambda: by_type().sample_in_subgraph(typed()),
     "typed links, excluded": typed_links,
+    "new nodes": neighbor([5, 4], only_new=True),
+    "in time, window of both": in_time("node", "edge", pre_time_window=50),
+    "in time, hop time": in_time("edge", hop_time="edge"),
+    "typed in time": typed_in_time,
+    "typed in time, hop time": lambda: typed_in_time(hop_time="edge", pre_time_window=60),
+    "typed in time, latest": lambda: typed_in_time(strategy="latest"),
+    "typed, by budget": by_budget,
+    "one layer at a time": per_layer,
+    "hubs": around_hubs([20, 60]),
+    "hubs, replace": around_hubs([20, 60], replace=True),
+    "hubs, weighted": around_hubs([20, 60], prob_name="weight"),
+    "hubs, weighted, replace": around_hubs([20, 60], prob_name="weight", replace=True),
+    "hubs, disjoint": around_hubs([20, 60], disjoint=True),
+    "hubs, new nodes": around_hubs([20, 60], only_new=True),
+    "hubs, LABOR": labor_around_hubs([20, 60]),
+    "hubs, LABOR, weighted": labor_around_hubs([20, 60], prob_name="weight"),
+    "hubs, LABOR, replace": labor_around_hubs([20], replace=True),
+    "hubs in time": around_hubs_in_time(),
+    "hubs in time, weighted": around_hubs_in_time(prob_name="weight"),
+    "hubs in time, window of both, weighted": around_hubs_in_time(
+        node_timestamp_attr_name="born", prob_name="weight", pre_time_window=6
+    ),
+    "hubs in time, hop time, latest": around_hubs_in_time(hop_time="edge", strategy="latest"),
+    "hubs in time, disjoint": around_hubs_in_time(disjoint=True),
+    "PyG, neighbors": pyg_loader("NeighborLoader", [20, 60]),
+    "PyG, induced": pyg_loader("NeighborLoader", [20, 5], subgraph_type="induced"),
+    "PyG, links": pyg_loader("LinkNeighborLoader", [20, 5], LINKS, neg_sampling_ratio=1.0),
 }
-"""Functions that build the pipelines, by name."""
+"""Functions that build the pipelines, and PyG's loaders, by name."""

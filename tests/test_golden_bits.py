@@ -43,22 +43,30 @@ def parts(value: Any) -> Iterable[bytes]:
     elif isinstance(value, gf.SampledSubgraph):
         yield from parts([value.sampled_csc, *(getattr(value, name) for name in SUBGRAPH_FIELDS)])
     else:
-        assert value is None
-        yield b"None"
+        assert value is None or isinstance(value, (int, str))
+        yield str(value).encode()
 
 
-def digest(minibatches: Iterable[gf.MiniBatch]) -> str:
+def content(minibatch: Any) -> Any:
+    """Return the fields of a mini-batch, or of PyG's data."""
+    if not isinstance(minibatch, gf.MiniBatch):
+        return minibatch.to_dict()
+    return [[getattr(minibatch, name) for name in FIELDS], minibatch.sampled_subgraphs]
+
+
+def digest(minibatches: Iterable[Any]) -> str:
     """Return a hash of the tensors of mini-batches; names of classes and private attributes do not matter."""
     total = hashlib.sha256()
     for minibatch in minibatches:
-        for part in parts([[getattr(minibatch, name) for name in FIELDS], minibatch.sampled_subgraphs]):
+        for part in parts(content(minibatch)):
             total.update(part)
     return total.hexdigest()[:16]
 
 
 def measure(name: str) -> str:
     """Return the digest of two epochs of a pipeline."""
-    with gf.DataLoader(ALL[name](), num_workers=2, seed=11) as loader:
+    made = ALL[name]()
+    with made if isinstance(made, gf.DataLoader) else gf.DataLoader(made, num_workers=2, seed=11) as loader:
         return digest(minibatch for _ in range(2) for minibatch in loader)
 
 
@@ -107,6 +115,8 @@ PIPELINES = [
     "typed, fan-outs by type",
     "typed, in subgraph",
     "features",
+    "hubs, LABOR",
+    "hubs in time, window of both, weighted",
 ]
 """They call the kernels of all kinds of sampling."""
 ROWS = """

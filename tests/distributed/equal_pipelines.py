@@ -32,42 +32,8 @@ LOCK = threading.RLock()
 """Held while the golden pipelines read other graphs."""
 
 
-def typed_in_time(**options: Any) -> gf.Datapipe:
-    """Return a pipeline on a graph with types and timestamps."""
-    sets = {
-        kind: gf.ItemSet((torch.arange(0, size, 2), numbers(size // 2, 100, 60)), names=("seeds", "timestamp"))
-        for kind, size in {"user": 500, "item": 300}.items()
-    }
-    pipe = gf.ItemSampler(gf.HeteroItemSet(sets), golden_pipelines.BATCH_SIZE, shuffle=True)
-    graph = golden_pipelines.typed()
-    return pipe.temporal_sample_neighbor(graph, [4, [2, 3, 4]], edge_timestamp_attr_name="time", **options)
-
-
-def per_layer() -> gf.Datapipe:
-    """Return a pipeline that samples hop by hop."""
-    pipe: gf.Datapipe = golden_pipelines.nodes()
-    for fanout in (5, 4):
-        pipe = pipe.sample_per_layer(golden_pipelines.untyped().sample_neighbors, fanout)
-        pipe = pipe.compact_per_layer(deduplicate=True)
-    return pipe
-
-
-def by_budget() -> gf.Datapipe:
-    """Return a pipeline of HGT's sampler."""
-    return golden_pipelines.by_type().sample_by_budget(golden_pipelines.typed(), {"user": [5, 9], "item": [4, 8]})
-
-
 ALL: dict[str, golden_pipelines.Build] = {
-    **{name: build for name, build in golden_pipelines.ALL.items() if not name.startswith("items")},
-    "new nodes": lambda: golden_pipelines.neighbor([5, 4], only_new=True)(),
-    "disjoint": lambda: golden_pipelines.neighbor([5, 4], disjoint=True)(),
-    "in time, window of both": lambda: golden_pipelines.in_time("node", "edge", pre_time_window=50)(),
-    "in time, hop time": lambda: golden_pipelines.in_time("edge", hop_time="edge")(),
-    "typed in time": typed_in_time,
-    "typed in time, hop time": lambda: typed_in_time(hop_time="edge", pre_time_window=60),
-    "typed in time, latest": lambda: typed_in_time(strategy="latest"),
-    "typed, by budget": by_budget,
-    "one layer at a time": per_layer,
+    name: build for name, build in golden_pipelines.ALL.items() if not name.startswith(("items", "hubs", "PyG"))
 }
 """Functions that build the pipelines to compare, by name."""
 
