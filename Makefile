@@ -6,7 +6,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo demo-distributed notebooks docs linkcheck exports lint types quick pytest test test-all release-check bench records clean
+.PHONY: install demo demo-distributed notebooks docs linkcheck exports lint types quick pytest test test-all release-check faults bench records clean
 
 install: $(INSTALLED)
 
@@ -67,6 +67,10 @@ test-all: test
 # With TAG=v1.2.3 also whether CHANGELOG.md has the date of that version.
 release-check: install
 	RELEASE_TAG=$(TAG) $(BIN)/pytest tests/test_release.py
+
+# Puts faults into copies of the repository, whose tests have to find them; with ONLY=time those with that in their name.
+faults: install
+	$(BIN)/python -m tests.faults $(ONLY)
 
 bench: install
 	for what in peers sampling small_calls gather loader first_use cold cache channels distributed cuda gpu_cache; do \

@@ -56,6 +56,11 @@ class Fault(NamedTuple):
         return content
 
 
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def read_faults() -> list[Fault]:
     with Path(__file__).with_suffix(".toml").open("rb") as file:
         return [Fault(name, **fields) for name, fields in tomllib.load(file).items()]
@@ -77,7 +82,7 @@ def copy_repository(folder: Path) -> Path:
 def run_tests(
     root: Path, tests: Iterable[str], in_plain_python: bool, seconds: float, *options: str
 ) -> tuple[int, str]:
-    """Run tests; return pytest's exit code and output. The code is negative if a signal ended it, as after a timeout."""
+    """Run tests; return pytest's exit code, negative after a signal or the timeout, and its output."""
     with (root / "output.txt").open("w+") as output:
         settings = {
             "PYTHONPATH": str(root),
@@ -98,8 +103,9 @@ def run_tests(
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
         finally:
-            os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
-            process.wait()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         output.seek(0)
         return code, output.read()
 
@@ -111,7 +117,7 @@ def check_tests(root: Path, faults: list[Fault], jobs: int) -> bool:
         tests = sorted({test for fault in faults if fault.in_plain_python == in_plain_python for test in fault.tests})
         if tests:
             code, output = run_tests(root, tests, in_plain_python, SECONDS * len(tests), "-n", str(jobs))
-            print(output if code else f"without faults, {output.splitlines()[-1]}", flush=True)
+            say(output if code else f"without faults: {output.splitlines()[-1]}")
             passed &= code == 0
     return passed
 
@@ -127,7 +133,8 @@ def main(arguments: list[str]) -> int:
     faults = [f for f in read_faults() if not options.words or any(word in f.name for word in options.words)]
     for fault in faults:
         fault.apply(ROOT)
-        print(f"{fault.name}: {fault.breaks}\n    {fault.file}") if options.list else None
+        if options.list:
+            say(f"{fault.name}: {fault.breaks} ({fault.file})")
     if options.list or not faults:
         return int(not faults)
     with tempfile.TemporaryDirectory(prefix="graphfeed-faults-") as folder, ThreadPoolExecutor(options.jobs) as pool:
@@ -146,14 +153,15 @@ def main(arguments: list[str]) -> int:
             shutil.copy2(kept, root / fault.file)
             copies.put(root)
             found = code == 1 or code < 0
-            print(f"{'found' if found else 'MISSED'} {time.monotonic() - began:5.0f} s  {fault.name}", flush=True)
-            print("" if code in {0, 1} or found else output, end="", flush=True)
+            say(f"{'found ' if found else 'MISSED'} {time.monotonic() - began:5.0f} s  {fault.name}")
+            if not found and code:  # nothing was tested
+                say(output)
             return found
 
         missed = [fault for fault, found in zip(faults, pool.map(is_found, faults), strict=True) if not found]
     for fault in missed:
-        print(f"{fault.name} is not found by {', '.join(fault.tests)}: {fault.breaks}")
-    print(f"{len(faults) - len(missed)} of {len(faults)} faults were found")
+        say(f"{fault.name} is not found by {', '.join(fault.tests)}: {fault.breaks}")
+    say(f"{len(faults) - len(missed)} of {len(faults)} faults were found")
     return int(bool(missed))
 
 

@@ -15,6 +15,7 @@ from graphfeed.distributed.servers import serve_command
 from tests import graphbolt_surface as theirs
 from tests.distributed.rank_processes import free_port
 from tests.distributed.served import TOKEN, make_certificate
+from tests.faults import read_faults
 from tests.pages import check_code, dead_links, files_of, rows
 from tests.scripts import REPOSITORY, SECONDS
 from tests.test_surface import KNOWN, find
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 GRAPHBOLT = ROOT / "docs" / "from-graphbolt.md"
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 def full_names(text: str) -> list[str]:
@@ -63,8 +65,8 @@ def test_links_of_pages_lead_somewhere() -> None:
 
 def test_each_promise_has_tests_that_there_are() -> None:
     promises = list(rows(ROOT / "docs" / "reliability.md", "promise"))
-    assert len(promises) == len({promise for promise, _ in promises})
-    held = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", by) for _, by in promises]
+    assert len(promises) == len({promise for promise, *_ in promises})
+    held = [TEST.findall(by) for _, by, _ in promises]
     assert all(held)
     missing = [
         f"{path}::{name}"
@@ -72,6 +74,24 @@ def test_each_promise_has_tests_that_there_are() -> None:
         if f"def {name}(" not in (ROOT / path).read_text()
     ]
     assert missing == []
+
+
+FAULTS = {fault.name: fault for fault in read_faults()}
+
+
+def test_each_promise_has_a_fault_that_its_tests_find() -> None:
+    for promise, by, named in rows(ROOT / "docs" / "reliability.md", "promise"):
+        found_by = [test for name in re.findall(r"`(.+?)`", named) for test in FAULTS[name].tests]
+        assert found_by, promise
+        assert {test.partition("[")[0] for test in found_by} <= {"::".join(test) for test in TEST.findall(by)}, promise
+
+
+def test_each_fault_is_a_change_of_one_place_that_tests_look_for() -> None:
+    for fault in FAULTS.values():
+        assert fault.apply(ROOT) != (ROOT / fault.file).read_text()
+        assert fault.tests
+        for path, _, name in (test.partition("[")[0].partition("::") for test in fault.tests):
+            assert f"def {name}(" in (ROOT / path).read_text(), fault.name
 
 
 def is_thorough(path: str, name: str) -> bool:
@@ -84,8 +104,8 @@ def is_thorough(path: str, name: str) -> bool:
 
 
 def test_a_promise_says_where_only_the_larger_set_of_tests_holds_it() -> None:
-    for promise, by in rows(ROOT / "docs" / "reliability.md", "promise"):
-        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", by)
+    for promise, by, _ in rows(ROOT / "docs" / "reliability.md", "promise"):
+        tests = TEST.findall(by)
         assert all(is_thorough(*test) for test in tests) == ("`make test-all`" in by), promise
 
 

@@ -115,10 +115,9 @@ PIPELINES = [
     "typed, fan-outs by type",
     "typed, in subgraph",
     "features",
-    "hubs, LABOR",
-    "hubs in time, window of both, weighted",
 ]
 """They call the kernels of all kinds of sampling."""
+AROUND_HUBS = ["hubs, new nodes", "hubs, disjoint", "hubs, LABOR", "hubs in time, window of both, weighted"]
 ROWS = """
 import torch
 from graphfeed import ops
@@ -152,7 +151,11 @@ def digests(pipelines: list[str], **settings: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipelines", [PIPELINES[:1], pytest.param(PIPELINES[1:], marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "pipelines",
+    [PIPELINES[:1], *(pytest.param(own, marks=pytest.mark.thorough) for own in (PIPELINES[1:], AROUND_HUBS))],
+    ids=["one", "others", "around hubs"],
+)
 def test_without_a_compiler_mini_batches_are_the_same(pipelines: list[str]) -> None:
     held = json.loads(HELD.read_text())
     assert digests(pipelines, NUMBA_DISABLE_JIT="1") == {name: held[name] for name in pipelines}
