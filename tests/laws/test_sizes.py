@@ -61,7 +61,7 @@ def test_sampling_equals_the_reference_on_both_sides_of_each_size(way: str) -> N
     attributes = {"w": torch.tensor(WEIGHTS, dtype=torch.float64), "time": torch.tensor(TIMES)}
     graph = gf.fused_csc_sampling_graph(torch.tensor(INDPTR), torch.tensor(INDICES), edge_attributes=attributes)
     options, expected = WAYS[way]
-    times = {"seeds_timestamp": torch.tensor(NOW)} if "temporal" in options else {}
+    times: Any = {"seeds_timestamp": torch.tensor(NOW)} if "temporal" in options else {}
     for fanout in FANOUTS[: 7 if "weighted" in way or "LABOR" in way else None]:
         request = gf.SamplingRequest([torch.tensor([fanout])], **options)
         (hop,) = graph.sample_hops(torch.tensor(NODES), request, [KEY], **times)
