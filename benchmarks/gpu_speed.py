@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import torch
 
 import graphfeed as gf
-from graphfeed.ops import gather_rows, kernels
+from graphfeed.ops import gather_rows
 from graphfeed.ops.arguments import mark_below
 from graphfeed.ops.memory import empty_locked
 from graphfeed.storage.memory import available_memory, count_bytes, tensors_in
+from graphfeed.testing import limits
 
 
 class Sizes(NamedTuple):
@@ -159,18 +160,17 @@ def read_tables(device: torch.device, _trace: Path, sizes: Sizes = SIZES) -> Ite
         part = table[: size // row_bytes]
         speeds = []
         for least in (size + 1, 0):
-            gather.SORTED_BYTES = least  # which decides the order
             ids = [torch.randint(len(part), (sizes.read_rows,)).to(device) for _ in range(sizes.warm_up)]
             for own in ids:
                 mark_below(own, len(part))
-            gather_rows(part, ids[0])
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            read = sum(gather_rows(part, own).nbytes for own in ids)
-            torch.cuda.synchronize()
+            with limits(sorted_bytes=least):
+                gather_rows(part, ids[0])
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+                read = sum(gather_rows(part, own).nbytes for own in ids)
+                torch.cuda.synchronize()
             speeds.append(f"{read / (time.perf_counter() - begin) / 1e9:.2f} GB/s")
         yield f"rows of {size / 2**30:g} GiB", f"{speeds[0]} in the order of the ids, {speeds[1]} sorted"
-    gather.SORTED_BYTES = usual
 
 
 STEPS: dict[str, Callable[..., Iterator[tuple[str, str]]]] = {

@@ -15,10 +15,11 @@ from graphfeed.datapipes import Datapipe, Transform, apply_stages
 from graphfeed.loader import DataLoader
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import checked
+from graphfeed.ops.process import limits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ends_of, to_type_dict
 
-__all__ = ["assert_same", "check_sampler", "check_stage"]
+__all__ = ["assert_same", "check_sampler", "check_stage", "limits"]
 
 PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Key, np.generic)
 MOST_BYTES = 1 << 16

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops import seed
 from graphfeed.ops.cpu.compiler.ahead import end_idle
-from graphfeed.ops.memory import shared_memory
+from graphfeed.testing import limits
 from tests.ops.devices import GPUS, Cpu, Device, gpu_of
 from tests.ops.emulated_cuda import Cuda
 from tests.programs import warm
@@ -125,10 +125,10 @@ def seeded() -> None:
 
 
 @pytest.fixture
-def small_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Store arrays of any size in shared memory, on pages of any size."""
-    monkeypatch.setattr(shared_memory, "SHARED_BYTES", 1)
-    monkeypatch.setattr(shared_memory, "populate", lambda memory: True)
+def small_is_shared() -> Iterator[None]:
+    """Store arrays of any size in shared memory."""
+    with limits(shared_bytes=1):
+        yield
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torchdata.nodes import Batcher, IterableWrapper, Loader, MultiNodeWeightedS
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.distributed import PartBook
-from graphfeed.ops.memory import pinned
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.waiting import wait_until
@@ -22,10 +22,9 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-def test_an_epoch_limits_the_threads_that_read_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinned, "LIMIT", pinned.Limit())
+def test_an_epoch_limits_the_threads_that_read_pinned_memory() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=5)
-    with gf.DataLoader(pipe, num_workers=0, max_uva_threads=99) as loader:
+    with limits(), gf.DataLoader(pipe, num_workers=0, max_uva_threads=99) as loader:
         assert ops.max_uva_threads() == 10240
         next(iter(loader))
         assert ops.max_uva_threads() == 99

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.memory.shared_memory import align, empty_shared
-from graphfeed.ops.process import ForkLock
+from graphfeed.ops.process import ForkLock, current_limits
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -21,8 +21,6 @@ NUMPY_DTYPES: dict[torch.dtype, Any] = {
     torch.int64: np.int64, torch.int32: np.int32, torch.uint8: np.uint8, torch.float32: np.float32,
 }  # fmt: skip
 """The most frequent dtypes. Tensors of other dtypes are created as views of bytes, which takes longer."""
-MAP_BYTES = 1 << 30
-"""Maximum amount of memory for all dense node maps together; beyond it, ids are hashed."""
 
 
 class Lease:
@@ -82,29 +80,31 @@ class BufferPool:
 class NodeMaps:
     """A pool of dense maps from node to position. Idle maps hold -1 everywhere."""
 
-    def __init__(self, limit_bytes: int = MAP_BYTES) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self) -> None:
         self.used_bytes = 0
         self.lending = ForkLock()
         self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
 
     def acquire(self, num_nodes: int) -> NDArray[np.int32] | None:
         """Return a map, or None if another map would exceed the limit."""
+        limit, size = current_limits().node_map_bytes, 4 * num_nodes
+        if size > limit:
+            return None
         with self.lending.lock:
             # A single lookup, because a finalizer that runs between two may drop idle maps.
             free = self.idle[num_nodes]
             if free:
                 return free.pop()
-            if self.used_bytes + 4 * num_nodes > self.limit_bytes:
+            if self.used_bytes + size > limit:
                 self.drop_idle()
-            if self.used_bytes + 4 * num_nodes > self.limit_bytes:
+            if self.used_bytes + size > limit:
                 return None
-            self.used_bytes += 4 * num_nodes
+            self.used_bytes += size
         try:
             return np.full(num_nodes, -1, dtype=np.int32)
         except BaseException:
             with self.lending.lock:
-                self.used_bytes -= 4 * num_nodes
+                self.used_bytes -= size
             raise
 
     def drop_idle(self) -> None:

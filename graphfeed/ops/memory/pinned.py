@@ -5,7 +5,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from mmap import PAGESIZE, mmap
 from typing import Any
@@ -16,22 +16,12 @@ import torch
 from graphfeed.ops.arguments import check_can_pin, check_count, check_tensors
 from graphfeed.ops.mapped_memory import FileMemory, Mapped, mapping_of
 from graphfeed.ops.memory.shared_memory import MappedMemory, align, empty_shared
-from graphfeed.ops.process import renew_in_child
-
-
-@dataclass
-class Limit:
-    """A process-wide setting for kernels."""
-
-    threads: int = 10240
-
-
-LIMIT = Limit()
+from graphfeed.ops.process import current_limits, renew_in_child, set_limits
 
 
 def max_uva_threads() -> int:
     """Return the maximum number of threads of a kernel that reads page-locked memory."""
-    return LIMIT.threads
+    return current_limits().uva_threads
 
 
 def set_max_uva_threads(count: int) -> None:
@@ -47,7 +37,8 @@ def set_max_uva_threads(count: int) -> None:
         10240
     """
     check_count("max_uva_threads", count, 1)
-    LIMIT.threads = count
+    if count != max_uva_threads():
+        set_limits(replace(current_limits(), uva_threads=count))
 
 
 def is_page_locked(tensor: torch.Tensor) -> bool:

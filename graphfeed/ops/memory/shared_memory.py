@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.mapped_memory import Mapped, all_mapped
+from graphfeed.ops.process import current_limits
 
 ALIGNMENT = 64
 """Alignment of arrays that share a mapping: a cache line."""
@@ -26,8 +27,6 @@ COLLAPSE = 25
 """Linux's MADV_COLLAPSE, since version 6.1."""
 POPULATED_BYTES = 1 << 28
 """Number of bytes that `populate` processes between checks for interrupts: some hundredths of a second."""
-SHARED_BYTES = 1 << 25
-"""Smaller arrays are not shared, since each would keep a file open, and a second copy is cheap."""
 MAP_FIXED = 0x10
 FAILED = ctypes.c_void_p(-1).value
 
@@ -187,7 +186,7 @@ def remove_own(path: str, owner: int) -> None:
 
 def empty_shared(size: int) -> Bytes | None:
     """Return uninitialised memory that other processes can map; None if it is small or huge pages are unavailable."""
-    if size < SHARED_BYTES or SYSTEM is None:
+    if size < current_limits().shared_bytes or SYSTEM is None:
         return None
     try:
         shared = SharedMemory.create(size)

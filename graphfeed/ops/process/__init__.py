@@ -12,6 +12,7 @@ from graphfeed.ops.process.interrupts import (
     uninterrupted,
     wait_until_done,
 )
+from graphfeed.ops.process.limits import Limits, current_limits, limits, set_limits
 from graphfeed.ops.process.surroundings import (
     ENTRY_POINTS,
     Closeable,
@@ -31,13 +32,16 @@ __all__ = [
     "Changes",
     "Closeable",
     "ForkLock",
+    "Limits",
     "ProgressBar",
     "after_fork_in_child",
     "as_they_end",
+    "current_limits",
     "import_optional",
     "imported_entry_points",
     "in_one_step",
     "install_hint",
+    "limits",
     "load_entry_point",
     "local_path",
     "natural_order",
@@ -45,6 +49,7 @@ __all__ = [
     "regular_file",
     "renew_in_child",
     "result_of",
+    "set_limits",
     "uninterrupted",
     "wait_until_done",
 ]

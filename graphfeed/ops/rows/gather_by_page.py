@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.pages import CHUNK, DIGIT_BITS, Order
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import current_limits
 
 PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
-PAGES_AT_ONCE = 1 << 13
-"""Number of pages that are requested at once. They must fit in memory until their values have been read."""
 Each: TypeAlias = Callable[..., Iterable[Any]]
 """Like `map`."""
 
@@ -68,8 +67,9 @@ def gather_each_by_page(
 
     starts = [(number, start) for number, part in enumerate(positions) for start in range(0, part.numel(), CHUNK)]
     readings = list(each(begin, *zip(*starts, strict=True))) if starts else []
-    # Between two of these are `PAGES_AT_ONCE` requested pages.
-    ends = [*np.flatnonzero(pages)[PAGES_AT_ONCE::PAGES_AT_ONCE].tolist(), pages.size]
+    # Between two of these are `read_pages` requested pages.
+    step = current_limits().read_pages
+    ends = [*np.flatnonzero(pages)[step::step].tolist(), pages.size]
     module.ask_marked(values, PAGE_BITS, pages, 0, ends[0])
     for end, after in itertools.pairwise([*ends, pages.size]):
         # While these are used, the disk reads the next ones.

@@ -8,12 +8,8 @@ from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.structure.csc import check_columns, edited, ensure_csc
-
-MIN_DEGREE = 1024
-"""Minimum degree of an indexed column: reading a smaller column is as fast as a lookup."""
-MAX_SHARE = 3
-"""At most one edge in `MAX_SHARE` is indexed, which bounds the memory."""
 
 
 class HighDegreeIndex(NamedTuple):
@@ -44,13 +40,13 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     """
     ensure_csc(indptr, indices)
     check_columns("indptr", indptr, indices.numel())  # again: undetected edits by NumPy would misdirect writes
-    degrees = indptr.diff().to(torch.int64)
+    degrees, limits = indptr.diff().to(torch.int64), current_limits()
     # An entry has 32 bits for the offset in a column.
-    columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
+    columns = torch.nonzero((degrees >= limits.index_degree) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
     sizes = degrees[columns]
-    # Index the largest columns as long as they have at most 1 / MAX_SHARE of the edges in total.
-    is_indexed = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // MAX_SHARE
+    # Index the largest columns as long as they have at most 1 / index_share of the edges in total.
+    is_indexed = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // limits.index_share
     columns, sizes = columns[is_indexed], sizes[is_indexed]
     starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
     entries = buffers.empty_long_lived(int(sizes.sum()), torch.int64, indptr.device)

@@ -20,11 +20,9 @@ from graphfeed.ops.arguments import (
 from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.process import progress_bar
+from graphfeed.ops.process import current_limits, progress_bar
 from graphfeed.ops.rows.gather import gather_long_lived
 
-PART_EDGES = 1 << 24
-"""Number of edges per step of a progress bar."""
 TYPE_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
@@ -63,21 +61,22 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
 
 
 def cut_edges(task: str, edges: torch.Tensor) -> Iterator[torch.Tensor]:
-    with progress_bar(task, edges.numel(), "edge", wanted=edges.numel() > PART_EDGES) as progress:
+    step = current_limits().checked_edges
+    with progress_bar(task, edges.numel(), "edge", wanted=edges.numel() > step) as progress:
         # Parts are for the progress bar; a GPU processes all edges at once.
-        for part in [edges] if on_gpu(edges) else torch.split(edges, PART_EDGES):
+        for part in [edges] if on_gpu(edges) else torch.split(edges, step):
             yield part
             progress.update(part.numel())
 
 
 def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield the first column and the column starts of parts of about `PART_EDGES` edges. A GPU has only one part."""
-    last, total = indptr.numel() - 1, int(indptr[-1])
+    """Yield the first column and the column starts of parts of about `checked_edges` edges. A GPU has only one part."""
+    last, total, step = indptr.numel() - 1, int(indptr[-1]), current_limits().checked_edges
     bounds = [0, last]
-    if total > PART_EDGES and not on_gpu(indptr):
-        marks = torch.arange(PART_EDGES, total, PART_EDGES, dtype=indptr.dtype, device="cpu")
+    if total > step and not on_gpu(indptr):
+        marks = torch.arange(step, total, step, dtype=indptr.dtype, device="cpu")
         bounds = sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
-    with progress_bar(task, total, "edge", wanted=total > PART_EDGES) as progress:
+    with progress_bar(task, total, "edge", wanted=total > step) as progress:
         for low, high in pairwise(bounds):
             columns = indptr[low : high + 1]
             yield low, columns

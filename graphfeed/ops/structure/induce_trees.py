@@ -8,6 +8,7 @@ import torch
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.structure.csc import edited, ensure_columns, ensure_length
 
 FIRST_EDGES = 1 << 16
@@ -62,7 +63,7 @@ def induce_trees(
     slots = 1 << (8 * int(sizes.max() if len(sizes) else 0) + 3).bit_length()
     keys, places = np.full(slots, -1, np.int64), np.empty(slots, np.int64)
     state = np.zeros(3, np.int64)
-    out = buffers.empty((3, len(nodes) + FIRST_EDGES), torch.int64)
+    out = buffers.empty((3, len(nodes) + min(FIRST_EDGES, current_limits().first_edges)), torch.int64)
     graph = as_int64(indptr, out), indices.contiguous()
     trees = module.Trees(columns.contiguous(), nodes.contiguous(), starts.contiguous())
     while True:

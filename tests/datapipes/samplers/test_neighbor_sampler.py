@@ -1,7 +1,6 @@
 """Neighbours hop by hop: independent draws for each node, shared variates (LABOR), or temporal sampling."""
 
 import pickle
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.ops import Key
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
 from tests.pipelines import random_edges
@@ -192,15 +192,14 @@ def test_without_merging_the_same_edges_have_a_row_each() -> None:
         assert len(tensor(apart.input_nodes)) == 100 + len(tensor(other.original_edge_ids))
 
 
-def test_an_index_of_large_columns_changes_nothing_and_travels_with_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_of_large_columns_changes_nothing_and_travels_with_the_graph() -> None:
     graph = power_law(1)
     pipe = ITEMS.sample_layer_neighbor(graph, [3, 5])
     expected = digests(pipe)
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "MIN_DEGREE", 30)
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "MAX_SHARE", 2)
-    fresh = power_law(1)
-    copy = pickle.loads(pickle.dumps(ITEMS.sample_layer_neighbor(fresh, [3, 5])))
-    made, its = fresh.high_degree_index(), copy.graph.high_degree_index()
+    with limits(index_degree=30, index_share=2):
+        fresh = power_law(1)
+        copy = pickle.loads(pickle.dumps(ITEMS.sample_layer_neighbor(fresh, [3, 5])))
+        made, its = fresh.high_degree_index(), copy.graph.high_degree_index()
     assert made is not None
     assert len(made.entries) > NUM_NODES
     assert_same(its, made)

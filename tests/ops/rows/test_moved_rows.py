@@ -1,5 +1,4 @@
 import mmap
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from graphfeed.ops import (
 from graphfeed.ops.cpu.pages import BLOCK, CHUNK, PAGE
 from graphfeed.ops.cpu.rows.gather_by_page import gather_by_page as kernel
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS, new_order
+from graphfeed.testing import limits
 from tests.digests import assert_same
 from tests.ops.devices import Device, Put, results
 from tests.ops.graphs import ID_DTYPES
@@ -77,7 +77,7 @@ def test_values_are_gathered_by_page_in_the_order_asked_for(dtype: torch.dtype, 
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-def test_several_parts_are_read_together(dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_parts_are_read_together(dtype: torch.dtype, tmp_path: Path) -> None:
     np.save(tmp_path / "values.npy", torch.randperm(300_000).to(dtype).numpy())
     values = torch.from_numpy(np.load(tmp_path / "values.npy", mmap_mode="c"))
     parts = [torch.randint(0, 300_000, (count,)) for count in (7, 0, CHUNK + 3, 1000)]
@@ -85,8 +85,7 @@ def test_several_parts_are_read_together(dtype: torch.dtype, tmp_path: Path, mon
     assert_same(gather_each_by_page(values, parts), expected)
     assert gather_each_by_page(values, []) == []
     assert_same(gather_each_by_page(values[:0], [torch.empty(0, dtype=torch.int64)]), [values[:0]])
-    monkeypatch.setattr(sys.modules[new_order.__module__], "PAGES_AT_ONCE", 5)
-    with ThreadPoolExecutor(2) as threads:
+    with limits(read_pages=5), ThreadPoolExecutor(2) as threads:
         assert_same(
             gather_each_by_page(values[3:], [part[part < 200_000] for part in parts], threads.map),
             [values[3:][part[part < 200_000]] for part in parts],

@@ -1,7 +1,5 @@
 """Rows on a GPU: what it cannot take, what is read over the bus, and by how many threads."""
 
-from unittest.mock import patch
-
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops import kernels
-from graphfeed.ops.memory import pinned
+from graphfeed.testing import limits
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 from tests.refusals import check_refused
 from tests.test_gpu_work import operators
@@ -70,7 +68,7 @@ def test_large_pinned_rows_are_read_in_the_order_of_their_memory(ids: list[int],
     targets[::2] = -1 if leave_out else targets[::2]
     expected = torch.zeros(len(ids), 3)
     expected[targets[:count][targets[:count] >= 0]] = values[index[:count]][targets[:count] >= 0]
-    with cuda.running(), patch.object(kernels("rows.gather", cuda.put(index)), "SORTED_BYTES", 1):
+    with cuda.running(), limits(sorted_bytes=1):
         rows, here, out = cuda.pin(values), cuda.put(index), cuda.put(torch.zeros(len(ids), 3))
         with operators() as names:
             check_equal(cuda, ops.gather_rows(rows, here), values[index])
@@ -80,15 +78,14 @@ def test_large_pinned_rows_are_read_in_the_order_of_their_memory(ids: list[int],
         check_equal(cuda, out, expected)
 
 
-def test_pinned_rows_are_read_by_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_rows_are_read_by_few_threads() -> None:
     cuda = EmulatedCuda()
     values = cuda.pin(torch.arange(30_000.0).reshape(100, 300))
     index = torch.randint(0, 100, (500,))
-    monkeypatch.setattr(pinned, "LIMIT", pinned.Limit())
-    with cuda.running():
+    with limits(), cuda.running():
         check_equal(cuda, ops.gather_rows(values, cuda.put(index)), values[index])
         assert cuda.launches[-1] == ("copy_rows", 10_240)
-        pinned.set_max_uva_threads(512)
+        ops.set_max_uva_threads(512)
         check_equal(cuda, ops.gather_rows(values, cuda.put(index)), values[index])
         assert cuda.launches[-1] == ("copy_rows", 512)
         ops.gather_rows(cuda.put(values), cuda.put(index))

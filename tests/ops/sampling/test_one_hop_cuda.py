@@ -7,6 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.structure.csc import check_edge_types, check_joined
+from graphfeed.testing import limits
 from tests.ops.counted_cuda import Counted, counting
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 from tests.ops.graphs import put_columns
@@ -63,14 +64,13 @@ def test_large_columns_in_time_are_read_by_whole_warps(cuda: Cuda, fanouts: list
         check_equal(cuda, sample(cuda.put), expected)
 
 
-def test_pinned_columns_are_read_by_few_threads(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_columns_are_read_by_few_threads(cuda: Cuda) -> None:
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("the launches of a device are not noted")
     graph, seeds = ops.StaticGraph(torch.arange(0, 4_004, 4)), torch.arange(1_000)
     expected = sample_one(graph, seeds, torch.tensor([2]), 5)
-    monkeypatch.setattr("graphfeed.ops.memory.pinned.LIMIT.threads", 256)
     for put, threads in ((cuda.pin, 256), (cuda.put, 1_024)):
-        with cuda.running():
+        with limits(uva_threads=256), cuda.running():
             found = sample_one(graph._replace(indptr=put(graph.indptr)), cuda.put(seeds), torch.tensor([2]), 5)
             assert cuda.launches == [("count_plain_neighbors", threads), ("fill_plain_neighbors", threads)]
         check_equal(cuda, found, expected)

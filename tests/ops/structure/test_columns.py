@@ -1,13 +1,12 @@
 """Columns that are counted, joined, merged, shifted and induced, held to lists."""
 
-from importlib import import_module
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
+from graphfeed.testing import limits
 from tests import reference
 from tests.ops.devices import Device, results
 from tests.ops.graphs import ID_DTYPES, Graph, graphs
@@ -148,9 +147,6 @@ def test_picked_edges_are_read_with_the_ids_that_they_have_in_the_whole_graph(
     ]  # fmt: skip
 
 
-FIRST_EDGES = import_module("graphfeed.ops.structure.induce_trees"), "FIRST_EDGES"
-
-
 def induce_slowly(graph: Graph, trees: list[list[int]]) -> list[tuple[int, int, int]]:
     """Return the edges inside of each tree, each with the places of its ends."""
     found, first = list[tuple[int, int, int]](), 0
@@ -171,7 +167,6 @@ def test_edges_inside_of_trees_are_found(dtype: torch.dtype, room: int, graph: G
     stacked = torch.tensor([node for tree in trees for node in tree], dtype=torch.int64)
     starts = torch.tensor([0, *map(len, trees)]).cumsum(0)
     arrays = torch.tensor(graph.indptr, dtype=dtype), torch.tensor(graph.indices, dtype=dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(*FIRST_EDGES, room)
+    with limits(first_edges=room):
         found = ops.induce_trees(*arrays, stacked, stacked, starts)
     assert torch.stack(found).T.tolist() == [list(edge) for edge in induce_slowly(graph, trees)]

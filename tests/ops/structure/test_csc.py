@@ -1,18 +1,16 @@
 """Compressed sparse columns are made, expanded and numbered as the reference does it, on each device."""
 
-from importlib import import_module
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
+from graphfeed.testing import limits
 from tests import reference
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import DEGREES, ID_DTYPES, TYPE_DTYPES
 
-MODULE = import_module("graphfeed.ops.structure.csc")
 INDPTR = torch.tensor([0, 2, 2, 3])
 
 
@@ -116,9 +114,8 @@ def test_edge_types_must_ascend_in_each_column_and_join_the_types_of_its_ends(
                     check(indptr, [0, 1, 3, 3], hold)
 
 
-@pytest.mark.parametrize("part", [1, 2])
-def test_large_graphs_are_checked_in_parts(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "PART_EDGES", part)
+@limits(checked_edges=2)
+def test_large_graphs_are_checked_in_parts() -> None:
     indptr, types = torch.tensor([0, 2, 2, 5]), [0, 2, 0, 0, 1]
     for place in range(5):
         with pytest.raises(ValueError, match=r"indices must lie in 0 .. 2, but holds 3"):

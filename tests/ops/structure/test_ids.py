@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.place_nodes import Items, place_nodes
+from graphfeed.testing import limits
 from tests import reference
 from tests.ops.devices import Cpu, Device, Put, results
 from tests.ops.graphs import ID_DTYPES
@@ -28,13 +28,6 @@ NUM_NODES = 60
 
 
 Typed = tuple[list[list[int]], list[list[int]], list[int]]
-
-
-@pytest.fixture
-def no_dense_maps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * NUM_NODES - 1))
-    yield
-    assert buffers.NODE_MAPS.used_bytes == 0
 
 
 @st.composite
@@ -81,9 +74,10 @@ def test_equal_to_the_reference(device: Device, dtype: torch.dtype, given: Typed
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-def test_equal_to_the_reference_beyond_the_limit_of_maps(no_dense_maps: None, dtype: torch.dtype) -> None:
+def test_equal_to_the_reference_beyond_the_limit_of_maps(dtype: torch.dtype) -> None:
     given: Typed = ([[3, 3, 1], [50]], [[9, 1, 3], [59, 58, 59], [0]], [0, 1, 0])
-    assert list(compact_typed(Cpu(), given, dtype, NUM_NODES)) == [reference.compact(*given)]
+    with limits(node_map_bytes=4 * NUM_NODES - 1):
+        assert list(compact_typed(Cpu(), given, dtype, NUM_NODES)) == [reference.compact(*given)]
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
@@ -92,15 +86,15 @@ def test_without_types_there_is_one_also_for_large_ids(
     device: Device, dtype: torch.dtype, seeds: list[int], neighbors: list[int], data: st.DataObject
 ) -> None:
     first = data.draw(st.sampled_from([0, 2**31 - 50] if dtype == torch.int32 else [0, 2**31 - 10, 2**62 - 1]))
-    seeds, neighbors = ([first + node for node in part] for part in (seeds, neighbors))
+    repeats = data.draw(st.sampled_from([1, 128]))  # few ids are relabelled with a dict
+    seeds, neighbors = [first + node for node in seeds], [first + node for node in neighbors] * repeats
     (rows,), (local,) = reference.compact([seeds], [neighbors], [0])
     given = [torch.tensor(part, dtype=dtype) for part in (seeds, neighbors)]
     num_nodes = None if first else data.draw(st.sampled_from([None, 41]))
-    with patch.object(MODULE, "FEWEST", data.draw(st.sampled_from([0, MODULE.FEWEST]))):
-        for found in results(device, lambda put: ops.compact(*map(put, given), num_nodes=num_nodes), each_order=True):
-            assert found.rows.dtype == found.local.dtype == dtype
-            assert (found.rows.tolist(), found.local.tolist()) == (rows, local)
-            assert found.row_starts.tolist() == [0, len(rows)]
+    for found in results(device, lambda put: ops.compact(*map(put, given), num_nodes=num_nodes), each_order=True):
+        assert found.rows.dtype == found.local.dtype == dtype
+        assert (found.rows.tolist(), found.local.tolist()) == (rows, local)
+        assert found.row_starts.tolist() == [0, len(rows)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=12))

@@ -19,10 +19,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
-from graphfeed.ops.memory import ReadChoice, buffers
+from graphfeed.ops.memory import ReadChoice
 from graphfeed.storage.graph import ByType, Hop
 from graphfeed.storage.graph.sampling import graph_files
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
+from graphfeed.testing import limits
 from tests.distributed.joint import in_threads
 from tests.pipelines import random_edges
 from tests.storage.graph.list_graph import FullListGraph
@@ -238,7 +239,7 @@ def by_name(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
 
 def without_a_map(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
     """Leave no memory for a map of nodes."""
-    with patch.object(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=8)):
+    with limits(node_map_bytes=8):
         return [work(whole)]
 
 

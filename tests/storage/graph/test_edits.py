@@ -6,7 +6,6 @@ Torch detects only the former; both need a call of `check`.
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +17,7 @@ import torch
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage.graph.sampling import all_hops
+from graphfeed.testing import limits
 from tests.digests import digests
 from tests.ops.arguments.test_checks import large_graph
 
@@ -81,12 +81,8 @@ def sampled(graph: gf.FusedCSCSamplingGraph) -> list[list[str]]:
     return [digests(pipe) for pipe in ways_to_sample(graph)]
 
 
-def test_mini_batches_after_edits_in_place_and_a_check_are_those_of_new_arrays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    index = import_module("graphfeed.ops.sampling.high_degree_index")
-    monkeypatch.setattr(index, "MIN_DEGREE", 2)
-    monkeypatch.setattr(index, "MAX_SHARE", 1)
+@limits(index_degree=2, index_share=1)
+def test_mini_batches_after_edits_in_place_and_a_check_are_those_of_new_arrays() -> None:
     graph, other = random_graph(0), random_graph(1)
     before, expected = sampled(graph), sampled(other)
     assert all(own != its for own, its in zip(before, expected, strict=True))

@@ -5,13 +5,10 @@ from math import gcd
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch
+from graphfeed.ops.process import current_limits
 
 WIDEST = 16
 """Maximum number of bytes that a thread reads at once."""
-SORTED_BYTES = 1 << 30
-"""Pinned arrays of this size or more are read in the order of addresses, since a GPU's TLB covers only a few GB of CPU
-memory: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 GB/s after sorting them; rows of 1 GiB
-at 28 and 32 GB/s (`python -m benchmarks.gpu_speed tables`)."""
 
 
 def gather_rows(values, index, row_bytes, out):
@@ -20,7 +17,7 @@ def gather_rows(values, index, row_bytes, out):
 
 def _gather(values, index, row_bytes, out, num_rows=None, to_rows=None):
     """Copy rows by index, possibly over the bus, to distinct `to_rows` (-1: skip the row; None: consecutive rows)."""
-    if values.is_cpu and values.nbytes >= SORTED_BYTES:
+    if values.is_cpu and values.nbytes >= current_limits().sorted_bytes:
         # If only the GPU knows the number of rows, sort the arbitrary ids after them to the end.
         if num_rows is not None:
             places = torch.arange(index.numel(), device=index.device)

@@ -12,14 +12,13 @@ from graphfeed.ops.cpu.jit import Block, dtype_name
 from graphfeed.ops.cpu.sampling.passes import in_time, state, weighted
 from graphfeed.ops.cpu.sampling.passes.edges import enter_rows
 from graphfeed.ops.memory import align, buffers
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, Recipe
 from graphfeed.ops.sampling.hops.scratch import OF_PICKS, enlarge, new_block
 from graphfeed.ops.sampling.weights import GuidedSums
 
 Ints = NDArray[np.int64]
-FIRST_TABLE = 1 << 20
-"""Maximum initial capacity of a hash table, in rows."""
 
 
 class InitialCapacity(NamedTuple):
@@ -143,7 +142,7 @@ class HopArrays:
             if self.recipe.drawing.rows == "tree":
                 self.table.set_array("trees", take(firsts[-1], np.int64))
                 self.enter(self.table, "trees", np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1]))
-            self.open_table(sum(counts) + min(room.edges, sum(room.rows), FIRST_TABLE))
+            self.open_table(sum(counts) + min(room.edges, sum(room.rows), current_limits().first_table))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
         self.starts.set_array("indptr", take(columns, np.int64))
         self.edges.set_array("positions", take(room.edges, np.int64))

@@ -23,7 +23,7 @@ from graphfeed.ops.cpu.sampling.passes import (
     uniform,
     weighted,
 )
-from graphfeed.ops.process import ForkLock
+from graphfeed.ops.process import ForkLock, current_limits
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
 from graphfeed.ops.sampling.hops.hop_recipe import Recipe
@@ -226,9 +226,12 @@ class ProgramPool:
     def __init__(self) -> None:
         self.lending = ForkLock()
         self.idle: OrderedDict[Recipe, list[HopProgram]] = OrderedDict()
+        self.limits = current_limits()
 
     def acquire(self, recipe: Recipe) -> HopProgram:
         with self.lending.lock:
+            if self.limits is not current_limits():  # which chose the sizes of idle programs
+                self.idle, self.limits = OrderedDict(), current_limits()
             found = self.idle.get(recipe)
             if found:
                 return found.pop()

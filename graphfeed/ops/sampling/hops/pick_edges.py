@@ -9,6 +9,7 @@ from graphfeed.ops.arguments import NOTHING, brief, check_count, check_length, c
 from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.random import MASK
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, kernel_graph
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
@@ -21,8 +22,6 @@ MOST_REPEATED = (1 << 31) - 1
 METHODS, ROW_KINDS = get_args(Method), get_args(RowKind)
 FEW_PICKS = 1 << 14
 """On the CPU, up to this many picks of a hop are allocated before they are counted."""
-MOST_EDGES = 1 << 22
-"""On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays need about 100 bytes per edge."""
 ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
 """Empty arrays for missing ones, as arguments of GPU kernels, if the dtype isn't int64."""
 
@@ -78,9 +77,9 @@ class OneHop(NamedTuple):
 
 
 def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
-    """Return the maximum number of edges of a hop. None: all neighbours are sampled, or more than `MOST_EDGES`."""
+    """Return the maximum number of edges of a hop. None: all neighbours are sampled, or more than `bounded_edges`."""
     most = sum(map(int.__mul__, columns, fanouts))
-    return most if min(fanouts) >= 0 and most <= MOST_EDGES else None
+    return most if min(fanouts) >= 0 and most <= current_limits().bounded_edges else None
 
 
 def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None, replace: bool) -> None:

@@ -10,6 +10,7 @@ import torch
 from graphfeed.ops.backend import as_int64, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import ReadChoice, buffers
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
 from graphfeed.ops.sampling.hops.hop_graph import (
@@ -41,8 +42,6 @@ from graphfeed.ops.sampling.hops.pick_edges import (
     check_moments,
 )
 
-FIRST_EDGES = 1 << 22
-"""Maximum initial capacity of the outputs, in edges; they grow as needed."""
 FIRST_ROWS = 1 << 24
 """For temporal sampling and trees, the approximate maximum initial capacity of all node types, in rows."""
 UNIFORM = Drawing()
@@ -71,7 +70,7 @@ def sample_hops(
     another random read if the graph is not sorted by time.
 
     On a GPU, hops are sampled one by one, into arrays sized by the fan-outs. This synchronizes once, and once more for
-    each hop that samples all neighbours, may have more than `pick_edges.MOST_EDGES` edges, or compares second times
+    each hop that samples all neighbours, may have more than `Limits.bounded_edges` edges, or compares second times
     with windows. Temporal sampling of typed graphs is not supported on a GPU.
 
     Args:
@@ -211,7 +210,7 @@ def widest(fanouts: Sequence[int], destinations: Sequence[int]) -> int:
 def first_room(
     graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, drawing: Drawing
 ) -> InitialCapacity:
-    """Estimate the edges of all hops, the columns of the last hop and the rows per node type, up to `FIRST_EDGES`."""
+    """Estimate the edges of all hops, the columns of the last hop and the rows per node type, up to `first_edges`."""
     num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
     nodes, new, found, opened = num_seeds, num_seeds, 0, num_seeds
     # If all edges are sampled, guess twice the average degree, or one edge with times; the arrays grow.
@@ -222,7 +221,8 @@ def first_room(
         nodes, found = nodes + new, found + new
         if drawing.rows != "edge":
             nodes = min(nodes, num_seeds + num_nodes * (1 if drawing.rows == "node" else num_seeds))
-    room, columns = min(found, FIRST_EDGES) + 1, min(opened, FIRST_EDGES) + 1
+    limit = current_limits().first_edges
+    room, columns = min(found, limit) + 1, min(opened, limit) + 1
     if drawing.rows == "node":
         return InitialCapacity(
             room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)]

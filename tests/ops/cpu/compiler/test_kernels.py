@@ -24,6 +24,7 @@ from graphfeed.ops.cpu.jit import Block, Ids, Int64s, UInt64, UInt64s, kernel
 from graphfeed.ops.memory import ReadChoice
 from graphfeed.ops.sampling.hops import hop_program
 from graphfeed.ops.structure import place_nodes
+from graphfeed.testing import limits
 from tests.gpu.calls import Call
 from tests.gpu.compare_kernels import moved, run
 from tests.ops.calls import INDICES, INDPTR, calls
@@ -36,7 +37,6 @@ from tests.ops.cpu.compiler.kernels import (
 )
 from tests.refusals import check_refused
 
-INDEX = import_module("graphfeed.ops.sampling.high_degree_index")
 PERMUTE = import_module("graphfeed.ops.sampling.permute")
 REACHED_BY_OTHERS = {
     "compiler.program", "records.crc32c", "records.parse_examples", "records.scan_records",
@@ -87,10 +87,9 @@ def sample_joined(graph: ops.HopGraph, seeds: Any, fanouts: Any, keys: Any, draw
     return [*ops.PreparedHops(graph, fanouts, drawing).sample(seeds, keys, joined=True).edges.values()]
 
 
+@limits(index_degree=3, index_share=1)
 def test_every_kernel_does_as_machine_code_what_its_python_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held for the kernels behind a valid call of each public operation."""
-    monkeypatch.setattr(INDEX, "MIN_DEGREE", 3)
-    monkeypatch.setattr(INDEX, "MAX_SHARE", 1)
     monkeypatch.setattr(PERMUTE, "sorted_places", PERMUTE.sorted_places.__wrapped__)
     cases = [(name, call, change) for name, call in more_calls().items() for change in call.changes]
     compiled = [ran(call, change) for _, call, change in cases]

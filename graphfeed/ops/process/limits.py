@@ -1,0 +1,65 @@
+"""Sizes and times that are chosen for speed, and never change a result. Tests make them small."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Initial sizes, sizes of parts, thresholds and waiting times. Sizes of arrays grow as needed."""
+
+    first_edges: int = 1 << 22
+    """Maximum initial capacity of a mini-batch, in edges."""
+    first_table: int = 1 << 20
+    """Maximum initial capacity of a hash table of nodes, in rows."""
+    bounded_edges: int = 1 << 22
+    """On a GPU, a hop whose fan-outs allow more edges is counted first: its arrays need about 100 bytes per edge."""
+    node_map_bytes: int = 1 << 30
+    """Maximum memory of all dense node maps together; beyond it, ids are hashed."""
+    index_degree: int = 1024
+    """Minimum degree of an indexed column: reading a smaller column is as fast as a lookup."""
+    index_share: int = 3
+    """At most one edge in `index_share` is indexed, which bounds the memory."""
+    checked_edges: int = 1 << 24
+    """Edges between two steps of a progress bar; fewer edges have none."""
+    shared_bytes: int = 1 << 25
+    """Smaller arrays are not in shared memory, since each would keep a file open, and a second copy is cheap."""
+    read_pages: int = 1 << 13
+    """Pages of a graph file that are requested at once. They must fit in memory until their values have been read."""
+    sorted_bytes: int = 1 << 30
+    """Pinned arrays of this size or more are read in the order of addresses, since a GPU's TLB covers only a few GB of
+    CPU memory: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 GB/s after sorting them; rows
+    of 1 GiB at 28 and 32 GB/s (`python -m tests.gpu.speed tables`)."""
+    uva_threads: int = 10240
+    """Maximum number of threads of a kernel that reads page-locked memory; `set_max_uva_threads` changes it."""
+
+
+CURRENT = [Limits()]
+
+
+def current_limits() -> Limits:
+    """Return the limits in use. Read them where work begins, not in an inner loop."""
+    return CURRENT[0]
+
+
+def set_limits(new: Limits) -> None:
+    CURRENT[0] = new
+
+
+@contextmanager
+def limits(**changes: float) -> Iterator[None]:
+    """Change limits for a `with` block, in all threads of this process, and in processes that are forked meanwhile.
+
+    A context variable would not reach the threads that graphfeed starts, where most of them are read. So only one
+    thread may change limits at a time. Objects made in the block, such as the index of a graph, keep their sizes.
+
+    Raises:
+        TypeError: There is no such limit.
+    """
+    before = current_limits()
+    set_limits(replace(before, **changes))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        set_limits(before)
