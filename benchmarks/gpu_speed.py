@@ -154,8 +154,6 @@ def read_tables(device: torch.device, _trace: Path, sizes: Sizes = SIZES) -> Ite
     row_bytes, room = 4 * sizes.num_features, available_memory() // 2
     fitting = [size for size in sizes.table_bytes if size <= room]
     table = empty_locked((max(fitting, default=0) // row_bytes, sizes.num_features), torch.float32)
-    gather: Any = kernels("rows.gather", torch.empty(0, device=device))
-    usual = gather.SORTED_BYTES
     for size in fitting:
         part = table[: size // row_bytes]
         speeds = []

@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphfeed.ops.process import current_limits
 from graphfeed.storage.graph import GraphArrays
-
-PIECE = 1 << 20
-"""Number of edges in a chunk."""
 
 
 def edge_positions(indptr: NDArray[Any], nodes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions of the in-edges of the given nodes, column by column, in chunks of `PIECE` edges."""
+    """Yield the positions of the in-edges of the given nodes, column by column, chunk by chunk."""
     starts = np.zeros(nodes.size + 1, dtype=np.int64)
     np.cumsum(indptr[nodes + 1] - indptr[nodes], out=starts[1:])
     for edges, columns, counts in pieces_of(starts):
@@ -23,8 +21,9 @@ def edge_positions(indptr: NDArray[Any], nodes: NDArray[np.int64]) -> Iterator[N
 
 def pieces_of(starts: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
     """Yield for each chunk the range of its edges, the range of their columns, and the number of edges per column."""
-    for low in range(0, int(starts[-1]), PIECE):
-        high = min(low + PIECE, int(starts[-1]))
+    step = current_limits().part_values
+    for low in range(0, int(starts[-1]), step):
+        high = min(low + step, int(starts[-1]))
         first = int(np.searchsorted(starts, low, side="right")) - 1
         last = int(np.searchsorted(starts, high, side="left"))
         # The first and the last column may have more edges, in the previous and the next chunk.

@@ -20,7 +20,8 @@ from graphfeed.distributed import (
     write_partition,
 )
 from graphfeed.loader.profile import find_caches
-from graphfeed.storage.features import PlannedRows, feature_cache
+from graphfeed.storage.features import PlannedRows
+from graphfeed.testing import limits
 from tests.digests import digests
 from tests.distributed import joint
 from tests.distributed.equal_pipelines import assign, feature_in_parts
@@ -99,10 +100,8 @@ def read_often(rank: int, peers: Peers, cache_bytes: int) -> dict[str, int]:
     return {"exchanges": peers.traffic.exchanges - exchanges, "bytes": peers.traffic.bytes_sent}
 
 
-def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(feature_cache, "READ_BYTES", 4 * ROWS[0].nbytes)
+@limits(cache_read_bytes=4 * ROWS[0].nbytes)
+def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_at_once() -> None:
     plain, cached = (in_threads(3, partial(read_often, cache_bytes=size)) for size in (0, 1 << 14))
     sent, sent_with_cache = (sum(found["bytes"] for found in ranks) / 3 for ranks in (plain, cached))
     row_bytes, remote = 4 * 4, 2 / 3

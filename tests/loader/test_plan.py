@@ -12,6 +12,7 @@ import graphfeed as gf
 from graphfeed.loader import LoaderOptions, find_caches, make_plan
 from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, describe_plan
 from graphfeed.storage.graph.sampling import graph_files
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.storage.graph.graph_kinds import OneHop
 
@@ -127,7 +128,7 @@ def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
     assert plans[0] == plans[1] == plans[2]
 
 
-def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_in_files_say_how_they_are_read(tmp_path: Path) -> None:
     nodes = torch.arange(1000)
     gf.from_coo((nodes.repeat(100), nodes.repeat(100)), 1000).save(tmp_path / "graph")
     pipe = gf.ItemSampler(gf.ItemSet(nodes, names="seeds"), 10)
@@ -137,9 +138,10 @@ def test_graphs_in_files_say_how_they_are_read(tmp_path: Path, monkeypatch: pyte
         (1e5, f"more than 1/4 of 100 kB {ahead}; indptr, 8.0 kB, stays in memory"),
         (5e4, f"more than 1/4 of 50 kB {ahead}"),
     ):
-        monkeypatch.setattr(graph_files, "available_memory", lambda free=free: free)
         graph = gf.load_graph(tmp_path / "graph")
-        lines = gf.DataLoader(pipe.sample_neighbor(graph, [2]).sample_neighbor(graph, [2]), 0).explain().splitlines()
+        loader = gf.DataLoader(pipe.sample_neighbor(graph, [2]).sample_neighbor(graph, [2]), 0)
+        with limits(memory_bytes=free):
+            lines = loader.explain().splitlines()
         assert lines[lines.index("graphs in mapped files, as this process reads them:") + 1] == f"  1.6 MB, {how}"
         assert graph_files.DECIDED.get(graph) is None, "it is said before it is done"
     assert not any("mapped" in line for line in make_plan(pipelines.homogeneous(), LoaderOptions()).explain().split())

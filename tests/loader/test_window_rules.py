@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import InWindows, bytes_text, find_caches, rules
+from graphfeed.loader import InWindows, bytes_text, find_caches
+from graphfeed.loader.explain import bytes_text
+from graphfeed.loader.profile import find_caches
+from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import PlannedRows
-from graphfeed.storage.graph.sampling import graph_files
 from graphfeed.storage.memory import tensors_in
+from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.testing import limits
 from tests.digests import digest, digests
 from tests.loader.late_streams import running
 from tests.loader.stages.test_inserted import graph
@@ -61,14 +65,11 @@ def test_files_larger_than_the_memory_are_read_in_windows(path: Path) -> None:
     assert "fetch_in_windows" in gf.DataLoader(pipe_of(path), memory_limit=SIZE - 1).explain()
 
 
-def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "available_memory", lambda: 3.0 * SIZE)
-    assert windows(pipe_of(path)) == []
-    monkeypatch.setattr(rules, "available_memory", lambda: 3.0 * SIZE - 4)
-    assert len(windows(pipe_of(path))) == 1
-    # Too little for the bookkeeping: then nothing is read ahead, except on request.
-    monkeypatch.setattr(rules, "available_memory", lambda: 100.0)
-    assert windows(pipe_of(path)) == []
+def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path) -> None:
+    # With 100 bytes, too little for the bookkeeping, nothing is read ahead, except on request.
+    for free, count in ((3 * SIZE, 0), (3 * SIZE - 4, 1), (100, 0)):
+        with limits(memory_bytes=free):
+            assert len(windows(pipe_of(path))) == count
 
 
 def test_a_window_is_used_where_one_is_asked_for(path: Path) -> None:
@@ -263,11 +264,11 @@ MAPPED_NODES = 2000
 
 
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def saved(tmp_path: Path) -> Iterator[Path]:
     """Save a graph that is larger than the memory."""
-    monkeypatch.setattr(graph_files, "available_memory", lambda: 90_000.0)
     graph(MAPPED_NODES).save(tmp_path / "graph")
-    return tmp_path / "graph"
+    with limits(memory_bytes=90_000):
+        yield tmp_path / "graph"
 
 
 def sampled(graph: gf.SamplingGraph, kind: type[gf.NeighborSampler] = gf.NeighborSampler, **options: Any) -> Any:
@@ -304,15 +305,15 @@ def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(saved: Path) -
     assert stage.max_size_in_bytes == 10_000
 
 
-def test_what_is_not_read_together_is_sampled_apart(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_read_together_is_sampled_apart(saved: Path) -> None:
     mapped = gf.load_graph(saved)
     assert windows(sampled(mapped), num_workers=2, window=0) == []
     assert windows(sampled(mapped), num_workers=2, worker="process") == []
     assert windows(sampled(mapped, only_new=True), num_workers=2) == []
     assert windows(sampled(mapped, deduplicate=False), num_workers=2) == []
     assert windows(sampled(gf.from_coo(([0], [1]), MAPPED_NODES)), num_workers=2) == []
-    monkeypatch.setattr(graph_files, "available_memory", lambda: 200_000.0)
-    assert windows(sampled(mapped), num_workers=2) == []
+    with limits(memory_bytes=200_000):
+        assert windows(sampled(mapped), num_workers=2) == []
 
 
 class Fewer(gf.NeighborSampler):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops import fold
 from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling import permute
 from graphfeed.ops.structure import assign_slots
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -19,8 +20,6 @@ from graphfeed.storage.memory import Shareable
 
 NAMES = ("seeds", "seed_nodes", "node_pairs")
 """Possible names of the item set's member that has the seeds."""
-PIECE = 1 << 20
-"""Number of items that are read at a time."""
 
 
 @runtime_checkable
@@ -127,8 +126,9 @@ def group_items(item_set: ItemSet | HeteroItemSet, owners: NodeOwners) -> ItemsB
     counts = torch.from_numpy(np.bincount(parts, minlength=num_parts))
     starts = counts.cumsum(0) - counts
     order = torch.empty(parts.size, dtype=torch.int32 if parts.size <= 1 << 31 else torch.int64, device="cpu")
-    for low in range(0, parts.size, PIECE):
-        some = torch.from_numpy(parts[low : low + PIECE].astype(np.int32))
+    step = current_limits().part_values
+    for low in range(0, parts.size, step):
+        some = torch.from_numpy(parts[low : low + step].astype(np.int32))
         # A counting sort by part, which keeps the order of the items.
         order[assign_slots(some, starts)] = torch.arange(low, low + some.numel(), dtype=order.dtype, device="cpu")
     return ItemsByOwner(order, tuple(counts.tolist()), zlib.crc32(parts.data))
@@ -147,8 +147,9 @@ def nodes_of_items(item_set: ItemSet | HeteroItemSet) -> Iterator[tuple[str | No
                 f"owners needs an item set with a member named 'seeds', but the names are {brief(items.names)}"
             )
         seeds = ItemSet(member)
-        for low in range(0, len(items), PIECE):
-            nodes = as_ids("seeds", seeds[low : low + PIECE])
+        step = current_limits().part_values
+        for low in range(0, len(items), step):
+            nodes = as_ids("seeds", seeds[low : low + step])
             if nodes.dtype not in (torch.int32, torch.int64):
                 raise TypeError(f"seeds must be int32 or int64 to have owners, but are {nodes.dtype}")
             if nodes.dim() == 1:

@@ -33,10 +33,9 @@ from graphfeed.distributed.partition.part_layout import (
     write_identity,
 )
 from graphfeed.ops.arguments import checked
-from graphfeed.ops.process import progress_bar
+from graphfeed.ops.process import current_limits, progress_bar
 from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import (
-    PART_BYTES,
     SCRATCH,
     ArrayWriter,
     FileTask,
@@ -49,8 +48,6 @@ from graphfeed.storage.features import row_type
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
 from graphfeed.storage.memory import FilePlace, find_places, map_npy, new_stamp, stamp_file, tensors_in
 
-BLOCK_NODES = 1 << 20
-"""Number of nodes, or owners of edges, per block."""
 Entries: TypeAlias = list[dict[str, Any]]
 """The result of a task: for each array that it has written, the fields of an `ArrayEntry`."""
 
@@ -91,8 +88,9 @@ class PartRows(NamedTuple):
 
     def pieces(self, most: int) -> Iterator[torch.Tensor]:
         values = map_npy(self.file)[slice(*self.bounds)]
-        for low in range(0, len(values), BLOCK_NODES):
-            ids = low + np.flatnonzero(values[low : low + BLOCK_NODES] == self.part)
+        step = current_limits().part_values
+        for low in range(0, len(values), step):
+            ids = low + np.flatnonzero(values[low : low + step] == self.part)
             if ids.size:
                 yield from torch.split(torch.from_numpy(ids), most)
 
@@ -120,8 +118,9 @@ def write_part_edges(graph: GraphArrays, node_parts: Path, part: int, stamp: int
         ]
         writers = dict(zip(arrays, opened, strict=True))
         starts.append(np.zeros(1, dtype=np.int64))
-        for low in range(0, parts.size, BLOCK_NODES):
-            owned = parts[low : low + BLOCK_NODES] == part
+        step = current_limits().part_values
+        for low in range(0, parts.size, step):
+            owned = parts[low : low + step] == part
             # All nodes of the graph have a column, but those of other parts have no edges in it.
             degrees = np.diff(indptr[low : low + owned.size + 1]) * owned
             starts.append(writers[of_sources].rows + np.cumsum(degrees, dtype=np.int64))
@@ -160,8 +159,8 @@ def write_edge_parts(
 
 def write_part_rows(feature: Feature, rows: PartRows, target: Target, folder: Path) -> Entries:
     dtype, row = row_type(feature), tuple(feature.size())
-    # The number of rows in PART_BYTES, but at least one.
-    step = max(PART_BYTES // max(prod(row) * dtype.itemsize, 1), 1)
+    # The number of rows in `Limits.part_bytes`, but at least one.
+    step = max(current_limits().part_bytes // max(prod(row) * dtype.itemsize, 1), 1)
     with target.open(folder, dtype, row) as writer:
         for ids in rows.pieces(step):
             writer.append(to_numpy(feature.read(ids).cpu()))

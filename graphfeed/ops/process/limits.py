@@ -1,5 +1,6 @@
 """Sizes and times that are chosen for speed, and never change a result. Tests make them small."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +32,20 @@ class Limits:
     """Pinned arrays of this size or more are read in the order of addresses, since a GPU's TLB covers only a few GB of
     CPU memory: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 GB/s after sorting them; rows
     of 1 GiB at 28 and 32 GB/s (`python -m tests.gpu.speed tables`)."""
+    part_values: int = 1 << 20
+    """Ids, edges or values of files that are processed at a time."""
+    part_bytes: int = 1 << 24
+    """Bytes of a file that are read or written at a time."""
+    cache_read_bytes: int = 1 << 22
+    """Bytes of missing rows that a cache reads at a time; more would only take memory."""
+    rows_per_task: int = 64
+    """Smallest number of rows on disk for which a separate task of a thread pays off."""
+    memory_bytes: float = math.inf
+    """Memory that this process may use at most, if it is less than what the system allows."""
+    read_seconds: float = 600.0
+    """Time to wait for rows from a disk, or for a block of page-locked memory, before this is an error."""
+    preprocess_seconds: float = 4 * 3600.0
+    """Time to wait for another process that preprocesses the same dataset."""
     uva_threads: int = 10240
     """Maximum number of threads of a kernel that reads page-locked memory; `set_max_uva_threads` changes it."""
 

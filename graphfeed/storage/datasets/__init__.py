@@ -5,7 +5,6 @@ The module `graphfeed.datasets` has one function per dataset that needs no downl
 """
 
 from graphfeed.storage.datasets.array_files import (
-    PART_BYTES,
     ArrayWriter,
     check_file,
     checksum,
@@ -31,7 +30,7 @@ from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, 
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
-    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PART_BYTES", "PROCESSED", "SCRATCH",
+    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PROCESSED", "SCRATCH",
     "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
     "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
     "id_dtype", "identify", "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting",

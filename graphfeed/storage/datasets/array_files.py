@@ -16,11 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from graphfeed.ops.process import ProgressBar, progress_bar, regular_file
+from graphfeed.ops.process import ProgressBar, current_limits, progress_bar, regular_file
 from graphfeed.storage.memory.outside_files import check_saved_numbers, map_npy, read_array, read_npy
-
-PART_BYTES = 1 << 24
-"""Number of bytes that are read, converted and written at a time."""
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
@@ -126,7 +123,7 @@ class ArrayWriter:
 
 def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None) -> None:
     """Write an array, which may be mapped, to a `.npy` file in bounded memory."""
-    step = max(PART_BYTES * len(array) // max(array.nbytes, 1), 1)
+    step = max(current_limits().part_bytes * len(array) // max(array.nbytes, 1), 1)
     with (
         ArrayWriter(path, array.shape, array.dtype if dtype is None else dtype) as writer,
         progress_bar(f"writing {path.name}", len(array), "row") as progress,
@@ -167,8 +164,9 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
         # Some spreadsheet programs start files with this mark. About three million edges are read per second.
         if text.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
             text.seek(0)
+        step = current_limits().part_bytes
         # A block ends at the end of a line.
-        while block := text.read(PART_BYTES) + text.readline():
+        while block := text.read(step) + text.readline():
             progress.update(len(block))
             if not block.strip():
                 continue

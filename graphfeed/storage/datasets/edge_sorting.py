@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from graphfeed import ops
 from graphfeed.ops.arguments import check_ids
-from graphfeed.ops.process import ProgressBar
+from graphfeed.ops.process import ProgressBar, current_limits
 from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, FileTask
 from graphfeed.storage.memory.memory_limits import memory_limit
 from graphfeed.storage.memory.outside_files import map_npy
-
-PART_EDGES = 1 << 20
-"""Number of edges that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,8 @@ class EdgeFiles(Edges):
 
     def parts(self, _first: int, _last: int, /) -> Iterator[slice]:
         """Yield all ranges of edges, because a list has no order."""
-        return (slice(start, min(start + PART_EDGES, len(self))) for start in range(0, len(self), PART_EDGES))
+        step = current_limits().part_values
+        return (slice(start, min(start + step, len(self))) for start in range(0, len(self), step))
 
     def column(self, name: str, part: slice) -> NDArray[Any]:
         """Return a column of a range. Node ids are checked; "row" is the position in the list."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.process import progress_bar
+from graphfeed.ops.process import current_limits, progress_bar
 from graphfeed.storage.datasets.array_files import checksum
 from graphfeed.storage.datasets.edge_sorting import split_column_ranges
 from graphfeed.storage.datasets.metadata import SETS, Section, stay_inside
@@ -21,8 +21,6 @@ from graphfeed.storage.datasets.on_disk_dataset import open_in_files
 from graphfeed.storage.datasets.processed_graph import PROCESSED
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, ends_of, first_ids, load_graph, to_type_dict, verify_graph
-
-PART = 1 << 20  # number of edges, or of a feature's values, that are read at a time
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
     numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
     counts, most = {edge_type: np.zeros(3, dtype=np.int64) for edge_type in numbers}, dict.fromkeys(numbers, 0)
     with progress_bar("looking at edges", graph.total_num_edges, "edge") as progress:
-        for start, stop in split_column_ranges(indptr, PART):
+        for start, stop in split_column_ranges(indptr, current_limits().part_values):
             edges = slice(int(indptr[start]), int(indptr[stop]))
             columns = np.repeat(np.arange(start, stop), np.diff(indptr[start : stop + 1]))
             sources = graph.indices[edges].numpy()
@@ -120,7 +118,8 @@ def describe_graph(graph: FusedCSCSamplingGraph) -> Iterator[tuple[str, str, str
 def describe_feature(feature: Feature) -> tuple[str, str]:
     """Return the shape of a feature, and its dtype and bounds, in bounded memory."""
     rows, size = feature.count() or 0, tuple(feature.size())
-    low, high, nan, step = float("inf"), float("-inf"), 0, max(PART // max(feature.size().numel(), 1), 1)
+    low, high, nan = float("inf"), float("-inf"), 0
+    step = max(current_limits().part_values // max(feature.size().numel(), 1), 1)
     for start in range(0, max(rows, 1), step):
         numbers = feature.read(torch.arange(start, min(start + step, rows), device="cpu")).numpy()
         kept = numbers[~np.isnan(numbers)] if numbers.dtype.kind == "f" else numbers

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from graphfeed.ops.arguments import checked
-from graphfeed.ops.process import regular_file
+from graphfeed.ops.process import current_limits, regular_file
 from graphfeed.storage.datasets.array_files import write_text
 from graphfeed.storage.datasets.folder_writing import new_folder, process_lock
 from graphfeed.storage.datasets.metadata import (
@@ -60,7 +60,6 @@ def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | Non
 LAYOUT = 1
 """Version of the processed folder's layout. Folders of other versions are preprocessed again."""
 LOCK = ".graphfeed-lock"
-WAIT_SECONDS = 4 * 3600.0
 """Time to wait for another process that preprocesses the same dataset."""
 
 LOGGER = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ def preprocess_ondisk_dataset(
     made = folder / PROCESSED / FILE_NAME
     reason = "force_preprocess is True" if force_preprocess else why_preprocess(folder, options, force_preprocess)
     if reason is not None:
-        with process_lock(folder / LOCK, WAIT_SECONDS):
+        with process_lock(folder / LOCK, current_limits().preprocess_seconds):
             # Another process may have finished in the meantime.
             reason = reason if force_preprocess else why_preprocess(folder, options, force_preprocess)
             if reason is not None:

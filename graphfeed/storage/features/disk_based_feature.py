@@ -15,20 +15,17 @@ import torch
 from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import ReadChoice, buffers, map_file, read_at_random
-from graphfeed.ops.process import in_one_step, regular_file, result_of
+from graphfeed.ops.process import current_limits, in_one_step, regular_file, result_of
 from graphfeed.ops.rows import SPAN_BYTES, gather_unchecked, read_blocks, read_bytes, read_rows
 from graphfeed.storage.features.feature import DeferredRead, ReadsAhead, Spans, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.outside_files import check_saved_numbers, clear_headers
 from graphfeed.storage.memory.staging import staging
 
-READ_TIMEOUT_SECONDS = 600.0
 GAP_BYTES = 1 << 15
 """Largest gap between rows that are read at once. A disk with 60,000 random reads or 1.5 GB of sequential reads per
 second reads 25 kB more in the time of another read."""
-ROWS_PER_TASK = 64
-"""Smallest number of rows for which a separate task pays off."""
 MAPPED_ROWS_PER_TASK = 1 << 15
-"""The same for rows in the system's page cache: a millisecond or two."""
+"""Like `Limits.rows_per_task`, for rows in the system's page cache: a millisecond or two."""
 TASKS_PER_THREAD = 8
 """Number of parts per thread that a read ahead is split into, so that threads finish at about the same time."""
 MOST_THREADS = 16
@@ -133,7 +130,7 @@ class DiskBasedFeature(ReadsAhead):
 
         Rows near each other are read at once: 4 of 32 million rows of 128 bytes are read at 1.5 GB/s instead of 0.05.
         """
-        parts = self._split(ids.numel(), ROWS_PER_TASK, TASKS_PER_THREAD * self._threads)
+        parts = self._split(ids.numel(), current_limits().rows_per_task, TASKS_PER_THREAD * self._threads)
         return [self._submit(self._read_spans, ids[begin:end], out, positions[begin:end]) for begin, end in parts]
 
     @property
@@ -148,12 +145,13 @@ class DiskBasedFeature(ReadsAhead):
             OSError: A read failed; an EOFError if the file became shorter.
             TimeoutError: A read takes longer than ten minutes.
         """
+        seconds = current_limits().read_seconds
         try:
             for future in futures:
-                result_of(future, READ_TIMEOUT_SECONDS)
+                result_of(future, seconds)
         except TimeoutError as error:
             raise TimeoutError(
-                f"reading {self._path} took longer than {READ_TIMEOUT_SECONDS:.0f} s; is its file system still there?"
+                f"reading {self._path} took longer than {seconds:.0f} s; is its file system still there?"
             ) from error
 
     def check_unchanged(self) -> None:
@@ -274,7 +272,7 @@ class DiskBasedFeature(ReadsAhead):
             rows = ids.to(torch.int64).contiguous().numpy()
             order = np.argsort(rows)  # in file order, so that neighbouring rows take one read
             by_id, positions = torch.from_numpy(rows[order]), torch.from_numpy(order)
-            parts = self._split(ids.numel(), ROWS_PER_TASK)
+            parts = self._split(ids.numel(), current_limits().rows_per_task)
             read = partial(self._counted, pages, read_rows, self._descriptor, self._start)
             tasks = [partial(read, by_id[begin:end], out, positions[begin:end], GAP_BYTES) for begin, end in parts]
         pending = self._start_tasks(out, tasks, ahead)

@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.ops.arguments import check_count, check_tensors, checked, ignores
 from graphfeed.ops.memory import buffers, empty_locked
-from graphfeed.ops.process import renew_in_child
+from graphfeed.ops.process import current_limits, renew_in_child
 from graphfeed.ops.rows import (
     MOST_SLOTS,
     clear_policy,
@@ -24,9 +24,6 @@ from graphfeed.ops.rows import (
 from graphfeed.ops.structure import compact
 from graphfeed.storage.features.row_cache import CacheLookup, Reader, RowCache
 from graphfeed.storage.memory.stream_order import StreamOrderedLock
-
-READ_BYTES = 1 << 22
-"""Number of bytes of missing rows that are read at a time; more would only take memory."""
 
 
 class CPUFeatureCache(RowCache):
@@ -155,7 +152,7 @@ class CPUFeatureCache(RowCache):
         looked_up = self._look_up(keys, offset)
         first = positions = first_positions(looked_up)
         missing = looked_up.distinct
-        most = max(1, READ_BYTES // max(1, self._row_bytes))
+        most = max(1, current_limits().cache_read_bytes // max(1, self._row_bytes))
         # Equal parts, because a shorter last part would leave a buffer of another size idle after each query.
         step = max(1, -(-len(missing) // max(1, -(-len(missing) // most))))
         if step < len(missing):

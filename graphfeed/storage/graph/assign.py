@@ -11,7 +11,7 @@ from graphfeed import ops
 from graphfeed.ops import fold
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.process import import_optional, install_hint, progress_bar
+from graphfeed.ops.process import current_limits, import_optional, install_hint, progress_bar
 from graphfeed.ops.structure import Items, place_nodes
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -35,7 +35,9 @@ def ldg_memory(num_nodes: int, num_parts: int) -> int:
         >>> ldg_memory(num_nodes=111_000_000, num_parts=8) / 2**20 < 500
         True
     """
-    return 4 * num_nodes + 128 * max(RANGE_NODES, min(num_parts, num_nodes)) + (1 << 20)
+    return (
+        4 * num_nodes + 128 * max(min(RANGE_NODES, current_limits().part_values), min(num_parts, num_nodes)) + (1 << 20)
+    )
 
 
 def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None = None) -> torch.Tensor:
@@ -56,6 +58,7 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
     # On huge pages, a pass over a random graph of 60 million nodes is 1.4 times as fast.
     parts = buffers.empty_long_lived(graph.total_num_nodes, torch.int32, buffers.CPU, private=True).fill_(-1)
     # Empty parts are filled in order, so parts beyond the number of nodes stay empty.
+    step = min(RANGE_NODES, current_limits().part_values)
     filled = min(num_parts, max(graph.total_num_nodes, 1))
     loads = torch.zeros((len(offsets) - 1, filled), dtype=torch.int64, device="cpu")
     item_loads = torch.zeros_like(loads)
@@ -66,8 +69,8 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int, items: torch.Tensor | None
                 # Each type is balanced separately.
                 limit = most_of(last - first, num_parts)
                 item_limit = 0 if items is None else most_of(int(items[first:last].sum()), num_parts)
-                for start in range(first, last, RANGE_NODES):
-                    stop = min(start + RANGE_NODES, last)
+                for start in range(first, last, step):
+                    stop = min(start + step, last)
                     columns = indptr[start : stop + 1]
                     own = None if items is None else Items(items[start:stop].long(), item_loads[number], item_limit)
                     # In place: later nodes of a pass use the new parts of earlier ones.

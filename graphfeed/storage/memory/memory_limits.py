@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from graphfeed.ops.process import current_limits
+
 ROOT = Path("/")
 GROUPS = "sys/fs/cgroup"
 """Mount point of control groups, relative to `ROOT`."""
@@ -19,7 +21,7 @@ def memory_limit() -> float:
         total: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         total = math.inf
-    return min([total, *(limit for limit, _ in group_limits())])
+    return min([current_limits().memory_bytes, total, *(limit for limit, _ in group_limits())])
 
 
 def check_nodes_fit(name: str, num_nodes: int) -> None:
@@ -39,7 +41,7 @@ def available_memory() -> float:
         free = 1024.0 * int(lines["MemAvailable"].split()[0])
     except (OSError, KeyError):
         free = math.inf
-    return min([free, *(left for _, left in group_limits())])
+    return min([current_limits().memory_bytes, free, *(left for _, left in group_limits())])
 
 
 def ranks_of_machine() -> int:

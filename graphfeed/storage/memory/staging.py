@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.memory import flat_bytes
+from graphfeed.ops.process import current_limits
 
 BLOCK_BYTES = 1 << 22
-TAKE_TIMEOUT_SECONDS = 600.0
 
 Wait = Callable[[], object]
 Start = Callable[[int, int, torch.Tensor], Wait]
@@ -109,13 +109,14 @@ class Staging:
 
     def _take(self, wait: bool) -> PinnedBlock | None:
         """Return a free block whose last copy is complete; None if no block is free and `wait` is False."""
+        seconds = current_limits().read_seconds
         try:
-            block = self._free.get(wait, TAKE_TIMEOUT_SECONDS)
+            block = self._free.get(wait, seconds)
         except Empty as error:
             if not wait:
                 return None
             raise TimeoutError(
-                f"no block of page-locked memory was free for {TAKE_TIMEOUT_SECONDS:.0f} s; do other threads that read "
+                f"no block of page-locked memory was free for {seconds:.0f} s; do other threads that read "
                 "features for a GPU still run?"
             ) from error
         try:

@@ -11,10 +11,13 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.datapipes.pipeline import distinct
 from graphfeed.distributed import PartitionReport, assign_nodes, open_part, report_partition
-from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.partition.command import open_stored
+from graphfeed.distributed.partition.report import PartitionReport
 from graphfeed.storage.graph import stacked_assignment
+from graphfeed.storage.graph.assign import stacked_assignment
 from graphfeed.storage.memory import find_places
+from graphfeed.storage.memory.shared import find_places
+from graphfeed.testing import limits
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.rank_processes import run_ranks
@@ -138,8 +141,8 @@ def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "parts").exists()
 
 
-def test_it_counts_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_columns, "PIECE", 37)
+@limits(part_values=37)
+def test_it_counts_what_is_cut() -> None:
     for graph in (graphs.plain(), graphs.typed()):
         for num_parts in (1, 3, 200):
             assignment = assign_nodes(graph, num_parts, "hash")

@@ -18,9 +18,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import assign_nodes, write_partition
-from graphfeed.distributed import edge_positions as partition_columns
-from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.storage.graph import ByType, GraphArrays
+from graphfeed.storage.graph.assign import assign_nodes
+from graphfeed.testing import limits
 from tests.clusters import Killing, dask_cluster, ray_cluster
 from tests.distributed import graphs
 from tests.refusals import check_refused
@@ -105,10 +105,7 @@ def test_every_executor_writes_the_same_bytes_in_whichever_pieces(
     graph, parts, store = stored(tmp_path)
     expected = content(write_partition(tmp_path / "here", graph, parts, 3, store))
     assert not [name for name in expected if name.startswith("scratch")]
-    monkeypatch.setattr(partition_columns, "PIECE", 17)
-    monkeypatch.setattr(partition_writer, "PART_BYTES", 17)
-    monkeypatch.setattr(partition_writer, "BLOCK_NODES", 7)
-    with start() as executor:
+    with limits(part_values=17, part_bytes=17), start() as executor:
         root = write_partition(tmp_path / "parts", graph, parts, 3, store, executor)
     assert content(root) == expected
 

@@ -16,6 +16,16 @@ from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage import OnDiskFeatureData
 from graphfeed.storage.datasets import (
     SCRATCH,
+from graphfeed.storage.datasets.array_files import (
+    ArrayWriter,
+    load_array,
+    open_array,
+    read_csv_edges,
+    sync_folder,
+    write_array,
+    write_text,
+)
+from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     Sorting,
     array_files,
@@ -28,6 +38,10 @@ from graphfeed.storage.datasets import (
 from graphfeed.storage.datasets.array_files import open_array, read_csv_edges
 from graphfeed.storage.datasets.edge_sorting import EdgeFiles, count_in_degrees, sort_tasks
 from graphfeed.storage.features.torch_based_feature_store import open_feature
+from graphfeed.storage.datasets.file_tasks import run_tasks
+from graphfeed.storage.datasets.processed_graph import write_edges
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, open_feature
+from graphfeed.testing import limits
 from tests import reference
 from tests.refusals import check_refused
 
@@ -63,8 +77,8 @@ def test_what_is_no_array_is_named(tmp_path: Path) -> None:
         opened("gone.npy", "numpy")
 
 
-def test_written_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(array_files, "PART_BYTES", 16)
+@limits(part_bytes=16)
+def test_written_part_by_part(tmp_path: Path) -> None:
     arrays: list[Any] = [np.arange(7), np.zeros((0, 3)), np.ones((5, 2, 2), dtype=np.float16)]
     for array in arrays:
         write_array(tmp_path / "a.npy", array)
@@ -75,10 +89,10 @@ def test_written_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part, end in product([3, 8, 1 << 20], ["", "\n", "\n\n", "\r\n"]):
-        monkeypatch.setattr(array_files, "PART_BYTES", part)
         line = "\r\n" if end == "\r\n" else "\n"
         (tmp_path / "e.csv").write_bytes((line.join(["0,10", "3000000000,1", "2,2"]) + end).encode())
-        edges = read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "key")
+        with limits(part_bytes=part):
+            edges = read_csv_edges(tmp_path / "e.csv", tmp_path / "pairs", "key")
         assert edges.tolist() == [[0, 3000000000, 2], [10, 1, 2]], (part, end)
     (tmp_path / "none.csv").write_text("\n")
     assert read_csv_edges(tmp_path / "none.csv", tmp_path / "pairs", "key").shape == (2, 0)

@@ -9,6 +9,8 @@ from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import from_coo
 from graphfeed.storage.datasets import inspect_dataset, inspect_graph_file, preprocess_ondisk_dataset
+from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
+from graphfeed.testing import limits
 from tests.on_disk import untyped, write
 
 
@@ -24,11 +26,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_types_degrees_doubles_loops_features_and_tasks_are_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = str(inspect_dataset(folder))
-    monkeypatch.setattr("graphfeed.storage.datasets.inspect.PART", 2)
-    report = inspect_dataset(folder)
+    with limits(part_values=2):
+        report = inspect_dataset(folder)
     assert str(report) == whole
     assert report.lines == [
         ("data set", "", "little"),

@@ -13,6 +13,7 @@ import yaml
 from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
 from graphfeed.storage.datasets import preprocess
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
+from graphfeed.testing import limits
 from tests import on_disk
 from tests.forked import in_child
 from tests.refusals import check_refused
@@ -100,8 +101,8 @@ def test_a_folder_without_metadata_is_not_used(folder: Path) -> None:
     assert (folder / "graphfeed" / "mine.txt").exists()
 
 
-def test_a_process_waits_for_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preprocess, "WAIT_SECONDS", 0.2)
+@limits(preprocess_seconds=0.2)
+def test_a_process_waits_for_another(folder: Path) -> None:
     descriptor = os.open(folder / preprocess.LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:

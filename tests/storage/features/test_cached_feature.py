@@ -25,7 +25,7 @@ from graphfeed.storage import (
     cpu_cached_feature,
     wrap_with_cached_feature,
 )
-from graphfeed.storage.features import feature_cache
+from graphfeed.testing import limits
 from tests.cache_models import OddRowsRemote
 from tests.digests import assert_same
 from tests.refusals import check_refused
@@ -65,10 +65,8 @@ def read_in_stages(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
     return pending.wait()
 
 
-def test_missing_remote_rows_are_asked_for_at_once_and_local_ones_take_no_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(feature_cache, "READ_BYTES", 2 * ROW_BYTES)
+@limits(cache_read_bytes=2 * ROW_BYTES)
+def test_missing_remote_rows_are_asked_for_at_once_and_local_ones_take_no_room() -> None:
     for read, dtype in product([read_now, read_in_stages], [torch.float32, torch.int32]):
         away = OddRowsRemote(ROWS.to(dtype))
         # Another feature shares the cache and determines the dtype of its rows.

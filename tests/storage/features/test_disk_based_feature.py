@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from graphfeed.storage import DiskBasedFeature, TorchBasedFeature
 from graphfeed.storage.features import disk_based_feature
+from graphfeed.testing import limits
 from tests.digests import assert_same
 from tests.refusals import check_refused
 
@@ -139,10 +140,12 @@ def test_a_read_that_takes_too_long_is_named(many: Path, monkeypatch: pytest.Mon
         ready.wait(60)
 
     monkeypatch.setattr(disk_based_feature, "read_rows", hang)
-    monkeypatch.setattr(disk_based_feature, "READ_TIMEOUT_SECONDS", 0.01)
     feature = DiskBasedFeature(many)
     (pending,) = feature.read_async(torch.arange(1000))
-    with pytest.raises(TimeoutError, match=r"feat.npy took longer than 0 s; is its file system still there"):
+    with (
+        limits(read_seconds=0.01),
+        pytest.raises(TimeoutError, match=r"feat.npy took longer than 0 s; is its file system still there"),
+    ):
         pending.wait()
     ready.set()
 

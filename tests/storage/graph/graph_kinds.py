@@ -21,7 +21,6 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from graphfeed.ops.memory import ReadChoice
 from graphfeed.storage.graph import ByType, Hop
-from graphfeed.storage.graph.sampling import graph_files
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
 from graphfeed.testing import limits
 from tests.distributed.joint import in_threads
@@ -223,10 +222,7 @@ def by_page(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
         assert is_by_page(graph)
         return work(graph)
 
-    with (
-        patch.object(graph_files, "available_memory", lambda: 0),
-        patch.object(ReadChoice, "decide", lambda *arguments: None),
-    ):
+    with limits(memory_bytes=0), patch.object(ReadChoice, "decide", lambda *arguments: None):
         return in_a_file(whole, work_by_page)
 
 

@@ -18,6 +18,7 @@ from graphfeed.storage.graph import (
     ldg_memory,
     stacked_assignment,
 )
+from graphfeed.testing import limits
 from tests.digests import assert_same, digest
 from tests.distributed import graphs
 from tests.refusals import Refusal, check_refused
@@ -124,8 +125,8 @@ def test_neighbours_come_together() -> None:
     assert cut(graph, assign_by_ldg(graph, 4)) < 0.25
 
 
-def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign, "RANGE_NODES", 1 << 12)
+@limits(part_values=1 << 12)
+def test_it_takes_no_more_memory_than_was_said() -> None:
     graph = graphs.plain(20_000, 400_000)
     said = ldg_memory(20_000, 8)
     assert said < graph.indices.nbytes

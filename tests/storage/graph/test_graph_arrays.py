@@ -9,7 +9,6 @@ import torch
 
 from graphfeed.storage import CSCFormatBase, fused_csc_sampling_graph
 from graphfeed.storage.memory import tensors_in
-from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
 from tests.ops.locked_memory import LockedMemory
