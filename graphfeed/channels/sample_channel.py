@@ -15,9 +15,9 @@ import torch
 from graphfeed.channels.bounded_queue import BoundedQueue, EndOfEpoch, PeerError
 from graphfeed.channels.broker import END_EPOCH, LOOK, Broker, text_of
 from graphfeed.channels.channel_client import ChannelClient
-from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
+from graphfeed.loader.transport import TIMEOUT_SECONDS
 from graphfeed.ops.arguments import checked, parse_bytes
-from graphfeed.ops.process import Closeable
+from graphfeed.ops.process import Closeable, current_limits
 from graphfeed.storage.memory import decode_tensors, encode_tensors, to_device
 
 UNBOUNDED = 1 << 40
@@ -151,8 +151,9 @@ class SampleChannel(ChannelBase, Closeable):
         client: ChannelClient | None = getattr(self._of_thread, "client", None)
         if client is None or client.is_closed:  # such as after a fork
             # Messages that don't fit into the shared memory use separate files.
-            limit = self.limit_bytes if self.limit_bytes < UNBOUNDED else ARENA_BYTES
-            client = self._of_thread.client = ChannelClient(self.address, max(ARENA_BYTES, limit))
+            least = current_limits().arena_bytes
+            limit = self.limit_bytes if self.limit_bytes < UNBOUNDED else least
+            client = self._of_thread.client = ChannelClient(self.address, max(least, limit))
             self._clients.add(client)
         try:
             yield client

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from graphfeed.channels import MpChannel, QueueTimeoutError, ShmChannel
+from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
+from graphfeed.testing import limits
 from tests.refusals import check_refused
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -47,8 +49,8 @@ def test_a_message_that_is_too_large_breaks_nothing(channel: ShmChannel) -> None
         assert channel.recv()["x"].sum() == 1_000_000
 
 
-def test_what_is_kept_stalls_nobody(channel: ShmChannel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.channels.sample_channel.ARENA_BYTES", 1 << 20)
+@limits(arena_bytes=1 << 20)
+def test_what_is_kept_stalls_nobody(channel: ShmChannel) -> None:
     kept = []
     for number in range(20):
         channel.send({"x": torch.full((300_000,), number, dtype=torch.uint8)}, timeout_ms=10_000)

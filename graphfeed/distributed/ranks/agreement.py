@@ -17,15 +17,13 @@ from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.distributed.ranks.heartbeat import LostError
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.loader import Progress, find_difference, take_fingerprint
-from graphfeed.ops.process import Changes
+from graphfeed.ops.process import Changes, current_limits
 
 if TYPE_CHECKING:
     from graphfeed.distributed.ranks.peers import Peers
 
 CHECK_SECONDS = 0.2
 """Interval at which waiting threads check whether a rank is lost."""
-BEGIN_SECONDS = 5.0
-"""How long the first run waits for the other ranks to begin the same pipeline. It then starts without them."""
 
 ALIVE: "weakref.WeakSet[Peers]" = weakref.WeakSet()
 PIPELINES: "weakref.WeakKeyDictionary[Datapipe, str]" = weakref.WeakKeyDictionary()
@@ -85,7 +83,7 @@ class RunComparison:
             silent = {rank for rank, own in enumerate(self._begun) if pipeline not in own}
             return not first or silent.issubset(self.peers.leaving)
 
-        self._changes.wait_for(is_known, BEGIN_SECONDS, every=CHECK_SECONDS)
+        self._changes.wait_for(is_known, current_limits().peer_seconds, every=CHECK_SECONDS)
         with self._changes.lock:
             different = self._find_other_pipeline(pipeline) if first else ""
         if different:

@@ -9,8 +9,8 @@ import warnings
 from contextlib import suppress
 from queue import SimpleQueue
 
-BEAT_SECONDS = 0.5
-"""Interval between heartbeats."""
+from graphfeed.ops.process import current_limits
+
 FROZEN_SECONDS = 30.0
 """Limit for missing heartbeats of a rank whose machine answers. For comparison: sorting 10^7 numbers takes 10 s."""
 DOUBT_SECONDS = 5.0
@@ -77,11 +77,11 @@ class Heartbeat:
             self._watch(*self._arrived.get())
         for key, _ in self._selector.select(PAUSE_SECONDS):
             self._hear(key.data, key.fileobj)  # type: ignore[arg-type]
-        now = time.monotonic()
-        self._listened, self._looked = self._listened + min(now - self._looked, BEAT_SECONDS), now
+        now, pause = time.monotonic(), current_limits().beat_seconds
+        self._listened, self._looked = self._listened + min(now - self._looked, pause), now
         # A leaving rank sends no more requests, and exits once all others leave. This is announced at once.
         if leaving != self._leaving or now >= self._next_beat:
-            self._leaving, self._next_beat = leaving, now + BEAT_SECONDS
+            self._leaving, self._next_beat = leaving, now + pause
             self._send(bytes([leaving]))
         for rank, heard in self._heard.items():
             # Neither rank needs the other any more.

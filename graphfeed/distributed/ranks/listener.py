@@ -15,7 +15,7 @@ import torch
 
 from graphfeed.distributed.ranks.connections import own_address
 from graphfeed.distributed.ranks.messages import SIZE, Tensors, Traffic, frame_of, receive, receive_into, send_frame
-from graphfeed.ops.process import Changes, uninterrupted
+from graphfeed.ops.process import Changes, current_limits, uninterrupted
 from graphfeed.storage.memory import Frame
 
 Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
@@ -24,8 +24,6 @@ Respond: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], T
 TOKEN_BYTES = 16
 GREETING = struct.Struct(f"<{TOKEN_BYTES}sI?")
 """The first bytes on a connection: the listener's token, the sender's rank, and whether it carries heartbeats."""
-GREETING_SECONDS = 5.0
-"""Time limit for the greeting on a new connection."""
 PAUSE_SECONDS = 0.1
 """Pause of a thread that could not accept a connection."""
 ACCEPT_SECONDS = 1.0
@@ -142,7 +140,7 @@ class Listener:
 
     def _greet(self, connection: socket.socket) -> int | None:
         """Return the rank whose heartbeats a connection carries; None if it carries requests."""
-        connection.settimeout(GREETING_SECONDS)
+        connection.settimeout(current_limits().peer_seconds)
         if isinstance(connection, ssl.SSLSocket):
             connection.do_handshake()
         said = bytearray(GREETING.size)

@@ -23,7 +23,7 @@ from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.program_end import AT_END, check_program
 from graphfeed.distributed.release import RELEASE
 from graphfeed.ops.arguments import checked
-from graphfeed.ops.process import in_one_step, wait_until_done
+from graphfeed.ops.process import current_limits, in_one_step, wait_until_done
 
 RankAddress: TypeAlias = tuple[str, int, int, int]
 """Address, port, rank, and number of ranks."""
@@ -33,8 +33,6 @@ LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 FAILED = "graphfeed failed"
 """Key in the store under which a rank that fails to register is recorded with the reason, as JSON. In the store of a
 process group, its program failed or ended; in that of a rendezvous, it can't listen, or another rank has lost it."""
-STORE_SECONDS = 5.0
-"""Additional time for the store to respond, after the time limit for ranks."""
 CHECK_SECONDS = 0.1
 """Interval at which waiting threads check whether the program has failed."""
 LOOK_SECONDS, SELDOM_SECONDS = 0.02, 0.2
@@ -180,7 +178,7 @@ class Rendezvous:
         try:
             if self.point is None:
                 connect = partial(connect_to_store, self._group, seconds)
-                self.shared = call_within(seconds + STORE_SECONDS, connect, silence)
+                self.shared = call_within(seconds + current_limits().peer_seconds, connect, silence)
                 self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", self.shared)
             else:
                 self.store = self.point.open_store(seconds, self._use)
@@ -223,7 +221,7 @@ class Rendezvous:
                 raise found
             if time.monotonic() > give_up:
                 heartbeat.announce_loss(min(missing))
-                is_silent = time.monotonic() - self._answered > STORE_SECONDS
+                is_silent = time.monotonic() - self._answered > current_limits().peer_seconds
                 late = f"ranks {sorted(missing)} did not create their Peers within {seconds:g} s"
                 raise TimeoutError(silence if is_silent else late)
 

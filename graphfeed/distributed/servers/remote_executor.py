@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.distributed.servers.tickets import (
-    ANSWER_SECONDS,
     AT_ONCE,
     FAILED,
     MEASURED,
@@ -41,10 +40,8 @@ from graphfeed.distributed.wire import (
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
 from graphfeed.loader.profile import FIRST_SERVER, Measured, Span
 from graphfeed.ops.arguments import brief, check_seconds, checked
-from graphfeed.ops.process import Changes
+from graphfeed.ops.process import Changes, current_limits
 
-BACKOFF_SECONDS = (1.0, 60.0)
-"""How long a lost server is avoided while others are left: at first, and at most."""
 RETRY_SECONDS = 0.5
 """Interval at which lost servers are retried if all are lost."""
 BACKOFF_TIMES = 4.0
@@ -136,8 +133,8 @@ class RemoteServer:
             self.client = None
         if now < self.backs_off_until:  # several concurrent requests failed
             return
-        first, most = BACKOFF_SECONDS
-        self.backs_off_until = now + max(min(first * 2**self.num_losses, most), BACKOFF_TIMES * waited)
+        first = current_limits().backoff_seconds
+        self.backs_off_until = now + max(min(first * 2**self.num_losses, 60 * first), BACKOFF_TIMES * waited)
         self.num_losses = min(self.num_losses + 1, 10)  # by then, the backoff has reached its maximum
 
     def close(self) -> None:
@@ -224,7 +221,9 @@ class RemoteExecutor(ThreadExecutor):
                 # A measured mini-batch has a request to itself, whose times it reports.
                 if self._wanted and self._wanted[0].is_measured:
                     most = 1
-            self._changes.wait_for(lambda: not self._wanted or len(self._wanted) >= most, ANSWER_SECONDS)
+            self._changes.wait_for(
+                lambda: not self._wanted or len(self._wanted) >= most, current_limits().answer_seconds
+            )
             with self._changes.lock:
                 taken = [each for each in self._wanted if each[:4] == self._wanted[0][:4]][:most]
                 for each in taken:

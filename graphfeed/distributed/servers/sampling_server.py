@@ -18,8 +18,6 @@ from graphfeed.distributed.release import RELEASE
 from graphfeed.distributed.servers.server_metrics import HealthEndpoint, ServerMetrics
 from graphfeed.distributed.servers.tickets import (
     ABOUT,
-    ANSWER_BYTES,
-    ANSWER_SECONDS,
     AT_ONCE,
     FAILED,
     MADE,
@@ -45,12 +43,10 @@ from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, su
 from graphfeed.loader.profile import Span
 from graphfeed.loader.stages import InWorkers
 from graphfeed.ops.arguments import check_count, check_flags
-from graphfeed.ops.process import Closeable
+from graphfeed.ops.process import Closeable, current_limits
 
 STEP_SECONDS = 1.0
 """How often a waiting request checks whether its reader is still connected."""
-MOST_WAITING = 1000
-"""Maximum number of waiting requests; each occupies a thread."""
 MOST_TASKS = 64
 """Number of readers' cuts that are cached, so that their fingerprints are not parsed again."""
 LONGEST_EVENT = 1000
@@ -119,7 +115,7 @@ class SamplingServer(Closeable):
         self._slots = threading.BoundedSemaphore(cores)
         fingerprints = json.dumps([cut.fingerprint for cut, _ in self._cuts], sort_keys=True)
         fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
-        self.metrics = ServerMetrics(fingerprint, MOST_WAITING + cores, partial(find_caches, pipe))
+        self.metrics = ServerMetrics(fingerprint, current_limits().waiting_requests + cores, partial(find_caches, pipe))
         """Counters of requests, mini-batches and errors."""
         self.on_event: Callable[[str], None] = lambda _: None
         """Called with a line for each rejected or failed request; assign a function that prints or logs it."""
@@ -176,12 +172,12 @@ class SamplingServer(Closeable):
             self._acquire_slot(has_gone)
             try:
                 answers: list[Any] = []
-                begin, size, share = monotonic(), 0, 0.0
+                begin, size, share, limits = monotonic(), 0, 0.0, current_limits()
                 for task in tasks:
                     answers.append(self._make(work, task, received if is_measured else None))
                     size += answers[-1].nbytes
                     # Fill level of the response, by its size or by the time that it took.
-                    share = max(size / ANSWER_BYTES, (monotonic() - begin) / ANSWER_SECONDS)
+                    share = max(size / limits.answer_bytes, (monotonic() - begin) / limits.answer_seconds)
                     if share >= 1:
                         break
                 return answers, int(len(answers) / share)
@@ -231,7 +227,7 @@ class SamplingServer(Closeable):
     def _acquire_slot(self, has_gone: Callable[[], bool]) -> None:
         flight = import_flight()
         if self.metrics.in_flight > self.metrics.most_in_flight:
-            reason = f"{MOST_WAITING} requests are waiting already"
+            reason = f"{current_limits().waiting_requests} requests are waiting already"
             self.count_error("full", reason)
             raise flight.FlightUnavailableError(reason)
         is_mine = False

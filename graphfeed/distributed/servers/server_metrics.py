@@ -8,15 +8,13 @@ from http.server import ThreadingHTTPServer
 from typing import Any, TypeAlias
 
 from graphfeed.distributed.wire import listen, make_server_context
-from graphfeed.ops.process import import_optional, install_hint
+from graphfeed.ops.process import current_limits, import_optional, install_hint
 from graphfeed.storage.memory import Cache
 
 Caches: TypeAlias = list[tuple[str, Cache]]
 
 STUCK_SECONDS = 60.0
 """Time without a finished request after which a server with requests is unhealthy."""
-SILENT_SECONDS = 5.0
-"""Time after which a silent HTTP connection is closed."""
 ERRORS = ("cancelled", "failed", "full", "refused", "unauthenticated")
 """Reasons for failed requests: reader disconnected, stage failed, too many waiting, other pipeline, no valid token."""
 
@@ -115,7 +113,7 @@ class HealthEndpoint(ThreadingHTTPServer):
         answers_metrics: Any = prometheus.MetricsHandler.factory(registry)
 
         class Request(answers_metrics):  # type: ignore[misc]
-            timeout = SILENT_SECONDS
+            timeout = current_limits().peer_seconds
 
             def do_GET(self) -> None:
                 if self.path != "/health":

@@ -19,8 +19,6 @@ from graphfeed.loader.profile import Span
 
 MADE, MEASURED, REFUSED, FAILED = "made", "measured", "refused", "failed"
 """Kinds of responses: a mini-batch, one with the times of its stages, a rejected request, or a stage's error."""
-ANSWER_BYTES, ANSWER_SECONDS = 1 << 22, 0.004
-"""Limits of a response: once it has this size, or took this time, no further mini-batch is added."""
 AT_ONCE = b"at once"
 """Metadata key of a response: the number of similar mini-batches that would fit into one."""
 ABOUT = b"about "

@@ -12,12 +12,10 @@ from typing import Any
 from graphfeed.distributed.wire.access import join_address, listen, make_server_context
 from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT, import_arrow
 from graphfeed.loader.executors import renew_torch_threads
-from graphfeed.ops.process import in_one_step
+from graphfeed.ops.process import current_limits, in_one_step
 
 FORMAT_HEADER = "graphfeed-format"
 """Header with the format of the record batches of a call; without it, the format is 1."""
-SECONDS_TO_END = 10.0
-"""Time limit for calls in progress when a server is closed."""
 USED_BY: set[int] = set()
 """Ids of the processes that have used gRPC, by which a fork detects that its parent has."""
 
@@ -108,7 +106,7 @@ def shut_down_after(closing: threading.Event, server: Any) -> None:
 
 def end_flight_calls(closing: threading.Event, thread: threading.Thread) -> None:
     in_one_step(closing.set)
-    for _ in range(round(SECONDS_TO_END / 0.1)):
+    for _ in range(round(current_limits().end_seconds / 0.1)):
         thread.join(0.1)  # a signal that arrives right before a wait is handled after it
         if not thread.is_alive():
             return

@@ -27,7 +27,7 @@ from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
 from graphfeed.ops import ALWAYS
 from graphfeed.ops.arguments import brief, checked
-from graphfeed.ops.process import local_path, progress_bar
+from graphfeed.ops.process import current_limits, local_path, progress_bar
 from graphfeed.storage.datasets import (
     FILE_NAME,
     GRAPH_FOLDER,
@@ -48,7 +48,6 @@ from graphfeed.storage.datasets import (
 )
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 
-LEAST_MEMORY = 1 << 24
 TIMES = "node_0.npy"
 """File name of the times of nodes."""
 
@@ -102,8 +101,8 @@ def build_dataset(
     """
     if on_error not in {"raise", "skip"}:
         raise ValueError(f"on_error must be 'raise' or 'skip', but is {brief(on_error)}")
-    if memory is not None and memory < LEAST_MEMORY:
-        raise ValueError(f"memory must be at least {LEAST_MEMORY} bytes, but is {memory}")
+    if memory is not None and memory < (least := current_limits().part_bytes):
+        raise ValueError(f"memory must be at least {least} bytes, but is {memory}")
     plan = spec if isinstance(spec, Spec) else read_spec(spec)
     budget = memory_for_sorting() if memory is None else memory
     if folder is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.build.rows import Arrays, EntryQuery
 from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
 from graphfeed.ops import Key
+from graphfeed.ops.process import current_limits
 
 MOST_DRAWS = 200
 """Number of draws of a destination after which a source counts as connected to all nodes."""
@@ -33,7 +34,7 @@ def write_links(
     engine.run(f"CREATE OR REPLACE TABLE links (file INTEGER, {kinds})")
     ends = ", ".join(["source", "destination", *repeated.values()])
     for batch in engine.stream(f"SELECT {ends} FROM {table} WHERE {part}"):
-        step = max(BATCH_ROWS // size, 1)
+        step = max(min(BATCH_ROWS, current_limits().part_values) // size, 1)
         for some in (batch.slice(start, step) for start in range(0, len(batch), step)):
             source, destination, *more = (np.repeat(as_numpy(column), size) for column in some.columns)
             places = np.arange(place, place + len(source))

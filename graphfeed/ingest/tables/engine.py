@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.tables.arrow_types import arrow
 from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
 from graphfeed.loader.executors import available_cores
-from graphfeed.ops.process import in_one_step, result_of
+from graphfeed.ops.process import current_limits, in_one_step, result_of
 
 BESIDE = 1 << 27
 """Memory that the engine uses in addition to the given limit."""
@@ -72,7 +72,9 @@ class Engine:
         self.streams.append(opened)
         with opened, translated():
             cursor = opened.enter_context(self.connection.cursor())
-            yield from opened.enter_context(cursor.sql(sql).to_arrow_reader(BATCH_ROWS))
+            yield from opened.enter_context(
+                cursor.sql(sql).to_arrow_reader(min(BATCH_ROWS, current_limits().part_values))
+            )
 
     def insert(self, name: str, file: int, columns: list[Any]) -> None:
         """Append Arrow columns to a table whose first column is the index of a file."""

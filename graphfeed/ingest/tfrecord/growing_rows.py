@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.memory import as_bytes
+from graphfeed.ops.process import current_limits
 
 FIRST_BYTES = 1 << 20
 """Size of the first mapping. Memory is allocated only where it is written."""
@@ -64,7 +65,7 @@ class GrowingRows:
         return np.frombuffer(self.memory, dtype=np.uint8)
 
     def _grow(self, rows: int) -> None:
-        least = FIRST_BYTES // (self.lanes * self.row_bytes)
+        least = min(FIRST_BYTES, current_limits().part_bytes) // (self.lanes * self.row_bytes)
         room = max(rows, int(self.room * GROWTH), least)
         self._resize(self.lanes * room * self.row_bytes)
         self._move_lanes(room)

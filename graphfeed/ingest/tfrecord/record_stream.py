@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 import torch
 
-from graphfeed.ops.process import regular_file
+from graphfeed.ops.process import current_limits, regular_file
 from graphfeed.ops.records import scan_records
 
 PART_BYTES = 1 << 20
@@ -55,7 +55,7 @@ class RecordStream:
             raw.close()
             raise
         self.file: IO[bytes] = gzip.GzipFile(fileobj=raw) if self.compressed else raw  # type: ignore[assignment]
-        self.buffer = np.empty(PART_BYTES, dtype=np.uint8)
+        self.buffer = np.empty(min(PART_BYTES, current_limits().part_bytes), dtype=np.uint8)
         self.begin = 0
         """Start of the unread bytes in the buffer."""
         self.end = 0

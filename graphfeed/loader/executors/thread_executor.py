@@ -23,15 +23,13 @@ import torch
 from graphfeed.datapipes import apply_stages, describe_place
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.worker_task import make
-from graphfeed.ops.process import uninterrupted
+from graphfeed.ops.process import current_limits, uninterrupted
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-JOIN_SECONDS = 1.0
-"""Seconds that shutdown waits for threads to finish their current call."""
 INTERRUPTED_SECONDS = 0.2
-"""The same after Ctrl-C, when a user waits for the prompt."""
+"""`Limits.join_seconds` after Ctrl-C, when a user waits for the prompt."""
 ENDINGS: "weakref.WeakKeyDictionary[threading.Thread, Callable[[], None] | None]" = weakref.WeakKeyDictionary()
 """For each thread, the function that makes it end at the end of the program; None for one abandoned at work."""
 
@@ -218,7 +216,8 @@ def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
 
 
 def join_all(threads: Iterable[threading.Thread], cause: BaseException | None) -> list[threading.Thread]:
-    threads, end = list(threads), time.monotonic() + (INTERRUPTED_SECONDS if interrupted(cause) else JOIN_SECONDS)
+    seconds = INTERRUPTED_SECONDS if interrupted(cause) else current_limits().join_seconds
+    threads, end = list(threads), time.monotonic() + seconds
     with uninterrupted():  # an interrupted join would mark the thread as ended
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -4,7 +4,7 @@ For processes, `encode` splits an object into a pickle and the bytes of its arra
 `Inbox` through an `Arena` that both map. The channels for users' processes in `graphfeed.channels` build on it.
 """
 
-from graphfeed.loader.transport.arena import ARENA_BYTES, ArenaReader
+from graphfeed.loader.transport.arena import ArenaReader
 from graphfeed.loader.transport.mailbox import (
     BLOCK,
     FILE,
@@ -23,6 +23,6 @@ from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
 
 __all__ = [
-    "ARENA_BYTES", "BLOCK", "FILE", "INLINE", "PREFIX", "TIMEOUT_SECONDS", "ArenaReader", "Closed", "Inbox",
+    "BLOCK", "FILE", "INLINE", "PREFIX", "TIMEOUT_SECONDS", "ArenaReader", "Closed", "Inbox",
     "MessageReader", "Outbox", "Record", "RecordSocket", "decode", "encode", "open_mailbox", "require_linux",
 ]  # fmt: skip

@@ -8,8 +8,6 @@ import numpy as np
 
 from graphfeed.ops.memory import Bytes, MemoryFile, align, map_shared
 
-ARENA_BYTES = 1 << 28
-"""Address space, not memory: pages are allocated when they are first written, and the lowest free block is used."""
 SLOTS = 1024
 """Maximum number of used blocks of an arena; each has a byte that its reader sets when it is done."""
 
@@ -26,7 +24,7 @@ class ArenaBlock:
 class Arena:
     """The writer's side of an arena in shared memory: allocates blocks, and frees those that readers are done with."""
 
-    def __init__(self, size: int = ARENA_BYTES, file: MemoryFile | None = None) -> None:
+    def __init__(self, size: int, file: MemoryFile | None = None) -> None:
         self.size = max(align(size), SLOTS)
         self.file = MemoryFile.create(self.size) if file is None else file
         self.memory = map_shared(self.file.descriptor, self.size)

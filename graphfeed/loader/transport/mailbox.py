@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.loader.transport.arena import ARENA_BYTES, Arena, ArenaReader
+from graphfeed.loader.transport.arena import Arena, ArenaReader
 from graphfeed.loader.transport.record_socket import DESCRIPTOR_LOST, RECORD_BYTES, RecordSocket
 from graphfeed.ops.memory import Bytes, MemoryFile, as_bytes, map_shared
+from graphfeed.ops.process import current_limits
 from graphfeed.storage.memory import Frame, read_frame
 
 INLINE, BLOCK, FILE = range(3)
@@ -99,7 +100,7 @@ class Outbox:
         arena_bytes: Size of the arena; 0 sends each large message in a separate file.
     """
 
-    def __init__(self, sock: socket.socket, arena_bytes: int = ARENA_BYTES) -> None:
+    def __init__(self, sock: socket.socket, arena_bytes: int) -> None:
         if arena_bytes < 0:
             raise ValueError(f"arena_bytes must be 0 or more, but is {arena_bytes}")
         self.socket = RecordSocket(sock)
@@ -212,12 +213,12 @@ def require_linux() -> None:
         raise RuntimeError("channels between processes need Linux; use threads, num_workers=0 or another executor")
 
 
-def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
+def open_mailbox(arena_bytes: int | None = None) -> tuple[Outbox, Inbox]:
     """Return two connected ends. Send one of them to a child process, and then close it here."""
     require_linux()
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
-    return Outbox(one, arena_bytes), Inbox(other)
+    return Outbox(one, current_limits().arena_bytes if arena_bytes is None else arena_bytes), Inbox(other)
 
 
 def to_array(buffer: Buffer) -> Bytes:

@@ -46,6 +46,25 @@ class Limits:
     """Time to wait for rows from a disk, or for a block of page-locked memory, before this is an error."""
     preprocess_seconds: float = 4 * 3600.0
     """Time to wait for another process that preprocesses the same dataset."""
+    join_seconds: float = 1.0
+    """Time that a shutdown waits for threads to finish their current call."""
+    end_seconds: float = 10.0
+    """Time that a server which closes waits for calls to finish."""
+    peer_seconds: float = 5.0
+    """Time to wait for a short message that another program should send at once."""
+    beat_seconds: float = 0.5
+    """Time between two heartbeats of a rank."""
+    answer_seconds: float = 0.004
+    """Time after which a sampling server adds no further mini-batch to a response."""
+    answer_bytes: int = 1 << 22
+    """Size from which a sampling server adds no further mini-batch to a response."""
+    waiting_requests: int = 1000
+    """Requests that may wait in a sampling server; it rejects others."""
+    backoff_seconds: float = 1.0
+    """Time after which a lost server is asked again; it doubles with each loss, up to 60 times as long."""
+    arena_bytes: int = 1 << 28
+    """Size of the shared memory through which a process sends mini-batches; larger ones use separate files. It is
+    address space: pages are allocated when they are first written, and the lowest free block is used."""
     uva_threads: int = 10240
     """Maximum number of threads of a kernel that reads page-locked memory; `set_max_uva_threads` changes it."""
 

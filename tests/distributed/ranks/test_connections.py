@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from graphfeed.distributed import Peers
-from graphfeed.distributed.ranks import listener as room
 from graphfeed.distributed.ranks import messages
 from graphfeed.distributed.ranks.connections import Connections, own_address
 from graphfeed.distributed.ranks.exchange import merge_answers
 from graphfeed.distributed.ranks.listener import GREETING, Listener
 from graphfeed.distributed.ranks.messages import Traffic, receive, send
+from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.testing import limits
 from tests.digests import assert_same
 from tests.distributed.joint import in_threads
 from tests.refusals import check_refused
@@ -28,6 +29,7 @@ MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
     ({}, {}),
     ({"id": 3}, {"none": torch.empty(0, 7), "rows": torch.randn(4, 3).bfloat16(), "mask": torch.tensor([True])}),
     ({"id": 4}, {"large": torch.arange(3_000_000), "columns": torch.arange(200).reshape(10, 20).t()}),
+    ({"id": 5}, {f"{number}": torch.arange(number) for number in range(600)}),  # more than a system call sends
 ]
 
 
@@ -244,10 +246,8 @@ def test_who_does_not_know_the_token_gets_nothing(listener: Listener, connect: C
         assert ask(connection, "rows 0") == ({}, {})
 
 
-def test_who_says_nothing_keeps_no_thread(
-    listener: Listener, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room, "GREETING_SECONDS", 0.05)
+@limits(peer_seconds=0.05)
+def test_who_says_nothing_keeps_no_thread(listener: Listener, connect: Connect) -> None:
     listener.serve("rows", lambda options, tensors: {})
     with connect() as first, connect() as second:
         address = first.getpeername()

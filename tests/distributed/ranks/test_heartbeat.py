@@ -9,6 +9,7 @@ import pytest
 
 from graphfeed.distributed.ranks import heartbeat
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError, is_confirmed
+from graphfeed.testing import limits
 
 
 class Two:
@@ -102,8 +103,8 @@ def test_a_rank_that_still_connects_to_others_is_not_frozen() -> None:
             listen(heart, 20)
 
 
-def test_a_rank_that_stood_still_itself_takes_no_other_for_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+@limits(beat_seconds=0.01)
+def test_a_rank_that_stood_still_itself_takes_no_other_for_silent() -> None:
     two = Two(silent_seconds=0.2)
     first, second = two.ranks
     for _ in range(3):

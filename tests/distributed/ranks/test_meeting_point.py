@@ -16,12 +16,12 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, RendezvousAddress, cut_graph
-from graphfeed.distributed.ranks import agreement, meeting_point
 from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
 from graphfeed.distributed.ranks.listener import Listener
 from graphfeed.distributed.ranks.meeting_point import Rendezvous, connect_to_store
 from graphfeed.distributed.ranks.messages import Traffic
 from graphfeed.distributed.release import RELEASE
+from graphfeed.testing import limits
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
 from tests.distributed.rank_processes import free_port
@@ -174,8 +174,8 @@ class FrozenStore:
 
 
 @pytest.mark.parametrize("in_group", [False, True])
+@limits(peer_seconds=0.05)
 def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPatch, in_group: bool) -> None:
-    monkeypatch.setattr(meeting_point, "STORE_SECONDS", 0.05)
     store = FrozenStore()
     monkeypatch.setattr(RendezvousAddress, "open_store", lambda *_: store)
     monkeypatch.setattr(distributed, "group", SimpleNamespace(WORLD=store))
@@ -271,11 +271,8 @@ DIFFERENT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("given", DIFFERENT)
-def test_ranks_that_differ_are_told_before_the_first_mini_batch(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
-) -> None:
+def test_ranks_that_differ_are_told_before_the_first_mini_batch(given: dict[str, Any]) -> None:
     seeds, fanouts, graphs, shifts, items = ({**SAME, **given}[name] for name in SAME)
-    monkeypatch.setattr(agreement, "BEGIN_SECONDS", 1.0 if {"fanouts", "items"}.intersection(given) else 30.0)
 
     def work(rank: int, peers: Peers) -> None:
         graph = part_of(rank, peers, graphs[rank](), shifts[rank])
@@ -283,7 +280,8 @@ def test_ranks_that_differ_are_told_before_the_first_mini_batch(
         with gf.DataLoader(pipe, 0, seed=seeds[rank]) as loader, pytest.raises(ValueError, match=given["said"]):
             next(iter(loader))
 
-    in_threads(2, work)
+    with limits(peer_seconds=1.0 if {"fanouts", "items"}.intersection(given) else 30.0):
+        in_threads(2, work)
 
 
 def test_loaders_of_two_pipelines_may_begin_in_another_order_on_each_rank() -> None:

@@ -12,8 +12,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers import sampling_server
 from graphfeed.distributed.wire import FlightServer, import_flight, listen
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import Fails, Held, make_certificate
@@ -173,8 +173,8 @@ def test_requests_whose_reader_has_given_up_are_not_made(held: gf.Datapipe) -> N
         assert server.num_made == 1 + 9
 
 
-def test_no_more_than_some_requests_wait(held: gf.Datapipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_server, "MOST_WAITING", 2)
+@limits(waiting_requests=2)
+def test_no_more_than_some_requests_wait(held: gf.Datapipe) -> None:
     events: list[str] = []
 
     def note(event: str) -> None:

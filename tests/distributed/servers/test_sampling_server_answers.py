@@ -28,6 +28,7 @@ from graphfeed.distributed.servers.tickets import (
     write_ticket,
 )
 from graphfeed.distributed.wire import FlightServer, import_flight, to_batch
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.served import TOKEN, Fails, Held
@@ -116,9 +117,9 @@ def test_small_mini_batches_come_several_in_an_answer_and_large_or_slow_ones_sin
             assert [digest(future.result(60)) for future in futures] == expected
 
 
-def test_the_error_of_a_stage_leaves_the_others_of_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@limits(answer_seconds=10.0)
+def test_the_error_of_a_stage_leaves_the_others_of_its_answer() -> None:
     pipe = Fails(pipelines.homogeneous())
-    monkeypatch.setattr(sampling_server, "ANSWER_SECONDS", 10.0)
     with SamplingServer(pipe, token=TOKEN) as server, asking_for_eight(pipe, server) as futures:
         errors = [future.exception(60) for future in futures]
     assert [error is None for error in errors] == [index != 2 for index in range(8)]

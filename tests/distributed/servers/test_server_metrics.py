@@ -14,8 +14,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers import server_metrics
 from graphfeed.distributed.servers.server_metrics import HealthEndpoint, ServerMetrics
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import TOKEN, loader, make_certificate, servers
@@ -34,8 +34,8 @@ def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_not
         assert metrics.problem() is None
         with metrics.request():
             assert metrics.problem() == "2 requests are waiting, and others are rejected"
-        monkeypatch.setattr(server_metrics, "STUCK_SECONDS", -1.0)
-        assert metrics.problem() == "1 requests are waiting, and none was finished for 0 s"
+        metrics.latest_step -= 100
+        assert metrics.problem() == "1 requests are waiting, and none was finished for 100 s"
     assert metrics.problem() is None
     metrics.is_closed = True
     assert metrics.problem() == "the server is closing"
@@ -80,11 +80,11 @@ def test_metrics_are_in_the_text_format_of_prometheus(endpoint: HealthEndpoint) 
     assert b'graphfeed_pipeline_info{fingerprint="abc"} 1.0\n' in found
 
 
+@limits(peer_seconds=0.3)
 @pytest.mark.parametrize("secured", [False, True])
 def test_callers_that_say_nothing_delay_nobody_and_are_hung_up_on(
-    no_leaks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool
+    no_leaks: None, tmp_path: Path, secured: bool
 ) -> None:
-    monkeypatch.setattr(server_metrics, "SILENT_SECONDS", 0.3)
     tls = make_certificate(tmp_path) if secured else None
     endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, tls)
     silent = [socket.create_connection(("127.0.0.1", endpoint.port), timeout=10) for _ in range(100)]

@@ -17,7 +17,6 @@ from graphfeed.distributed.wire import (
     check_encryption,
     check_token,
     choose_token,
-    flight,
     import_flight,
     is_loopback,
     join_address,
@@ -29,6 +28,8 @@ from graphfeed.distributed.wire import (
     text_of,
     to_batch,
 )
+from graphfeed.distributed.wire.flight import text_of
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.refusals import check_all_refused
 
@@ -177,8 +178,8 @@ def test_only_calls_with_the_same_token_are_answered(arrow: Any, token: str) -> 
     server.close()
 
 
-def test_closing_waits_for_a_call_at_work_a_limited_time(arrow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight, "SECONDS_TO_END", 0.3)
+@limits(end_seconds=0.3)
+def test_closing_waits_for_a_call_at_work_a_limited_time(arrow: Any) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def do_get(context: Any, ticket: Any) -> Any:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.wire import from_batch, record_batches, to_batch
+from graphfeed.distributed.wire import from_batch, to_batch
+from graphfeed.distributed.wire.record_batches import FORMAT
 from tests import pipelines
 from tests.digests import assert_same
 from tests.refusals import check_all_refused
@@ -135,16 +136,13 @@ def test_an_answer_that_does_not_fit_together_is_refused() -> None:
     check_all_refused(from_batch, NO_MESSAGES, "is not a")
 
 
-def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(record_batches, "LARGEST_HEADER", 1 << 16)
-    long = b"[]," * (1 << 15) + b"[]]"
+def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_sent() -> None:
+    long, most = b"[]," * (6 << 20) + b"[]]", 1 << 24
     for batch in (answer_of(b'[3, "made", [' + long + b"]", []), answer_of([FORMAT, KIND, None], b"[" + long)):
-        with pytest.raises(ValueError, match=r"this is not a message .* more than 65536$"):
+        with pytest.raises(ValueError, match=rf"this is not a message .* more than {most}$"):
             from_batch(batch)
-    with pytest.raises(ValueError, match="may take 65536 bytes, but takes 65600; convert its lists to tensors"):
-        to_batch(KIND, "x" * ((1 << 16) - 20))
+    with pytest.raises(ValueError, match=rf"may take {most} bytes, but takes {most + 64}; convert its lists to tens"):
+        to_batch(KIND, "x" * (most - 20))
 
 
 def test_an_answer_in_another_format_is_refused_by_its_format() -> None:

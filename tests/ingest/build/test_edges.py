@@ -1,7 +1,7 @@
 """Invalid rows of edges, and edges that exceed the memory limit and are sorted in ranges."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from functools import partial
 from multiprocessing import get_context
@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.testing import limits
 from tests.clusters import dask_cluster, ray_cluster
 from tests.ingest.interrupted import stop_before
 from tests.scripts import run
@@ -87,10 +88,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the memory so that edges are split, read and sorted in many parts."""
-    monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.LEAST_MEMORY", 1)
-    monkeypatch.setattr("graphfeed.ingest.tables.engine.BATCH_ROWS", 64)
+def small_parts() -> Iterator[None]:
+    """Allow little memory, so that edges are split, read and sorted in many parts."""
+    with limits(part_bytes=1000, part_values=64):
+        yield
 
 
 EXECUTORS = [

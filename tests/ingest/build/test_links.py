@@ -12,6 +12,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset, read_spec
+from graphfeed.testing import limits
 from tests.on_disk import arrays
 from tests.refusals import Refusal, check_refused
 
@@ -93,11 +94,10 @@ def test_each_edge_is_followed_by_pairs_that_are_no_edges() -> None:
     assert (drawn[0] == drawn[1]).sum() < 20  # of 100
 
 
-def test_the_pairs_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pairs_are_the_same_whatever_is_read_at_a_time(tmp_path: Path) -> None:
     expected = build(folder=tmp_path / "one", negatives=7)
-    monkeypatch.setattr("graphfeed.ingest.tables.engine.BATCH_ROWS", 1)
-    monkeypatch.setattr("graphfeed.ingest.build.link_steps.BATCH_ROWS", 3)
-    build(folder=tmp_path / "other", negatives=7)
+    with limits(part_values=3):
+        build(folder=tmp_path / "other", negatives=7)
     one, other = arrays(tmp_path / "one"), arrays(tmp_path / "other")
     assert {name: own.tolist() for name, own in one.items()} == {name: own.tolist() for name, own in other.items()}
     assert len(expected.load().tasks[0].test_set) == 16

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.testing import limits
 from tests.refusals import Refusal, check_refused
 
 EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
@@ -147,8 +148,8 @@ def test_rows_without_a_label_are_no_items_whether_or_not_the_split_has_them(tmp
         assert (items(task.train_set), items(task.test_set)) == ([[0], [2]], [[2], [1]]), part
 
 
-def test_rows_that_are_left_out_first_say_nothing_of_the_length_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.ingest.tables.engine.BATCH_ROWS", 1)
+@limits(part_values=1)
+def test_rows_that_are_left_out_first_say_nothing_of_the_length_of_vectors() -> None:
     ids = pa.array([None] * 200 + list(range(100)))
     vectors = pa.array([[1, 2]] * 290 + [[3, None]] * 10)
     nodes = NodeTable(pa.table({"id": ids, "v": vectors}), id="id", features={"v": "v"}, missing=7)

@@ -18,6 +18,7 @@ from graphfeed.ingest import (
     write_tfrecords,
 )
 from graphfeed.ingest import load_torch_tensors_from_tf_record as load
+from graphfeed.testing import limits
 from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.refusals import check_refused
 from tests.scripts import run
@@ -109,10 +110,10 @@ def test_the_order_of_parameters_is_gigls() -> None:
         assert " ".join(signature(value).parameters).startswith(order)
 
 
-def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@limits(memory_bytes=10)
+def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path) -> None:
     folder = tmp_path / "spill"
     folder.mkdir()
-    monkeypatch.setitem(SETTINGS, "available_memory", lambda: 10)
     metadata = SerializedGraphMetadata(
         export(tmp_path / "nodes", nodes(3000), 1), export(tmp_path / "edges", edges(4000), 1)
     )

@@ -19,7 +19,9 @@ import torch
 import graphfeed as gf
 from graphfeed.loader import ProcessExecutor
 from graphfeed.loader.executors import ThreadExecutor, thread_executor
-from graphfeed.loader.executors.thread_executor import end_threads
+from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.executors.thread_executor import ThreadExecutor, end_threads
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.forked import in_child
@@ -53,10 +55,10 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
         assert {future.result(60) for future in futures} == {"mine_0", "mine_1"}
 
 
-def test_threads_that_do_not_come_back_are_left_behind_with_one_warning_at_shutdown_and_at_the_end_of_the_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.05)
+@limits(join_seconds=0.05)
+def test_threads_that_do_not_come_back_are_left_behind_with_one_warning_at_shutdown_and_at_the_end_of_the_program() -> (
+    None
+):
     release = threading.Event()
     executor, idle, busy = ThreadExecutor(2), ThreadExecutor(1, "idle"), ThreadExecutor(1, "busy")
     for one in (executor, idle):

@@ -1,6 +1,5 @@
 import gzip
 import json
-import resource
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import graphfeed as gf
 from graphfeed.distributed import SamplingServer
 from graphfeed.loader.profile import EpochRecord, Profile, Span
 from tests import pipelines
-from tests.forked import in_child
 from tests.loader.profile.records import MS, make_record
 
 Events = list[dict[str, Any]]

@@ -12,10 +12,13 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import InWorkers, Prefetch, RunContext
-from graphfeed.loader.executors import thread_executor
+from graphfeed.loader.run import RunContext
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.transport import Closed
 from graphfeed.loader.transport.streams import parts_on_streams
-from graphfeed.loader.transport.thread_channel import ThreadChannel
+from graphfeed.loader.transport.thread_channel import Closed, ThreadChannel
+from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.loader.late_streams import Event, current_stream, late_streams, running
@@ -59,8 +62,8 @@ def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
     del items
 
 
-def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.0)
+@limits(join_seconds=0.0)
+def test_a_slow_stage_times_out_with_advice() -> None:
     release = threading.Event()
 
     class Slow(gf.Datapipe[int]):
