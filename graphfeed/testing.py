@@ -4,6 +4,7 @@ import hashlib
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice, pairwise
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from graphfeed.datapipes import Datapipe, Transform, apply_stages
+from graphfeed.datapipes.pipeline.fluent import FLUENT, register
 from graphfeed.loader import DataLoader
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import checked
@@ -19,7 +21,7 @@ from graphfeed.ops.process import limits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ends_of, to_type_dict
 
-__all__ = ["assert_same", "check_sampler", "check_stage", "limits"]
+__all__ = ["assert_same", "check_sampler", "check_stage", "limits", "registered"]
 
 PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Key, np.generic)
 MOST_BYTES = 1 << 16
@@ -27,6 +29,26 @@ MOST_BYTES = 1 << 16
 SEED = 11
 Text: TypeAlias = dict[str, str]
 """The parts of a mini-batch: from path to description."""
+
+
+@contextmanager
+def registered(**stages: type) -> Iterator[None]:
+    """Register stages by their fluent names for a `with` block, and forget all names that are registered in it.
+
+    Example:
+        >>> from graphfeed import CopyTo, ItemSampler, ItemSet
+        >>> with registered(move=CopyTo):
+        ...     hasattr(ItemSampler(ItemSet(6, names="seeds"), 2), "move")
+        True
+    """
+    before = dict(FLUENT)
+    try:
+        for name, stage in stages.items():
+            register(name, stage)
+        yield
+    finally:
+        FLUENT.clear()
+        FLUENT.update(before)
 
 
 @checked

@@ -13,8 +13,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed import IterableSource
-from graphfeed.datapipes.pipeline import fluent
+from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.storage import DiskBasedFeature
+from graphfeed.testing import registered
 from tests import on_disk, pipelines
 from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
 from tests.digests import assert_same, digests
@@ -99,9 +100,8 @@ def test_neighbours_are_listed_once_a_stage() -> None:
     assert table[id(pipe)] == (pipe, [id(pipe.left), id(pipe.right)])
 
 
-def test_a_decorator_registers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fluent, "FLUENT", dict(fluent.FLUENT))
-
+@registered()
+def test_a_decorator_registers_too() -> None:
     @gf.functional_datapipe("tripled")
     class Tripled(gf.MiniBatchTransformer):
         def __init__(self, datapipe: gf.Datapipe) -> None:
