@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
@@ -79,13 +79,17 @@ def cuda_check() -> CudaReport:
         >>> cuda_check().findings[0].subject  # graphfeed.cuda_check()
         'graphfeed'
     """
-    findings = list(look_around())
+    return report_of(list(look_around()))
+
+
+def report_of(findings: Sequence[Finding], device: torch.device | None = None) -> CudaReport:
+    """Return a report of findings and, if nothing is wrong, of kernels on a device, by default the current one."""
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
-    if not wrong:
-        findings += report_device(torch.device("cuda", torch.cuda.current_device()))
+    if wrong:
+        more = [Finding("missing", "kernels", f"were not run because of: {', '.join(wrong)}")]
     else:
-        findings.append(Finding("missing", "kernels", f"were not run because of: {', '.join(wrong)}"))
-    return CudaReport(tuple(findings))
+        more = list(report_device(device or torch.device("cuda", torch.cuda.current_device())))
+    return CudaReport((*findings, *more))
 
 
 def look_around() -> Iterator[Finding]:
@@ -95,7 +99,7 @@ def look_around() -> Iterator[Finding]:
     yield find_driver()
     yield from find_device()
     yield from find_cupy()
-    yield find_headers()
+    yield find_headers(header_folders())
     yield find_limit()
 
 
@@ -109,19 +113,18 @@ def find_driver() -> Finding:
     return Finding("ok", "driver", f"supports CUDA up to {version.value // 1000}.{version.value % 1000 // 10}")
 
 
-def find_device() -> Iterator[Finding]:
+def find_device(cuda: Any = torch.cuda, built: str | None = torch.version.cuda) -> Iterator[Finding]:
     """Find the GPUs that torch can use."""
-    built = torch.version.cuda
     if built is None:
         yield Finding("missing", "torch", f"{torch.__version__} is built without CUDA; install a build with CUDA")
     else:
         yield Finding("ok", "torch", f"{torch.__version__}, built for CUDA {built}")
-    if not torch.cuda.is_available():
+    if not cuda.is_available():
         yield Finding("missing", "GPU", "torch finds no CUDA device")
         return
-    for index in range(torch.cuda.device_count()):
+    for index in range(cuda.device_count()):
         try:
-            own = torch.cuda.get_device_properties(index)
+            own = cuda.get_device_properties(index)
         except RuntimeError as error:
             yield Finding("failed", "GPU", f"cuda:{index}: {error}")
             continue
@@ -130,14 +133,18 @@ def find_device() -> Iterator[Finding]:
         yield Finding("ok", "GPU", f"{said}; the kernels are tested for sm_80 and later" if older else said)
 
 
-def find_cupy() -> Iterator[Finding]:
-    """Find CuPy, and the compiler that it loads."""
-    names, remedy = sorted(set(packages_distributions().get("cupy", ()))), install_hint(cuda_extra())
+def find_cupy(
+    load: Callable[..., Any] = load_kernels, cuda: Any = torch.cuda, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Find CuPy, and the compiler that it loads. `versions` are those of the installed packages with CuPy."""
+    if versions is None:
+        versions = {name: version(name) for name in packages_distributions().get("cupy", ())}
+    names, remedy = sorted(versions), install_hint(cuda_extra())
     # CuPy's packages share a folder, so one for another CUDA version must be removed before the right one is installed.
     if set(names) - {f"cupy-{cuda_extra()}x"}:
         remedy = f"pip uninstall {' '.join(names)}, then {remedy}"
     try:
-        launch: Any = load_kernels("cuda", "launch")
+        launch = load("cuda", "launch")
     except ImportError as error:
         # CuPy may be installed, but not one of its dependencies.
         reason = "is not installed" if find_spec("cupy") is None else f"can't be imported: {error.__cause__ or error}"
@@ -147,8 +154,8 @@ def find_cupy() -> Iterator[Finding]:
     except OSError as error:  # CuPy creates the folder for its code when it is imported
         yield Finding("failed", "CuPy", f"{error}; set CUPY_CACHE_DIR to a writable folder")
         return
-    said = ", ".join(f"{name} {version(name)}" for name in names)
-    if torch.cuda.is_available() and not launch.finds_device():
+    said = ", ".join(f"{name} {versions[name]}" for name in names)
+    if cuda.is_available() and not launch.finds_device():
         yield Finding("missing", "CuPy", f"{said} finds no CUDA device; {remedy}")
     elif len(names) > 1:
         yield Finding("failed", "CuPy", f"{said} share a folder and break each other; {remedy}")
@@ -160,14 +167,19 @@ def find_cupy() -> Iterator[Finding]:
         yield Finding("missing", "NVRTC", f"{error}; {remedy}")
 
 
-def find_headers() -> Finding:
-    """Find CUDA's headers, which CuPy needs to compile, although it may find them elsewhere."""
+def header_folders() -> list[Path]:
+    """Return the folders that may have CUDA's headers."""
     places = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if name in os.environ]
     folders = [folder for place in places for folder in (place / "include", *place.glob("targets/*/include"))]
     folders.append(Path("/usr/local/cuda/include"))
     spec = find_spec("nvidia")
     for place in [] if spec is None else list(spec.submodule_search_locations or []):
         folders += sorted(Path(place).glob("*/include"))
+    return folders
+
+
+def find_headers(folders: Sequence[Path]) -> Finding:
+    """Find CUDA's headers, which CuPy needs to compile, although it may find them elsewhere."""
     found = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
     if not found:
         return Finding(

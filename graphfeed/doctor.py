@@ -11,7 +11,9 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,6 @@ from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.ops.memory import SharedMemory, populate
 from graphfeed.storage.memory import available_memory, memory_limit
 
-ROOT = Path("/")
 NEWEST_NUMBA = "0.68.1"
 """Newest release of Numba with which all tests were run."""
 NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
@@ -48,7 +49,7 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_doctor(options: Any) -> None:
-    findings = [*look_at_machine(), *look_at_gpus(options.cuda)]
+    findings = [*look_at_machine(Machine()), *look_at_gpus(options.cuda)]
     sys.stdout.write("\n".join(gpu_table(findings)) + "\n")
     wrong = [finding.subject for finding in findings if is_wrong(finding)]
     # The command then exits with 1.
@@ -56,52 +57,80 @@ def run_doctor(options: Any) -> None:
         raise ValueError(f"this will fail: {', '.join(dict.fromkeys(wrong))}")
 
 
-def look_at_machine() -> Iterator[Finding]:
-    yield check_versions()
-    yield check_cores()
-    yield report_memory()
-    yield check_shared_memory()
-    yield check_huge_pages()
-    yield check_descriptors()
+@dataclass(frozen=True)
+class Machine:
+    """What the advice depends on. The defaults are those of this machine, when an object is made."""
+
+    versions: Mapping[str, str] = field(default_factory=lambda: find_versions((*NEEDED, *EXTRAS)))
+    """The versions of the installed packages."""
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    usable_cores: float = field(default_factory=lambda: min([available_cores(), *cpu_quotas()]))
+    threads: int = field(default_factory=torch.get_num_threads)
+    """Threads that torch computes with."""
+    memory: tuple[float, float] = field(default_factory=lambda: (available_memory(), memory_limit()))
+    """Bytes that are available, and that this process may use in total."""
+    shared_folder: Path = Path("/dev/shm")
+    shared_bytes: int | None = None
+    """Free bytes for graphs that are shared by name. None: ask the system."""
+    huge_pages: bool | None = None
+    """Whether shared memory is on huge pages. None: allocate some."""
+    descriptors: tuple[int, int] | None = field(default_factory=lambda: find_descriptors())
+    """Files that this process may open, and that it may raise this to; -1: no limit. None: the system has none."""
+    code_folders: tuple[Sequence[Path], Path | None] = field(
+        default_factory=lambda: ops.load_kernels("cpu", "compiler.folders").folders()
+    )
+    """Folders from which kernels are loaded, and the one where they are saved, if any is writable."""
+
+
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def find_descriptors() -> tuple[int, int] | None:
+    try:
+        import resource  # noqa: PLC0415
+    except ImportError:
+        return None
+    soft, hard = (-1 if own == resource.RLIM_INFINITY else own for own in resource.getrlimit(resource.RLIMIT_NOFILE))
+    return soft, hard
+
+
+def look_at_machine(machine: Machine) -> Iterator[Finding]:
+    yield check_versions(machine)
+    yield check_cores(machine)
+    yield report_memory(machine)
+    yield check_shared_memory(machine)
+    yield check_huge_pages(machine)
+    yield check_descriptors(machine)
     yield check_kernels()
-    yield check_machine_code()
+    yield check_machine_code(machine)
 
 
-def check_versions() -> Finding:
-    """Find the required packages, and the optional packages that are installed."""
-    found, missing = [], []
-    for name in (*NEEDED, *EXTRAS):
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
-    needed = [name for name in NEEDED if name in missing]
-    said = (
-        f"graphfeed {graphfeed.__version__}, Python {platform.python_version()}, {', '.join(found)}; "
-        f"the newest tested Numba is {NEWEST_NUMBA}"
-    )
-    return (
-        Finding("missing", "packages", f"pip install {' '.join(needed)}") if needed else Finding("ok", "packages", said)
-    )
+def check_versions(machine: Machine) -> Finding:
+    """Name the required packages that are missing, or all that are installed."""
+    missing = [name for name in NEEDED if name not in machine.versions]
+    if missing:
+        return Finding("missing", "packages", f"pip install {' '.join(missing)}")
+    found = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    said = f"graphfeed {graphfeed.__version__}, Python {platform.python_version()}, {found}"
+    return Finding("ok", "packages", f"{said}; the newest tested Numba is {NEWEST_NUMBA}")
 
 
-def check_cores() -> Finding:
+def check_cores(machine: Machine) -> Finding:
     """Compare torch's number of threads with the cores that this process may use."""
-    there = os.cpu_count() or 1
-    cores = min([available_cores(), *cpu_quotas()])
-    said = f"{cores:g} of {there} may be used"
-    threads = torch.get_num_threads()
-    if threads > math.ceil(cores):
-        return Finding(
-            "change",
-            "cores",
-            f"{said}, but torch computes with {threads} threads; set OMP_NUM_THREADS={math.ceil(cores)}",
-        )
+    said, most = f"{machine.usable_cores:g} of {machine.cores} may be used", math.ceil(machine.usable_cores)
+    if machine.threads > most:
+        said += f", but torch computes with {machine.threads} threads; set OMP_NUM_THREADS={most}"
+        return Finding("change", "cores", said)
     return Finding("ok", "cores", said)
 
 
-def report_memory() -> Finding:
-    left, limit = available_memory(), memory_limit()
+def report_memory(machine: Machine) -> Finding:
+    left, limit = machine.memory
     if math.isinf(left):
         return Finding("ok", "memory", "the system does not report its size")
     said = f"{bytes_text(left)} of {bytes_text(limit)} are available"
@@ -110,27 +139,26 @@ def report_memory() -> Finding:
     return Finding("ok", "memory", said)
 
 
-def check_shared_memory() -> Finding:
+def check_shared_memory(machine: Machine) -> Finding:
     """Check the space for graphs that are shared by name; other shared memory has no file."""
-    folder = ROOT / "dev/shm"
+    folder = machine.shared_folder
     if not folder.is_dir():
         return Finding("ok", "/dev/shm", "does not exist; graphs shared by name are stored in the temporary folder")
     if not os.access(folder, os.W_OK):
         return Finding("failed", "/dev/shm", "is not writable, so graphs can't be shared by name")
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(folder).free if machine.shared_bytes is None else machine.shared_bytes
+    said = f"{bytes_text(free)} are free"
     if free < SMALL:
-        return Finding(
-            "change",
-            "/dev/shm",
-            f"{bytes_text(free)} are free for graphs shared by name; a container can have more (--shm-size)",
-        )
-    return Finding("ok", "/dev/shm", f"{bytes_text(free)} are free")
+        said += " for graphs shared by name; a container can have more (--shm-size)"
+        return Finding("change", "/dev/shm", said)
+    return Finding("ok", "/dev/shm", said)
 
 
-def check_huge_pages() -> Finding:
+def check_huge_pages(machine: Machine) -> Finding:
     """Allocate huge pages in the same way as graphs and features in shared memory."""
+    worked = machine.huge_pages
     try:
-        worked = populate(np.asarray(SharedMemory.create(PROBED)))
+        worked = populate(np.asarray(SharedMemory.create(PROBED))) if worked is None else worked
     except OSError as error:
         return Finding("failed", "shared memory", f"can't be created: {error}")
     if worked:
@@ -140,33 +168,31 @@ def check_huge_pages() -> Finding:
     )
 
 
-def check_descriptors() -> Finding:
+def check_descriptors(machine: Machine) -> Finding:
     """Check the limit of open files."""
-    try:
-        import resource  # noqa: PLC0415
-    except ImportError:
+    if machine.descriptors is None:
         return Finding("ok", "descriptors", "have no limit on this system")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < DESCRIPTORS:
+    soft, hard = machine.descriptors
+    if 0 <= soft < DESCRIPTORS:
         return Finding(
             "change", "descriptors", f"at most {soft}, too few to share many arrays; raise it to {hard} by ulimit -n"
         )
-    return Finding("ok", "descriptors", "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft}")
+    return Finding("ok", "descriptors", "no limit" if soft < 0 else f"at most {soft}")
 
 
-def check_kernels() -> Finding:
+def check_kernels(run: Callable[[list[torch.Tensor]], Any] = ops.unique_and_compact) -> Finding:
     """Run a kernel, which compiles it if it is not on disk."""
     start = time.perf_counter()
     try:
-        ids = ops.unique_and_compact([torch.tensor([7, 7, 3], device="cpu")])[0]
+        ids = run([torch.tensor([7, 7, 3], device="cpu")])[0]
         said = f"one ran, in {time.perf_counter() - start:.1f} s"
         return Finding("ok" if ids.tolist() == [7, 3] else "failed", "kernels", said)
     except Exception as error:
         return Finding("failed", "kernels", f"{type(error).__name__}: {error}")
 
 
-def check_machine_code() -> Finding:
-    readable, writable = ops.load_kernels("cpu", "compiler.folders").folders()
+def check_machine_code(machine: Machine) -> Finding:
+    readable, writable = machine.code_folders
     count = sum(1 for folder in readable for _ in folder.glob("*.code"))
     said = f"{count} kernels are on disk"
     if writable is None:
@@ -175,13 +201,13 @@ def check_machine_code() -> Finding:
     return Finding("ok", "machine code", f"{said}, in {writable}")
 
 
-def look_at_gpus(with_kernels: bool) -> Iterator[Finding]:
+def look_at_gpus(with_kernels: bool, has_driver: bool | None = None) -> Iterator[Finding]:
     """Check the requirements of GPUs if torch can use one, or if `with_kernels`, which also runs a kernel."""
     if with_kernels:
         yield from cuda_check().findings
     elif torch.cuda.is_available():
         yield from look_around()
-    elif find_driver().status == "ok":
+    elif has_driver or (has_driver is None and find_driver().status == "ok"):
         yield Finding(
             "change", "GPU", f"there is a driver, but torch {torch.__version__} can't use a GPU; `--cuda` shows why"
         )

@@ -3,8 +3,11 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from graphfeed.storage.memory import control_groups
+
+ROOT = Path("/")
 
 
 def available_cores() -> int:
@@ -12,9 +15,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cpu_quotas() -> Iterator[float]:
+def cpu_quotas(root: Path = ROOT) -> Iterator[float]:
     """Yield the CPU limits of the control groups of this process, in cores."""
-    for group, version in control_groups("cpu"):
+    for group, version in control_groups("cpu", root):
         with suppress(OSError, ValueError):  # the file does not exist, or contains "max", which means no limit
             if version == 1:
                 quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))

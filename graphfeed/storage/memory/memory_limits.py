@@ -9,19 +9,19 @@ from graphfeed.ops.process import current_limits
 
 ROOT = Path("/")
 GROUPS = "sys/fs/cgroup"
-"""Mount point of control groups, relative to `ROOT`."""
+"""Mount point of control groups, relative to the root."""
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 """Files with the limit and the usage of a control group, and the field with the page cache's share of the usage."""
 
 
-def memory_limit() -> float:
-    """Return the memory that this process may use in total, in bytes; infinite if unknown."""
+def memory_limit(root: Path = ROOT) -> float:
+    """Return the memory that this process may use in total, in bytes; infinite if unknown. The system is in `root`."""
     try:
         total: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         total = math.inf
-    return min([current_limits().memory_bytes, total, *(limit for limit, _ in group_limits())])
+    return min([current_limits().memory_bytes, total, *(limit for limit, _ in group_limits(root))])
 
 
 def check_nodes_fit(name: str, num_nodes: int) -> None:
@@ -34,14 +34,14 @@ def check_nodes_fit(name: str, num_nodes: int) -> None:
         )
 
 
-def available_memory() -> float:
+def available_memory(root: Path = ROOT) -> float:
     """Return the memory that this process may still allocate, in bytes; infinite if unknown."""
     try:
-        lines = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines())
+        lines = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
         free = 1024.0 * int(lines["MemAvailable"].split()[0])
     except (OSError, KeyError):
         free = math.inf
-    return min([current_limits().memory_bytes, free, *(left for _, left in group_limits())])
+    return min([current_limits().memory_bytes, free, *(left for _, left in group_limits(root))])
 
 
 def ranks_of_machine() -> int:
@@ -49,15 +49,15 @@ def ranks_of_machine() -> int:
     return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def group_limits() -> Iterator[tuple[int, int]]:
-    for group, version in control_groups("memory"):
+def group_limits(root: Path) -> Iterator[tuple[int, int]]:
+    for group, version in control_groups("memory", root):
         yield from limit_of(group, VERSION_1 if version == 1 else VERSION_2)
 
 
-def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
+def control_groups(controller: str, root: Path = ROOT) -> Iterator[tuple[Path, int]]:
     """Yield the folders and versions of the control groups of this process that may set limits for a controller."""
     try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return  # not Linux
     for line in lines:
@@ -68,7 +68,7 @@ def control_groups(controller: str) -> Iterator[tuple[Path, int]]:
         parts = [part for part in path.split("/") if part]
         # The limits of all ancestors apply to a group. In a container, the path may begin above the folder.
         for end in range(len(parts) + 1):
-            yield ROOT.joinpath(folder, *parts[:end]), version
+            yield root.joinpath(folder, *parts[:end]), version
 
 
 def limit_of(group: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
