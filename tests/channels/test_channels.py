@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from graphfeed.channels import MpChannel, QueueTimeoutError, ShmChannel
-from graphfeed.channels.sample_channel import MpChannel, QueueTimeoutError, ShmChannel
 from graphfeed.testing import limits
 from tests.refusals import check_refused
 

@@ -13,7 +13,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed import IterableSource
-from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.storage import DiskBasedFeature
 from graphfeed.testing import registered
 from tests import on_disk, pipelines

@@ -5,11 +5,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import describe_stage
-from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.loader import RULES, LoaderOptions, Prefetch, StreamPrefetch, make_plan
-from graphfeed.loader.plan import RULES, make_plan
-from graphfeed.loader.rules import LoaderOptions
-from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from tests import pipelines
 from tests.pipelines import seeds
 

@@ -13,12 +13,8 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader import InWindows, bytes_text, find_caches
-from graphfeed.loader.explain import bytes_text
-from graphfeed.loader.profile import find_caches
-from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.memory import tensors_in
-from graphfeed.storage.memory.tensor_tree import tensors_in
 from graphfeed.testing import limits
 from tests.digests import digest, digests
 from tests.loader.late_streams import running

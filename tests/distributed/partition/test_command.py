@@ -12,11 +12,8 @@ from graphfeed.__main__ import main
 from graphfeed.datapipes.pipeline import distinct
 from graphfeed.distributed import PartitionReport, assign_nodes, open_part, report_partition
 from graphfeed.distributed.partition.command import open_stored
-from graphfeed.distributed.partition.report import PartitionReport
 from graphfeed.storage.graph import stacked_assignment
-from graphfeed.storage.graph.assign import stacked_assignment
 from graphfeed.storage.memory import find_places
-from graphfeed.storage.memory.shared import find_places
 from graphfeed.testing import limits
 from tests.digests import assert_same
 from tests.distributed import graphs

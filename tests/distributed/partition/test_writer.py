@@ -19,7 +19,6 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import assign_nodes, write_partition
 from graphfeed.storage.graph import ByType, GraphArrays
-from graphfeed.storage.graph.assign import assign_nodes
 from graphfeed.testing import limits
 from tests.clusters import Killing, dask_cluster, ray_cluster
 from tests.distributed import graphs

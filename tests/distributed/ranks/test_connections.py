@@ -17,7 +17,6 @@ from graphfeed.distributed.ranks.connections import Connections, own_address
 from graphfeed.distributed.ranks.exchange import merge_answers
 from graphfeed.distributed.ranks.listener import GREETING, Listener
 from graphfeed.distributed.ranks.messages import Traffic, receive, send
-from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.testing import limits
 from tests.digests import assert_same
 from tests.distributed.joint import in_threads

@@ -28,7 +28,6 @@ from graphfeed.distributed.wire import (
     text_of,
     to_batch,
 )
-from graphfeed.distributed.wire.flight import text_of
 from graphfeed.testing import limits
 from tests import pipelines
 from tests.refusals import check_all_refused

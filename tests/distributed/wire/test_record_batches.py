@@ -11,7 +11,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed.wire import from_batch, to_batch
-from graphfeed.distributed.wire.record_batches import FORMAT
 from tests import pipelines
 from tests.digests import assert_same
 from tests.refusals import check_all_refused

@@ -147,5 +147,3 @@ def test_an_array_of_an_archive_that_changes_after_an_interruption_is_read_again
     os.utime(tmp_path / "x.npz", ns=(time, time))
     dataset = build_dataset(spec, tmp_path / "out").load()
     assert dataset.feature.read("node", "n", "x").tolist() == [[3], [4]]
-
-

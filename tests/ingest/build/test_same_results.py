@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from graphfeed.ingest import build_dataset
 from tests.ingest.random_specs import RandomTables, digest, parts_of
 

@@ -19,8 +19,7 @@ import torch
 import graphfeed as gf
 from graphfeed.loader import ProcessExecutor
 from graphfeed.loader.executors import ThreadExecutor, thread_executor
-from graphfeed.loader.executors.process_executor import ProcessExecutor
-from graphfeed.loader.executors.thread_executor import ThreadExecutor, end_threads
+from graphfeed.loader.executors.thread_executor import end_threads
 from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digest, digests

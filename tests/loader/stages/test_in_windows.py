@@ -14,8 +14,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import InWindows, RunContext
-from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_windows import InWindows
 from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import Together
 from graphfeed.storage.memory import count_bytes

@@ -16,8 +16,6 @@ import torch
 import graphfeed as gf
 from graphfeed.loader import ByIndex, InThreads, InWorkers, RunContext
 from graphfeed.loader.executors import thread_executor
-from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from tests.waiting import HangAtTheSecond, unchanged, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")

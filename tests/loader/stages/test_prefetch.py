@@ -12,12 +12,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import InWorkers, Prefetch, RunContext
-from graphfeed.loader.run import RunContext
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.transport import Closed
 from graphfeed.loader.transport.streams import parts_on_streams
-from graphfeed.loader.transport.thread_channel import Closed, ThreadChannel
+from graphfeed.loader.transport.thread_channel import ThreadChannel
 from graphfeed.testing import limits
 from tests import pipelines
 from tests.digests import digest, digests

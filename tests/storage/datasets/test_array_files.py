@@ -16,19 +16,8 @@ from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage import OnDiskFeatureData
 from graphfeed.storage.datasets import (
     SCRATCH,
-from graphfeed.storage.datasets.array_files import (
-    ArrayWriter,
-    load_array,
-    open_array,
-    read_csv_edges,
-    sync_folder,
-    write_array,
-    write_text,
-)
-from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     Sorting,
-    array_files,
     edge_sorting,
     load_array,
     run_tasks,
@@ -38,9 +27,6 @@ from graphfeed.storage.datasets.edge_sorting import (
 from graphfeed.storage.datasets.array_files import open_array, read_csv_edges
 from graphfeed.storage.datasets.edge_sorting import EdgeFiles, count_in_degrees, sort_tasks
 from graphfeed.storage.features.torch_based_feature_store import open_feature
-from graphfeed.storage.datasets.file_tasks import run_tasks
-from graphfeed.storage.datasets.processed_graph import write_edges
-from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, open_feature
 from graphfeed.testing import limits
 from tests import reference
 from tests.refusals import check_refused

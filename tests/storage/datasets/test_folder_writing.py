@@ -47,8 +47,6 @@ def test_a_folder_appears_when_it_is_finished(tmp_path: Path) -> None:
     assert listing(tmp_path / "new") == ["other", "out"]
 
 
-
-
 def test_a_folder_with_another_key_is_begun_anew(tmp_path: Path) -> None:
     kept: list[bool] = []
 

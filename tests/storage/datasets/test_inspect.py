@@ -9,7 +9,6 @@ from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import from_coo
 from graphfeed.storage.datasets import inspect_dataset, inspect_graph_file, preprocess_ondisk_dataset
-from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
 from graphfeed.testing import limits
 from tests.on_disk import untyped, write
 

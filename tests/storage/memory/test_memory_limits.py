@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from graphfeed.storage.memory import available_memory, memory_limit
-from graphfeed.storage.memory.memory_limits import available_memory, memory_limit
 
 Write = Callable[[dict[str, str]], None]
 

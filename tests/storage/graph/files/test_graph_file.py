@@ -124,8 +124,6 @@ def test_other_users_can_neither_read_nor_write_a_graph_in_shared_memory() -> No
     del shared
 
 
-
-
 def test_what_killed_processes_left_goes_with_the_next_save_and_what_others_write_stays(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

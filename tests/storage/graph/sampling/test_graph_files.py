@@ -9,7 +9,6 @@ import torch
 from graphfeed.storage import from_coo, load_graph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.testing import limits
 from tests.digests import assert_same
 
