@@ -1,4 +1,4 @@
-"""The bounded queue of a channel, compared with a model, and the broker's socket."""
+"""The bounded queue of a channel, and the socket of its broker."""
 
 import os
 import socket
@@ -7,22 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphfeed.channels.bounded_queue import END, FAILED, NOTHING, OK, BoundedQueue, Client, Item
 from graphfeed.channels.broker import END_EPOCH, GET, LOOK, STOP, Broker, control_record
 from graphfeed.loader.transport import PREFIX
 from tests.forked import in_child
-
-ACTIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), st.integers(0, 2), st.integers(1, 60)),
-        st.tuples(st.sampled_from(["stop", "end"]), st.integers(0, 2), st.just(0)),
-        st.tuples(st.sampled_from(["get", "stop"]), st.integers(3, 4), st.just(0)),
-    ),
-    max_size=80,
-)
 
 
 def item(text: str, size: int = 1) -> Item:
@@ -45,66 +34,6 @@ class Replies(list[tuple[int, int, str]]):
         taken = list(self)
         self.clear()
         return taken
-
-
-class Model:
-    """Drives a queue of three producers and two consumers, and counts beside it what must come out."""
-
-    def __init__(self) -> None:
-        self.queue, self.replies = BoundedQueue(capacity=3, limit_bytes=100, num_producers=3), Replies()
-        self.clients = [self.replies.client(number) for number in range(5)]
-        self.offered: dict[int, str] = {}
-        self.epochs = [0] * 3
-        self.accepted: list[list[str]] = [[] for _ in range(3)]
-        self.received: list[tuple[int, str]] = []
-        self.ends: dict[int, list[str]] = {3: [], 4: []}
-        self.count = 0
-
-    def act(self, action: str, who: int, size: int) -> None:
-        queue, client = self.queue, self.clients[who]
-        if action == "put" and who not in self.offered:
-            self.offered[who] = f"{who} {self.epochs[who]} {self.count}"
-            self.count += 1
-            queue.put(client, item(self.offered[who], size))
-        elif action == "stop":
-            queue.stop(client)
-        elif action == "end" and who not in self.offered:
-            queue.end(client)
-            self.epochs[who] += 1
-        elif action == "get" and client not in queue.waiting:
-            queue.get(client)
-        for reply in self.replies.take(queue):
-            self.note(*reply)
-        assert len(queue.items) <= 3
-        assert queue.queued_bytes == sum(each.size for each in queue.items) <= 100
-
-    def note(self, who: int, kind: int, text: str) -> None:
-        if who in self.ends:
-            if kind == END:
-                self.ends[who].append(text)
-            elif kind == OK:
-                self.received.append((len(self.ends[who]), text))
-        elif kind == OK:
-            self.accepted[who].append(self.offered.pop(who))
-        else:
-            assert kind == NOTHING
-            self.offered.pop(who)
-
-
-@given(ACTIONS)
-def test_nothing_is_lost_doubled_reordered_or_too_much_and_epochs_do_not_mix(
-    actions: list[tuple[str, int, int]],
-) -> None:
-    model = Model()
-    for action in actions:
-        model.act(*action)
-    queued = [each.record.decode() for each in model.queue.items]
-    received = [text for _, text in model.received]
-    for number, accepted in enumerate(model.accepted):
-        assert [text for text in received + queued if text.startswith(f"{number} ")] == accepted
-    for ends in model.ends.values():
-        assert ends == [f"epoch {epoch} is over" for epoch in range(len(ends))]
-    assert all(int(text.split()[1]) == epoch for epoch, text in model.received)
 
 
 @pytest.fixture

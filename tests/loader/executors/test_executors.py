@@ -155,7 +155,7 @@ def test_results_and_errors_that_were_taken_are_kept_by_nobody() -> None:
         gc.disable()
         try:
             result = weakref.ref(executor.submit(threading.Event).result(60))
-            error = weakref.ref(executor.submit(fails).exception(60))  # type: ignore[type-var]
+            error = weakref.ref(executor.submit(fails).exception(60))
             wait_until(lambda: result() is None and error() is None, 10)
         finally:
             gc.enable()

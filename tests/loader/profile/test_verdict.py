@@ -42,7 +42,7 @@ TWO_CORES = {"worker": "thread", "num_cores": 2}
 BUSY_MACHINE = {"core_wait": 0.5, "cores_used": 0.8}
 """Two threads get 0.8 cores, and could use twice as many."""
 IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0, 0.4))
-DISK = {"read_bytes_per_second": 9e8, "num_bytes": 1e6}
+DISK: dict[str, Any] = {"read_bytes_per_second": 9e8, "num_bytes": 1e6}
 CASES: list[tuple[str, Summary, str]] = [
     ("too few", summary(num_minibatches=19), r"19 in 0\.58 s"),
     ("too few", summary(num_minibatches=5, waits=0.01), r"5 in 0\.58 s"),
