@@ -71,7 +71,8 @@ class RandomGraph:
 
     @property
     def kinds(self) -> reference.Kinds:
-        return reference.Kinds(self.first_ids, *map(list, zip(*self.ends, strict=True)), self.order)
+        sources, destinations = ([own[side] for own in self.ends] for side in (0, 1))
+        return reference.Kinds(self.first_ids, sources, destinations, self.order)
 
     def make(self, ids: torch.dtype, starts: torch.dtype) -> Any:
         """Return the graph with attributes "w", "mask", "time" and "born"; ids of edges are their positions."""

@@ -103,7 +103,7 @@ def in_lists(layers: Sequence[gf.SampledSubgraph], graph: RandomGraph) -> list[r
     for layer in reversed(layers):
         nodes = [layer.original_column_node_ids, layer.original_row_node_ids]
         edges: list[Any] = [layer.sampled_csc, layer.original_edge_ids]
-        columns, rows = ([own[kind] for kind in graph.node_types] if graph.typed else [own] for own in nodes)  # type: ignore[index]
+        columns, rows = ([own[kind] for kind in graph.node_types] if graph.typed else [own] for own in nodes)
         cscs, ids = ([own[kind] for kind in graph.edge_types] if graph.typed else [own] for own in edges)
         parts = columns, rows, [own.indptr for own in cscs], [own.indices for own in cscs], ids
         found.append(reference.SampledHop(*([own.tolist() for own in part] for part in parts)))

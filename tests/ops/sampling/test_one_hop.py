@@ -64,7 +64,7 @@ def test_equal_to_the_reference(
             ((keys[0] if tree is None or method == "labor" else ops.fold(keys[0], tree), keys[1]), share),
             method, replace,
         )[0]
-        for node, tree in zip(seeds, trees or [None] * len(seeds), strict=True)
+        for node, tree in zip(seeds, trees or list[int | None]([None] * len(seeds)), strict=True)
     ]  # fmt: skip
 
     def sample(put: Put) -> ops.Picks:
