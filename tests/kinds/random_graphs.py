@@ -20,8 +20,8 @@ DEGREES = [range(4), range(7), [0, 1, 15, 16, 17, 33], [0, 2, 47, 48, 49, 50], [
 class Moments:
     """Times of which some are equal and some are extreme, and lengths of time windows."""
 
-    def __init__(self, draw: st.DrawFn, chance: random.Random) -> None:
-        self.chance, self.spread = chance, draw(st.sampled_from([3, 1000, 2**62]))
+    def __init__(self, spread: int, chance: random.Random) -> None:
+        self.chance, self.spread = chance, spread
 
     def time(self, *, always: bool = False) -> int:
         """Return a time; with `always`, perhaps that of what has no time."""
@@ -53,6 +53,8 @@ class RandomGraph:
     weights: list[float]
     edge_times: list[int]
     node_times: list[int]
+    spread: int
+    """The limit of most times."""
 
     @property
     def sizes(self) -> list[int]:
@@ -122,7 +124,7 @@ def random_graphs(draw: st.DrawFn) -> RandomGraph:
             columns.append(
                 [(kind, first_ids[ends[kind][0]] + chance.randrange(sizes[ends[kind][0]])) for kind in kinds]
             )
-    edges, moments = reference.join(columns), Moments(draw, chance)
+    edges, moments = reference.join(columns), Moments(draw(st.sampled_from([3, 3, 1000, 2**62])), chance)
     edge_times = [[moments.time(always=True) for _ in column] for column in columns]
     if draw(st.booleans()):
         edge_times = [sorted(own) for own in edge_times]
@@ -130,5 +132,5 @@ def random_graphs(draw: st.DrawFn) -> RandomGraph:
         first_ids, ends, chance.sample(range(num_types), num_types), typed,
         list(accumulate(map(len, columns), initial=0)), [node for _, node in edges], [kind for kind, _ in edges],
         [chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in edges],
-        reference.join(edge_times), [moments.time(always=True) for _ in range(first_ids[-1])],
+        reference.join(edge_times), [moments.time(always=True) for _ in range(first_ids[-1])], moments.spread,
     )  # fmt: skip

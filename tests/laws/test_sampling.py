@@ -131,14 +131,14 @@ def problems(draw: st.DrawFn, strategy: str, in_time: bool) -> Problem:
     """Make a graph, a request with any options that go together, and seeds of which some may be equal."""
     graph = draw(random_graphs())
     chance = random.Random(draw(st.integers(0, 2**32)))
-    moments, query = Moments(draw, chance), None
+    moments, query = Moments(graph.spread, chance), None
     options: dict[str, Any] = {"strategy": strategy, "replace": strategy != "latest" and draw(st.booleans())}
     options["probs_name"] = draw(st.sampled_from([None, "mask", "mask" if strategy == "latest" else "w"]))
     rows: list[dict[str, bool]] = [{}, {"only_new": True, "disjoint": True}]
     options |= draw(st.sampled_from(rows if in_time else [*rows, {"only_new": True}, {"deduplicate": False}]))
     if in_time:
-        nodes, edges = draw(st.sampled_from([("born", "time"), (None, "time"), ("born", None), (None, None)]))
-        windows: Any = draw(st.sampled_from([None, "seeds", 0, 1, moments.spread, LAST]))
+        nodes, edges = draw(st.sampled_from([("born", "time")] * 2 + [(None, "time"), ("born", None), (None, None)]))
+        windows: Any = draw(st.sampled_from([None, "seeds", 0, 1, 3, moments.spread, LAST]))
         query = {"node_timestamp_attr_name": nodes, "edge_timestamp_attr_name": edges, "pre_time_window": windows}
         query["inclusive"] = draw(st.booleans())
         query["hop_time"] = "edge" if edges and "disjoint" not in options and draw(st.booleans()) else "seed"
