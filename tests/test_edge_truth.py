@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 from tests.tensors import layers_of
 
@@ -322,12 +321,9 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
     graph = gf.fused_csc_sampling_graph(*arrays, made.node_type_to_id, made.edge_type_to_id)
     ends = gf.expand_indptr(made.csc_indptr, torch.int64)
     first = dict(zip(truth.kinds, made.node_type_offset.tolist(), strict=False))
-    places = {kind: kind.split(":") for kind in truth.edges}
-    edges = {
-        kind: (made.indices - first[source], ends - first[destination])
-        for kind, (source, _, destination) in places.items()
-    }
-    (layer,) = graph.sample_hops({"user": torch.tensor([0])}, SamplingRequest([torch.tensor([3])]), [1])
+    places = {kind: kind.split(":")[::2] for kind in truth.edges}
+    edges = {kind: (made.indices - first[source], ends - first[end]) for kind, (source, end) in places.items()}
+    (layer,) = graph.sample_hops({"user": torch.tensor([0])}, gf.SamplingRequest([torch.tensor([3])]), [1])
     check_edges(Truth(edges, truth.num_nodes), layer)
 
 
@@ -337,28 +333,23 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
 def test_edges_sampled_in_time(truth: Truth, strategy: Any, hop_time: Any, by_type: bool) -> None:
     existed = {kind: torch.arange(len(ends[0])) * 7 % 20 for kind, ends in truth.edges.items()}
     graph = gf.from_coo(truth.edges, truth.num_nodes, edge_attributes={"time": existed})
-    query = gf.TemporalQuery(None, "time", hop_time=hop_time)
     seeds, times = {"user": torch.tensor([0, 0])}, {"user": torch.tensor([15, 19])}
     fanouts = [torch.tensor([3]), torch.tensor([2] * len(truth.edges) if by_type else [4])]
-    request = SamplingRequest(fanouts, strategy=strategy, temporal=query)
+    request = gf.SamplingRequest(fanouts, strategy=strategy, temporal=gf.TemporalQuery(None, "time", hop_time=hop_time))
     for layer in reversed(graph.sample_hops(seeds, request, [1, 2], seeds_timestamp=times)):
         check_edges(truth, layer)
         times = check_times(layer, existed, times, hop_time)
 
 
-def check_times(
-    layer: Any, existed: dict[str, torch.Tensor], times: dict[str, torch.Tensor], hop_time: str
-) -> dict[str, torch.Tensor]:
-    """Each edge is older than its column; return the times of the rows."""
-    of_rows = {kind: torch.full((len(rows),), -1) for kind, rows in layer.original_row_node_ids.items()}
+def check_times(layer: Any, existed: Any, times: Any, hop_time: str) -> Any:
+    """Each edge is older than its column; return the times of the rows, which begin with the columns."""
+    of_rows = {kind: torch.zeros(len(rows), dtype=torch.int64) for kind, rows in layer.original_row_node_ids.items()}
     for kind, columns in times.items():
         of_rows[kind][: len(columns)] = columns
     for edge_type, csc in layer.sampled_csc.items():
         source, _, destination = edge_type.split(":")
         of_edges = existed[edge_type][layer.original_edge_ids[edge_type]]
-        of_columns = torch.empty(0, dtype=torch.int64)
-        if destination in times:
-            of_columns = times[destination].repeat_interleave(csc.indptr.diff())
+        of_columns = of_rows[destination][: len(csc.indptr) - 1].repeat_interleave(csc.indptr.diff())
         assert (of_edges < of_columns).all()
         of_rows[source][csc.indices] = of_edges if hop_time == "edge" else of_columns
     return of_rows

@@ -11,7 +11,7 @@ import graphfeed as gf
 from tests import reference
 
 SIZES = (32, 48, 256, 1024)
-"""Edges that are sorted by insertion, picks compared pairwise, draws of a block, and indexed columns."""
+"""Edges sorted by insertion, picks compared with each other, draws of a block, and edges of an indexed column."""
 DEGREES = [size + step for size in SIZES for step in (-1, 0, 1)]
 FANOUTS = [1, *DEGREES[:9]]
 KEY, CHANCE = 12345, random.Random(3)
