@@ -154,10 +154,11 @@ def test_the_first_pickling_moves_and_later_ones_do_not() -> None:
 
 @leaves_nothing
 def test_a_copy_and_small_tensors_are_on_their_own() -> None:
-    box = Box(values=torch.zeros(LARGE), more=torch.arange(3))
-    received, duplicate = pickle.loads(pickle.dumps(box)), copy.deepcopy(box)
-    duplicate.values[0] = received.more[0] = 9
-    assert (int(box.values[0]), box.more.tolist()) == (0, [0, 1, 2])
+    box, small = Box(values=torch.zeros(LARGE)), Box(values=torch.arange(3))
+    pickle.dumps(box)  # moves the tensor to shared memory
+    duplicate, received = copy.deepcopy(box), pickle.loads(pickle.dumps(small))
+    duplicate.values[0] = received.values[0] = 9
+    assert (int(box.values[0]), small.values.tolist()) == (0, [0, 1, 2])
     assert find_places([duplicate.values]) == [None]
 
 
