@@ -255,7 +255,11 @@ def test_a_file_that_is_not_as_described_is_refused(write: Callable[..., Path]) 
         with path.open("wb") as file:
             np.savez(file, a=values)
 
-    contents = [lambda: path.write_bytes(whole[:-1]), lambda: path.write_bytes(b""), save_archive]
+    contents: list[Callable[[], object]] = [
+        lambda: path.write_bytes(whole[:-1]),
+        lambda: path.write_bytes(b""),
+        save_archive,
+    ]
     shapes, size = r"has \w+ of shape \(\d+,\), but .* specifies \w+ of shape", len(values)
     check_refused(
         [

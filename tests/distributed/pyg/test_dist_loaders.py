@@ -238,7 +238,9 @@ def test_rows_of_edges_follow_the_ids_of_the_graph_store() -> None:
     features, graph = parts()
     features.put_tensor(torch.arange(400) * 2, (None, None), "weight")
     loader = DistNeighborLoader((features, graph), [3, 2], None, None, ALONE, batch_size=16)
-    place = graph.get_edge_id(edge_type=None, layout="coo").argsort()
+    ids = graph.get_edge_id(edge_type=None, layout="coo")
+    assert ids is not None
+    place = ids.argsort()
     assert all(torch.equal(batch.weight, 2 * place[batch.e_id]) for batch in loader)
 
 

@@ -39,7 +39,12 @@ def test_tensors_and_options_of_every_kind_arrive_there_and_back_also_in_pieces(
 
     def work(rank: int, peers: Peers) -> None:
         seen: list[Any] = []
-        name = peers.serve("echo", lambda options, tensors: (seen.append(options), tensors)[1])
+
+        def echo(options: Any, tensors: Any) -> Any:
+            seen.append(options)
+            return tensors
+
+        name = peers.serve("echo", echo)
         for options, tensors in MESSAGES:
             ((_, found),) = peers.gather(name, options, {1 - rank: tensors})
             assert_same(found, tensors)
@@ -160,7 +165,7 @@ def test_a_fork_gives_up_its_copies(other: Other) -> None:
 class Interrupted(socket.socket):
     """Reads until a user presses Ctrl+C."""
 
-    def recv_into(self, *_: Any) -> int:
+    def recv_into(self, *_: Any, **__: Any) -> int:
         raise KeyboardInterrupt
 
 
