@@ -202,10 +202,10 @@ def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path)
 def look_up_behind_a_loader(rank: int, world_size: int, port: int, root: str) -> None:
     """Run a rank without a process group, whose loader connects to the others at an address of any source."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port - 1))  # the next port is for the loader
-    given = (None, None) if rank else ("127.0.0.1", port)
+    address, given_port = (None, None) if rank else ("127.0.0.1", port)
     stores = LocalFeatureStore.from_partition(root, rank), LocalGraphStore.from_partition(root, rank)
     context = DistContext(rank, rank, world_size, world_size, "test")
-    loader = DistNeighborLoader(stores, [2], *given, context, batch_size=10)
+    loader = DistNeighborLoader(stores, [2], address, given_port, context, batch_size=10)
     data, nodes, edges = plain_data(), torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
     for _ in loader:
         assert torch.equal(stores[0].lookup_features(nodes).wait(), data.x[nodes])

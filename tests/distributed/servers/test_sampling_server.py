@@ -142,7 +142,7 @@ def test_servers_with_other_data_of_the_same_size_are_refused() -> None:
 
 def test_readers_with_another_release_are_told_so(server: SamplingServer) -> None:
     error = f"the loader has graphfeed 0.0.9, and the server {gf.__version__}; install the same release on both"
-    cut = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": None, "release": "0.0.9"}
+    cut: dict[str, Any] = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": None, "release": "0.0.9"}
     events: list[str] = []
     server.on_event = events.append
     server.answer(f"{json.dumps(cut)}\n[0, 0, 0, 0]".encode(), lambda: False)
