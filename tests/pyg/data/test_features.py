@@ -9,6 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed import pyg
 from graphfeed.pyg import (
+    FillData,
     LinkLoader,
     NeighborLoader,
     NeighborSampler,
@@ -16,7 +17,8 @@ from graphfeed.pyg import (
     RandomNodeLoader,
     ToSamplerOutput,
 )
-from graphfeed.pyg.data import import_pyg
+from graphfeed.pyg.data import import_pyg, read_features
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, SIZES, heterogeneous, homogeneous
 
 
@@ -170,3 +172,22 @@ def test_ids_of_32_bits_become_those_of_64() -> None:
     pipe = seeds.sample_neighbor(gf.fused_csc_sampling_graph(indptr, indices), [-1], only_new=True)
     output = next(iter(ToSamplerOutput(pipe))).output
     assert {part.dtype for part in (output.node, output.row, output.col, output.edge)} == {torch.int64}
+
+
+def sampled(**options: Any) -> gf.Datapipe:
+    graph = gf.from_coo(homogeneous().edge_index, 60)
+    pipe = gf.ItemSampler(gf.ItemSet((torch.arange(60),) * 2, names=("seeds", "input_id")), 20)
+    return ToSamplerOutput(pipe.sample_neighbor(graph, [2, 2], only_new=True, **options))
+
+
+def test_what_was_fetched_is_not_copied() -> None:
+    features = read_features(homogeneous())
+    pipe = fetch_and_fill(sampled(), features)
+    assert isinstance(pipe, FillData)
+    for minibatch in pipe.datapipe:
+        data = pipe(minibatch)
+        assert data.x.data_ptr() == minibatch.node_features["x"].data_ptr()
+        assert data.y.data_ptr() == minibatch.node_features["y"].data_ptr()
+        assert data.edge_attr.data_ptr() == minibatch.edge_features[0]["edge_attr"].data_ptr()
+        assert data.edge_index.data_ptr() == minibatch.output.row.data_ptr()
+        assert data.n_id.data_ptr() == minibatch.output.node.data_ptr()

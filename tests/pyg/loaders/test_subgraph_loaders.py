@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed import ItemSampler, ItemSet, SamplingGraph, from_coo
+from graphfeed import ItemSampler, ItemSet, IterableSource, SamplingGraph, from_coo
 from graphfeed.pyg import (
     ClusterData,
     ClusterLoader,
@@ -17,6 +17,7 @@ from graphfeed.pyg import (
     InduceTrees,
     RandomNodeLoader,
     ShaDowKHopSampler,
+    ToRootedBatch,
 )
 from graphfeed.pyg.data import import_pyg
 from tests.pyg.neighborhood import (
@@ -348,3 +349,15 @@ def test_ids_are_right_where_there_are_as_many_nodes_as_edges() -> None:
     for batch in ClusterLoader(ClusterData(data, PARTS), batch_size=2):
         assert torch.equal(batch.n_id[batch.edge_index], index[:, batch.e_id])
         assert torch.equal(batch.x, data.x[batch.n_id])
+
+
+def test_roots_are_where_the_parts_begin() -> None:
+    data = import_pyg("torch_geometric.data", "tests").Data(
+        x=torch.eye(3), y=torch.tensor([7, 8, 9]), batch=torch.tensor([0, 0, 1]), batch_size=2
+    )
+    batch: Any
+    for of_roots, labels in ((True, [7, 9]), (False, [7, 8, 9])):
+        (batch,) = ToRootedBatch(IterableSource([data]), of_roots)
+        assert (batch.ptr.tolist(), batch.root_n_id.tolist(), batch.num_graphs) == ([0, 2, 3], [0, 2], 2)
+        assert batch.y.tolist() == labels
+        assert torch.equal(batch.x, data.x)

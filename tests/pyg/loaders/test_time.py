@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader
+from graphfeed import ItemSampler, ItemSet
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader, ToTemporalData
 from graphfeed.pyg.data import import_pyg
+from graphfeed.pyg.loaders.temporal_data_loader import gather_events
 from tests.pyg.neighborhood import around, assert_is, events, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12])
@@ -172,3 +174,20 @@ def test_negatives_are_uniform_between_the_ends_of_the_destinations() -> None:
     (first, *_) = TemporalDataLoader(data, 5, neg_sampling_ratio=0.5)
     assert len(first.neg_dst) == 2
     assert first.n_id.tolist() == sorted({*first.src.tolist(), *first.dst.tolist(), *first.neg_dst.tolist()})
+
+
+def test_events_are_filled_into_the_template() -> None:
+    items = ItemSet((torch.tensor([4, 2, 4]), torch.tensor([7, 7, 5]), torch.arange(3)), names=("src", "dst", "t"))
+    template = import_pyg("torch_geometric.data", "tests").TemporalData(name="events")
+    pipe = ToTemporalData(ItemSampler(items, 2, minibatcher=gather_events), template)
+    first: Any
+    second: Any
+    first, second = pipe
+    assert (first.src.tolist(), first.t.tolist(), first.n_id.tolist(), first.name) == (
+        [4, 2],
+        [0, 1],
+        [2, 4, 7],
+        "events",
+    )
+    assert (second.dst.tolist(), second.n_id.tolist()) == ([5], [4, 5])
+    assert template.to_dict() == {"name": "events"}
