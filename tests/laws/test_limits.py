@@ -57,9 +57,14 @@ def save_files(folder: Path) -> None:
     np.save(folder / "rows.npy", np.arange(pipelines.NUM_NODES * 5.0).reshape(-1, 5))
 
 
-@pytest.mark.parametrize(
-    "options", [{"num_workers": 0}, {"num_workers": 2, "window": 3}, {"worker": "process"}], ids=str
-)
+OPTIONS: list[dict[str, Any]] = [
+    {"num_workers": 0},
+    {"num_workers": 2, "window": 3, "memory_limit": 10_000},
+    {"num_workers": 1, "worker": "process"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_on_a_disk_is_written_and_read_the_same_in_the_least_parts(tmp_path: Path, options: Any) -> None:
     save_files(tmp_path)
     with gf.DataLoader(from_files(tmp_path), **options, seed=3) as loader:
