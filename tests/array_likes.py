@@ -1,5 +1,6 @@
 """The same numbers in all kinds of containers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ class Column:
         return view
 
 
-AS = {
+AS: dict[str, Callable[[torch.Tensor], Any]] = {
     "array": lambda tensor: tensor.numpy(),
     "list": torch.Tensor.tolist,
     "column": lambda tensor: Column(tensor.numpy()),

@@ -51,7 +51,8 @@ def write_saved_graph(folder: Path) -> None:
 
 
 def sample(folder: Path) -> None:
-    graph = gf.load_graph(folder / "graph").check()
+    graph = gf.load_graph(folder / "graph")
+    graph.check()
     list(gf.ItemSampler(gf.ItemSet(torch.arange(4), "seeds"), 2).sample_neighbor(graph, [2, 2]))
 
 

@@ -22,48 +22,31 @@ UNITS = reference.weights_to_units(INDPTR, WEIGHTS)
 TIMES = [CHANCE.randrange(9) for _ in INDICES]
 NODES = list(range(len(DEGREES)))
 NOW = [CHANCE.choice([3, 8, 9]) for _ in NODES]
-PERIODS: list[tuple[int, tuple[int | None, int]]] = [(node, (None, now)) for node, now in zip(NODES, NOW, strict=True)]
-STAMPS = [(time,) for time in TIMES]
 DRAWS = (KEY, KEY), 0
-WAYS: dict[str, tuple[dict[str, Any], Any]] = {
-    "uniform": ({}, lambda fanout: reference.sample_neighbors(INDPTR, NODES, [fanout], KEY)),
-    "replace": ({"replace": True}, lambda fanout: reference.sample_neighbors(INDPTR, NODES, [fanout], KEY, True)),
-    "weighted": (
-        {"probs_name": "w"},
-        lambda fanout: reference.sample_neighbors(INDPTR, NODES, [fanout], KEY, False, UNITS),
-    ),
-    "weighted, replace": (
-        {"probs_name": "w", "replace": True},
-        lambda fanout: reference.sample_neighbors(INDPTR, NODES, [fanout], KEY, True, UNITS),
-    ),
-    "LABOR": (
-        {"strategy": "labor"},
-        lambda fanout: reference.labor_sample_neighbors((INDPTR, INDICES), NODES, [fanout], DRAWS),
-    ),
-    "LABOR, weighted": (
-        {"strategy": "labor", "probs_name": "w"},
-        lambda fanout: reference.labor_sample_neighbors((INDPTR, INDICES), NODES, [fanout], DRAWS, False, UNITS),
-    ),
-    "in time": (
-        {"temporal": gf.TemporalQuery(None, "time")},
-        lambda fanout: reference.temporal_sample_neighbors((INDPTR, STAMPS), PERIODS, [fanout], KEY),
-    ),
-    "latest": (
-        {"temporal": gf.TemporalQuery(None, "time"), "strategy": "latest"},
-        lambda fanout: reference.temporal_sample_neighbors((INDPTR, STAMPS), PERIODS, [fanout], KEY, "latest"),
-    ),
-}
-"""Options of a request, and the function that samples by the reference."""
+IN_TIME = {"temporal": gf.TemporalQuery(None, "time")}
+WAYS: dict[str, dict[str, Any]] = {
+    "uniform": {}, "replace": {"replace": True},
+    "weighted": {"probs_name": "w"}, "weighted, replace": {"probs_name": "w", "replace": True},
+    "LABOR": {"strategy": "labor"}, "LABOR, weighted": {"strategy": "labor", "probs_name": "w"},
+    "in time": IN_TIME, "latest": {**IN_TIME, "strategy": "latest"},
+}  # fmt: skip
+"""Options of a request."""
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_sampling_equals_the_reference_on_both_sides_of_each_size(way: str) -> None:
     attributes = {"w": torch.tensor(WEIGHTS, dtype=torch.float64), "time": torch.tensor(TIMES)}
     graph = gf.fused_csc_sampling_graph(torch.tensor(INDPTR), torch.tensor(INDICES), edge_attributes=attributes)
-    options, expected = WAYS[way]
-    times: Any = {"seeds_timestamp": torch.tensor(NOW)} if "temporal" in options else {}
+    options, in_time = WAYS[way], "temporal" in WAYS[way]
+    times: Any = {"seeds_timestamp": torch.tensor(NOW)} if in_time else {}
+    stamps = [(time,) for time in TIMES]
+    given = reference.Graph(INDPTR, INDICES, None, UNITS if "probs_name" in options else None, stamps)
+    columns: Any = [(node, (None, now)) for node, now in zip(NODES, NOW, strict=True)] if in_time else NODES
+    how = options.get("strategy", "uniform"), options.get("replace", False)
     for fanout in FANOUTS[: 7 if "weighted" in way or "LABOR" in way else None]:
         request = gf.SamplingRequest([torch.tensor([fanout])], **options)
         (hop,) = graph.sample_hops(torch.tensor(NODES), request, [KEY], **times)
         ids, indptr = hop.original_edge_ids.tolist(), hop.sampled_csc.indptr.tolist()
-        assert [ids[low:high] for low, high in pairwise(indptr)] == expected(fanout), fanout
+        assert [ids[low:high] for low, high in pairwise(indptr)] == reference.pick_edges(
+            given, columns, [fanout], DRAWS, *how
+        ), fanout

@@ -31,7 +31,7 @@ class Limits:
     sorted_bytes: int = 1 << 30
     """Pinned arrays of this size or more are read in the order of addresses, since a GPU's TLB covers only a few GB of
     CPU memory: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 GB/s after sorting them; rows
-    of 1 GiB at 28 and 32 GB/s (`python -m tests.gpu.speed tables`)."""
+    of 1 GiB at 28 and 32 GB/s (`python -m benchmarks.gpu_speed tables`)."""
     part_values: int = 1 << 20
     """Ids, edges or values of files that are processed at a time."""
     part_bytes: int = 1 << 24

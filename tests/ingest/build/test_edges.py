@@ -28,7 +28,7 @@ def build(folder: Path, lines: str, on_error: Any = "raise", **options: Any) -> 
 
 
 def test_a_wrong_row_is_named_or_left_out(tmp_path: Path) -> None:
-    for lines, options, message in [
+    cases: list[Any] = [
         ("s,d\n0,1\n0,3\n", {}, r"row 1: d is '3', which is out of range: there are 3 nodes, numbered from 0"),
         ("s,d\n0,1\n-1,0\n", {}, r"row 1: s is '-1', which is out of range"),
         ("s,d\na,b\na,x\n", {}, r"row 1: d is 'x', but no row of the nodes has that id"),
@@ -37,7 +37,8 @@ def test_a_wrong_row_is_named_or_left_out(tmp_path: Path) -> None:
         ("s,d,w\n0,1,5\n0,1,-4\n", {"weight": "w"}, r"row 1: w is '-4', but a weight must be a finite"),
         ("s,d,w\n0,1,5\n0,1,nan\n", {"weight": "w"}, r"row 1: w is 'nan', but a weight must be"),
         ("s,d,x\n0,1,5\n0,1,nan\n", {"features": {"x": "x"}}, r"row 1: x is 'nan', which has NaN"),
-    ]:
+    ]
+    for lines, options, message in cases:
         with pytest.raises(ValueError, match=rf"edges\.csv, {message}"):
             build(tmp_path, lines, **options)
         dataset = build(tmp_path, lines, "skip", **options)

@@ -193,7 +193,7 @@ INT8, UINT8 = pa.array([1, None], pa.int8()), pa.array([1, None], pa.uint8())
 
 
 def test_numbers_that_would_change_are_refused_by_row_and_column(tmp_path: Path) -> None:
-    for tables, options, wrong in [
+    cases: list[Any] = [
         ([{"x": [1.0, BIG]}], FEATURE, "frame 0, row 1: x is 1e.300, which float32 can't represent"),
         ([{"x": [1.0, -BIG]}], FEATURE, "row 1: x is -1e.300, which"),
         ([{"x": [1.0, NAN, BIG]}], FEATURE | {"missing": 0}, "row 2: x is 1e.300, which float32"),
@@ -214,7 +214,8 @@ def test_numbers_that_would_change_are_refused_by_row_and_column(tmp_path: Path)
         ([{"x": [[True], [None]]}], FEATURE | {"missing": 2}, "row 1: x is .*, which has a missing number; 2"),
         ([{"x": INT8}], FEATURE | {"missing": 300}, "row 1: x is 'missing', .*300.* is not a valid int8"),
         ([{"x": UINT8}], FEATURE | {"missing": -1}, "row 1: x is 'missing', .*-1.* is not a valid uint8"),
-    ]:
+    ]
+    for tables, options, wrong in cases:
         np.save(tmp_path / "whole.npy", np.array([1, INTEGER]))
         np.save(tmp_path / "half.npy", np.array([0.5, 0.5]))
         np.save(tmp_path / "big.npy", np.array([BIG, 1.0]))

@@ -20,13 +20,13 @@ from graphfeed import ops
 from graphfeed.ops.memory import POOL, ReadChoice, buffers
 from graphfeed.ops.memory.shared_memory import (
     HUGE_PAGE,
-    SHARED_BYTES,
     SYSTEM,
     MemoryFile,
     collapse,
     empty_shared,
     map_shared,
 )  # fmt: skip
+from graphfeed.ops.process.limits import Limits
 from tests.forked import in_child
 
 LARGE = 1 << 17
@@ -226,15 +226,15 @@ def test_a_memory_file_is_closed_once_and_takes_no_room_until_it_is_written() ->
 
 
 def test_large_memory_lies_on_huge_pages_or_is_private() -> None:
-    size = SHARED_BYTES + 77
+    size = Limits().shared_bytes + 77
     memory = empty_shared(size)
     if memory is None:
         pytest.skip("this system has none that are shared")
     parts = Path("/proc/self/smaps").read_text().split(f"{memory.ctypes.data:x}-")
-    assert f"ShmemPmdMapped: {SHARED_BYTES >> 10:8} kB" in parts[1].split("VmFlags")[0]
+    assert f"ShmemPmdMapped: {Limits().shared_bytes >> 10:8} kB" in parts[1].split("VmFlags")[0]
     memory[-1] = 7
     assert memory[-1] == 7
-    assert empty_shared(SHARED_BYTES - 1) is None
+    assert empty_shared(Limits().shared_bytes - 1) is None
 
     def have_no_descriptor() -> object:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))

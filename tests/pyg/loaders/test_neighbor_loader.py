@@ -54,7 +54,10 @@ def test_fan_outs_bound_the_in_edges_of_each_node() -> None:
 
 
 def test_without_a_hop_the_seeds_are_alone() -> None:
-    for options in [{}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "bidirectional"}]:
+    several: list[dict[str, Any]] = [
+        {}, {"disjoint": True}, {"time_attr": "time"}, {"subgraph_type": "bidirectional"},
+    ]  # fmt: skip
+    for options in several:
         for data, numbers, seeds, kind in (
             (homogeneous(), [], torch.tensor([4, 9]), None),
             (heterogeneous(), [], ("user", torch.tensor([4, 9])), "user"),

@@ -124,7 +124,8 @@ def test_a_batch_sampler_says_which_seeds_come_together() -> None:
 
 
 def test_a_sampler_with_a_generator_of_its_own_is_read_once_per_epoch() -> None:
-    for options in [{"num_workers": 1}, {"num_workers": 3, "filter_per_worker": False}]:
+    several: list[dict[str, Any]] = [{"num_workers": 1}, {"num_workers": 3, "filter_per_worker": False}]
+    for options in several:
         inline, sampler = shuffled_loader(1), Shuffled(1)
         with NeighborLoader(homogeneous(), [1], batch_size=8, seed=3, sampler=sampler, **options) as loader:
             for epoch in range(2):

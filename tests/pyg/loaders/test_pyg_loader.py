@@ -64,7 +64,8 @@ def test_it_says_what_torchs_loader_says_of_its_seeds() -> None:
 
 
 def test_a_copy_goes_on_with_workers_of_its_own() -> None:
-    for copied, num_workers in [(copy.deepcopy, 1), (lambda loader: pickle.loads(pickle.dumps(loader)), 0)]:
+    copies: list[tuple[Any, int]] = [(copy.deepcopy, 1), (lambda loader: pickle.loads(pickle.dumps(loader)), 0)]
+    for copied, num_workers in copies:
         options: Any = {"batch_size": 25, "shuffle": True, "num_workers": num_workers, "seed": 0}
         with NeighborLoader(homogeneous(), [2], **options) as loader:
             next(iter(loader))  # an epoch is running, and workers have started

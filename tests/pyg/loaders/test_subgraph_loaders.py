@@ -218,22 +218,21 @@ def pygs(data: Any, ours: ClusterData, monkeypatch: pytest.MonkeyPatch, **option
 
 
 def test_clusters_are_pygs_for_the_same_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for keep in [False, True]:
-        for sparse_format in ["csr", "csc"]:
-            data = homogeneous()
-            data.num_nodes = NUM_NODES
-            options: dict[str, Any] = {"keep_inter_cluster_edges": keep, "sparse_format": sparse_format}
-            ours = ClusterData(data, PARTS, **options)
-            theirs = pygs(data, ours, monkeypatch, **options)
-            for name, value in vars(ours.partition).items():
-                assert str(value) == str(getattr(theirs.partition, name)), name
-            assert len(ours) == len(theirs) == PARTS
-            assert [values_of(ours[place]) for place in range(PARTS)] == [
-                values_of(theirs[place]) for place in range(PARTS)
-            ]
-            assert values_of(ours.data) == values_of(theirs.data)
-            assert values_of(ours[-1]) == values_of(ours[PARTS - 1])
-            assert repr(ours) == repr(theirs)
+    for keep, sparse_format in product([False, True], ["csr", "csc"]):
+        data = homogeneous()
+        data.num_nodes = NUM_NODES
+        options: dict[str, Any] = {"keep_inter_cluster_edges": keep, "sparse_format": sparse_format}
+        ours = ClusterData(data, PARTS, **options)
+        theirs = pygs(data, ours, monkeypatch, **options)
+        for name, value in vars(ours.partition).items():
+            assert str(value) == str(getattr(theirs.partition, name)), name
+        assert len(ours) == len(theirs) == PARTS
+        assert [values_of(ours[place]) for place in range(PARTS)] == [
+            values_of(theirs[place]) for place in range(PARTS)
+        ]
+        assert values_of(ours.data) == values_of(theirs.data)
+        assert values_of(ours[-1]) == values_of(ours[PARTS - 1])
+        assert repr(ours) == repr(theirs)
 
 
 def test_clusters_without_nodes_are_warned_about() -> None:
@@ -322,7 +321,8 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_batches_are_pygs_for_the_same_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    for sparse_format in ["csr", "csc"]:
+    formats: list[Any] = ["csr", "csc"]
+    for sparse_format in formats:
         data = homogeneous()
         data.num_nodes = NUM_NODES
         clusters = ClusterData(data, PARTS, sparse_format=sparse_format)

@@ -158,10 +158,11 @@ def test_with_types_the_reverse_type_does_not_tell_of_a_removed_edge() -> None:
 
 
 def test_with_types_those_of_the_seeds_type_and_of_its_reverse_are_gone() -> None:
-    for options, exclude in [
+    cases: list[tuple[dict[str, Any], Any]] = [
         ({"neg_sampling": "binary"}, True),
         ({"disjoint": True, "neg_sampling": ("triplet", 2)}, BACK),
-    ]:
+    ]
+    for options, exclude in cases:
         data, removed = dense(typed=True), {KIND: 0, BACK: 0}
         given: dict[str, Any] = {
             "batch_size": 8,

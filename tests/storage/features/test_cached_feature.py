@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_the_parts_are_public() -> None:
         wrap_with_cached_feature(GPUCachedFeature, rows, 3000, device="cpu"),
     ):
         assert 2500 < feature.cache_size_in_bytes <= 3000
-    caches = CPUFeatureCache((2, 4), torch.float32), GPUFeatureCache((2, 4), torch.float32, "cpu")
+    caches: Any = CPUFeatureCache((2, 4), torch.float32), GPUFeatureCache((2, 4), torch.float32, "cpu")
     for kind, cache in zip((CPUCachedFeature, GPUCachedFeature), caches, strict=True):
         assert_same(kind(rows, cache, offset=7).read(torch.tensor([3])), ROWS[[3]])
         assert cache.query(torch.tensor([10]))[1].tolist() == []

@@ -169,7 +169,7 @@ def test_ids_may_be_array_likes(tmp_path: Path) -> None:
     for kind, make in KINDS.items():
         feature = make(ROWS, tmp_path)
         for name, convert in AS.items():
-            given: Any = convert(ids)  # type: ignore[no-untyped-call]
+            given: Any = convert(ids)
             assert torch.equal(feature.read(given), ROWS[ids]), (kind, name)
             assert torch.equal(waited_for(feature, given), ROWS[ids]), (kind, name)
 

@@ -279,7 +279,7 @@ def test_a_hop_of_several_mini_batches_is_that_of_each() -> None:
 def test_each_hop_has_a_key() -> None:
     request, labor = (SamplingRequest([torch.tensor([2])], strategy=own) for own in ("uniform", "labor"))
     number: Any = np.int64(7)
-    wrong: list[tuple[list[Any], type[Exception], str]] = [
+    wrong: list[Any] = [
         ([1, 2], ValueError, "keys must hold 1 numbers, one per hop, but holds 2"),
         ([], ValueError, "keys must hold 1 numbers, one per hop, but holds 0"),
         ([None], TypeError, "key must be an integer"),
@@ -288,7 +288,7 @@ def test_each_hop_has_a_key() -> None:
     for graph in (WHOLE, GRAPH):
         assert_same(graph.sample_hops(NODES, request, [number]), graph.sample_hops(NODES, request, [7]))
         check_refused([
-            *((partial(graph.sample_hops, NODES, request, keys), *error) for keys, *error in wrong),  # type: ignore[misc]
+            *((partial(graph.sample_hops, NODES, request, keys), kind, words) for keys, kind, words in wrong),
             (partial(graph.sample_hops, NODES, labor, [(5, 6)], seed2_contribution=7), ValueError,
              r"seed2_contribution must lie in 0 \.\. 1, but is 7"),
         ])  # fmt: skip
