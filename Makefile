@@ -36,7 +36,7 @@ linkcheck: docs
 
 # Adds what packages import to their `__all__`.
 exports: install
-	$(BIN)/python -m tests.fill_exports
+	$(BIN)/python -m tests.repository.fill_exports
 
 lint: install
 	$(BIN)/ruff check .
@@ -66,7 +66,7 @@ test-all: test
 
 # With TAG=v1.2.3 also whether CHANGELOG.md has the date of that version.
 release-check: install
-	RELEASE_TAG=$(TAG) $(BIN)/pytest tests/test_release.py
+	RELEASE_TAG=$(TAG) $(BIN)/pytest tests/repository/test_release.py
 
 # Puts faults into copies of the repository, whose tests have to find them; with ONLY=time those with that in their name.
 faults: install

@@ -45,7 +45,7 @@ def all_steps(folder: Path) -> list[Step]:
     """Return the steps, in the order of their worth."""
     python = sys.executable
     pytest = (python, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "--tb=short", "-x")
-    first = ("tests/gpu/test_kernels.py", "tests/gpu/test_freed_memory.py")
+    first = ("tests/laws/test_kernels_on_gpus.py", "tests/laws/test_freed_memory.py")
     steps = [Step("checks", (python, "-m", "graphfeed", "doctor", "--cuda"))]
     steps += [Step(path, (*pytest, path)) for path in first]
     steps += [Step(f"speed {name}", (python, "-m", "benchmarks.gpu_speed", name, str(folder))) for name in SPEEDS]

@@ -1,6 +1,6 @@
 """Predicted times of the cases on a GPU, from their bytes, counted without a GPU, and the speed of memory.
 
-`tests/ops/counted_cuda.py` counts the bytes: full sectors of 32 bytes, only once per block of threads, and the
+`tests/stand_ins/counted_cuda.py` counts the bytes: full sectors of 32 bytes, only once per block of threads, and the
 tensors of torch's operations in between. Over the bus, sectors of a line of 128 bytes are one request. Nothing was
 measured on a GPU. A kernel may be slower than memory,
 and a cache may contain data that several blocks read.

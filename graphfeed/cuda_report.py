@@ -73,7 +73,7 @@ def cuda_check() -> CudaReport:
 
     The first call on a GPU takes a minute to compile the kernels, later calls take seconds. Errors are not raised, but
     are part of the report. `graphfeed doctor --cuda` prints it, and exits with 1 if something is missing or failed.
-    To test that all kernels give the results of the CPU, run `pytest -m gpu tests/gpu` in a clone of the repository.
+    To test that all kernels give the results of the CPU, run `pytest -m gpu tests` in a clone of the repository.
 
     Example:
         >>> cuda_check().findings[0].subject  # graphfeed.cuda_check()

@@ -22,9 +22,9 @@ from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops import seed
 from graphfeed.ops.cpu.compiler.ahead import end_idle
 from graphfeed.testing import limits
-from tests.ops.devices import GPUS, Cpu, Device, gpu_of
-from tests.ops.emulated_cuda import Cuda
-from tests.programs import warm
+from tests.stand_ins.devices import GPUS, Cpu, Device, gpu_of
+from tests.stand_ins.emulated_cuda import Cuda
+from tests.stand_ins.programs import warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MEMORY = Path("/dev/shm")

@@ -18,8 +18,8 @@ from graphfeed.channels import Closed, MpChannel, PeerError, ShmChannel
 from graphfeed.distributed import SamplerReceiver, SamplerSender
 from graphfeed.loader.transport import decode, encode, open_mailbox
 from graphfeed.loader.transport.thread_channel import ThreadChannel
-from tests.digests import assert_same
-from tests.waiting import wait_until
+from tests.kinds.digests import assert_same
+from tests.stand_ins.waiting import wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),

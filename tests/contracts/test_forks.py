@@ -14,10 +14,10 @@ import torch
 import graphfeed as gf
 from graphfeed.ops.process import ForkLock, renew_in_child
 from graphfeed.ops.process.forks import RENEWED
-from tests import pipelines
-from tests.digests import digest
-from tests.forked import held_elsewhere, in_child
-from tests.ops.cpu.compiler.kernels import add, anew, double
+from tests.kinds import pipelines
+from tests.kinds.digests import digest
+from tests.stand_ins.forked import held_elsewhere, in_child
+from tests.unit.compiler.kernels import add, anew, double
 
 
 def fork_locks() -> list[ForkLock]:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contracts.readers import FORMATS, READERS
-from tests.scripts import run
+from tests.kinds.readers import FORMATS, READERS
+from tests.stand_ins.scripts import run
 
 SUFFIXES = {".npy", ".npz", ".pt", ".pkl", ".yaml"}
 """Formats of files in which a stranger can put an object."""

@@ -19,8 +19,8 @@ from graphfeed.storage import CPUFeatureCache, GPUFeatureCache, OnDiskTask, fuse
 from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import to_coo
 from graphfeed.storage.memory import tensors_in
-from tests.array_likes import AS
-from tests.digests import assert_same
+from tests.kinds.array_likes import AS
+from tests.kinds.digests import assert_same
 
 Convert = Callable[[torch.Tensor], Any]
 """Put numbers into another container."""

@@ -18,10 +18,10 @@ from graphfeed.distributed import Partitioner, write_partition
 from graphfeed.ingest import EdgeTable, Spec, build_dataset, write_tfrecords
 from graphfeed.pyg import ClusterData, GraphSAINTNodeSampler
 from graphfeed.storage import preprocess_ondisk_dataset
-from tests import on_disk
-from tests.distributed import graphs
-from tests.distributed.pyg_data import plain_data
-from tests.forked import in_child
+from tests.kinds import on_disk
+from tests.kinds import partitioned_graphs as graphs
+from tests.kinds.pyg_data import plain_data
+from tests.stand_ins.forked import in_child
 
 resource = pytest.importorskip("resource", reason="Windows has no limits of files")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.ops import ALWAYS
-from tests import reference
+from tests.kinds import reference
 
 LAST = 2**63 - 1
 DEGREES = [range(4), range(7), [0, 1, 15, 16, 17, 33], [0, 2, 47, 48, 49, 50], [1, 130], [3, 700]]

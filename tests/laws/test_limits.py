@@ -11,8 +11,8 @@ import pytest
 import graphfeed as gf
 from graphfeed.ops.process import Limits, current_limits
 from graphfeed.testing import limits
-from tests import pipelines
-from tests.digests import digests
+from tests.kinds import pipelines
+from tests.kinds.digests import digests
 
 LEAST: dict[str, Any] = {
     "first_edges": 1, "first_table": 1, "bounded_edges": 0, "node_map_bytes": 0, "index_degree": 1, "index_share": 1,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from tests import reference
+from tests.kinds import reference
+from tests.kinds.graph_kinds import KINDS
 from tests.kinds.random_graphs import LAST, Moments, RandomGraph, random_graphs
-from tests.storage.graph.graph_kinds import KINDS
 
 FANOUTS = st.sampled_from([-1, 0, 1, 2, 3, 5, 20, 47, 48, 49, 60, 200])
 KEYS = st.integers(0, 2**64 - 1)

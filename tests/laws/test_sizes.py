@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from tests import reference
+from tests.kinds import reference
 
 SIZES = (32, 48, 256, 1024)
 """Edges sorted by insertion, picks compared with each other, draws of a block, and edges of an indexed column."""

@@ -1,0 +1,222 @@
+"""The contents of a release. `make release-check` builds, installs and runs one."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import yaml
+
+import graphfeed as gf
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LARGEST_WHEEL = 5_000_000
+LICENCES = ("LICENSE", "NOTICE", "graphfeed/storage/datasets/WORDNET-LICENSE.txt")
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+
+
+def run(*command: str | Path, cwd: Path = REPOSITORY) -> str:
+    """Run a command without the paths of the checkout, and return its output."""
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_changelog_begins_with_the_version() -> None:
+    version, date = re.findall(r"^## (\S+) \((.*)\)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert version == gf.__version__
+    assert date == "unreleased" or re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+    if tag := os.environ.get("RELEASE_TAG"):
+        assert tag == f"v{version}"
+        assert date != "unreleased", "write the date of the release into CHANGELOG.md"
+        citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+        assert (citation["version"], str(citation["date-released"])) == (version, date)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    """Build a wheel of the checkout."""
+    backend = pytest.importorskip("hatchling.build")
+    pytest.importorskip("hatch_fancy_pypi_readme")
+    folder, before = tmp_path_factory.mktemp("wheel"), Path.cwd()
+    os.chdir(REPOSITORY)
+    try:
+        name = backend.build_wheel(str(folder))
+    finally:
+        os.chdir(before)
+    assert name == f"graphfeed-{gf.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(folder / name) as archive:
+        yield archive
+
+
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="this is not a checkout")
+def test_the_wheel_has_the_package_its_licences_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    package = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "graphfeed").splitlines()
+    assert {"graphfeed/py.typed", "graphfeed/storage/datasets/wordnet.npz"} <= {*package}
+    about = f"graphfeed-{gf.__version__}.dist-info"
+    licences = [f"{about}/licenses/{name}" for name in LICENCES]
+    others = [f"{about}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")]
+    assert sorted(wheel.namelist()) == sorted([*package, *licences, *others])
+    assert Path(str(wheel.filename)).stat().st_size < LARGEST_WHEEL
+
+
+def test_the_readme_on_an_index_links_to_no_page_that_is_not_there(wheel: zipfile.ZipFile) -> None:
+    about = wheel.read(f"graphfeed-{gf.__version__}.dist-info/METADATA").decode()
+    headers, _, text = about.partition("\n\n")
+    assert "Description-Content-Type: text/markdown" in headers.splitlines()
+    assert text.startswith("# graphfeed\n")
+    assert "| PyG's loaders | " in text
+    assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == []
+
+
+def calls_of_make(workflow: Path) -> set[str]:
+    """Return the make targets in the steps of a workflow."""
+    made: set[str] = set()
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        calls = re.findall(r"^make (.+)$", "\n".join(step.get("run", "") for step in job["steps"]), re.MULTILINE)
+        words = {word for call in calls for word in call.split() if "=" not in word}
+        if '"$TARGET"' in words:
+            words |= {entry["target"] for entry in job["strategy"]["matrix"]["include"]}
+        made |= words - {'"$TARGET"'}
+    return made
+
+
+def test_workflows_make_targets_that_there_are_and_are_given_no_more_rights_than_they_need() -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    assert {path.stem for path in WORKFLOWS} == {"docs", "publish", "tests", "weekly"}
+    for path in WORKFLOWS:
+        workflow = yaml.safe_load(path.read_text())
+        assert calls_of_make(path) <= targets
+        assert workflow["permissions"] == {}
+        for job in workflow["jobs"].values():
+            assert job["timeout-minutes"] <= 120
+            assert job.get("permissions", {}).keys() <= {"contents", "id-token"}
+    rights = {name: job.get("permissions") for name, job in yaml.safe_load(text_of("publish"))["jobs"].items()}
+    assert [name for name, granted in rights.items() if granted and "id-token" in granted] == ["publish"]
+
+
+def text_of(workflow: str) -> str:
+    return (REPOSITORY / ".github" / "workflows" / f"{workflow}.yml").read_text()
+
+
+def test_workflows_test_the_oldest_releases_that_the_package_asks_for() -> None:
+    asked = dict(
+        re.findall(r'^    "([\w-]+)>=([\d.]+)[,<\d.]*"', (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
+    )
+    pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)", (REPOSITORY / "constraints-oldest.txt").read_text(), re.MULTILINE))
+    for name in ("torch", "numba", "numpy", "torchdata", "typing-extensions"):
+        assert re.fullmatch(rf"{re.escape(asked[name])}(\.0)*", pinned[name]), name
+    assert "constraints-oldest.txt" in text_of("tests")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a source distribution of the checkout, and a wheel of that."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, REPOSITORY)
+    return folder
+
+
+@pytest.mark.release
+@pytest.mark.timeout(900)  # kernels are compiled again
+class TestRelease:
+    """Tests that take half a minute or more."""
+
+    def test_an_index_would_take_it(self, built: Path) -> None:
+        run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
+        run(sys.executable, "-m", "check_wheel_contents", next(built.glob("*.whl")))
+
+    def test_a_build_of_the_source_distribution_elsewhere_has_the_same_bytes(self, built: Path, tmp_path: Path) -> None:
+        (source,) = built.glob("*.tar.gz")
+        with tarfile.open(source) as archive:
+            archive.extractall(tmp_path, filter="data")
+        (folder,) = tmp_path.iterdir()
+        (folder / "PKG-INFO").unlink()  # written by the build
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", folder)
+        assert digests_in(tmp_path / "dist") == digests_in(built)
+
+    def test_it_runs_in_an_environment_of_its_own(self, built: Path, tmp_path: Path) -> None:
+        venv.create(tmp_path / "venv")
+        python = tmp_path / "venv" / "bin" / "python"
+        (wheel,) = built.glob("*.whl")
+        run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
+        # Its dependencies are those of this environment; its own site-packages come first.
+        (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
+        (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+        about = "import graphfeed, importlib.metadata as about; print(graphfeed.__file__, about.version('graphfeed'))"
+        assert run(python, "-c", about, cwd=tmp_path) == f"{site / 'graphfeed' / '__init__.py'} {gf.__version__}\n"
+        run(python.with_name("graphfeed"), "doctor", cwd=tmp_path)
+        text = (REPOSITORY / "README.md").read_text()
+        shown = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        program, expected = ("".join(parts) for parts in zip(*shown, strict=True))
+        assert run(python, "-c", program, cwd=tmp_path) == expected
+
+
+def digests_in(folder: Path) -> dict[str, str]:
+    """Return the digest of each file in a folder."""
+    return {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TORCH_OF_CUDA_12, TORCH_OF_CUDA_13 = "torch==2.9.1", "torch==2.14.1"
+
+
+def requirements(extra: str) -> list[str]:
+    """Return the requirements of an extra, including those of other extras that it names."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found: list[str] = []
+    for requirement in extras[extra]:
+        own = re.fullmatch(r"graphfeed\[(\w+)\]", requirement)
+        found += requirements(own[1]) if own else [requirement]
+    return found
+
+
+@pytest.fixture(scope="module")
+def latest_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install a pip that reads the requirements of wheels without downloading them; skip without a package index."""
+    folder = tmp_path_factory.mktemp("pip")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--retries=0", "--target", str(folder), "pip>=25.3"]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("there is no index of packages")
+    return folder
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("extra", "torch", "fits"),
+    [("cuda13", TORCH_OF_CUDA_13, True), ("cuda12", TORCH_OF_CUDA_12, True), ("cuda12", TORCH_OF_CUDA_13, False)],
+)
+def test_pip_finds_what_fits_torch_or_names_the_conflict(
+    latest_pip: Path, tmp_path: Path, extra: str, torch: str, fits: bool
+) -> None:
+    assert requirements("cuda") == requirements("cuda13")
+    report = tmp_path / "report.json"
+    options = ["--dry-run", "--ignore-installed", "--use-feature=fast-deps", f"--report={report}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, torch, *requirements(extra)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(latest_pip)},
+    )
+    assert (done.returncode == 0) == fits, done.stderr
+    if not fits:
+        assert "conflicting dependencies" in done.stderr
+        return
+    found = {
+        part["metadata"]["name"]: part["metadata"]["version"] for part in json.loads(report.read_text())["install"]
+    }
+    (compiler,) = (name for name in found if name.startswith("nvidia-cuda-nvrtc"))
+    cuda = "12" if torch == TORCH_OF_CUDA_12 else "13"
+    assert found[compiler].startswith(cuda)
+    assert found[f"cupy-cuda{cuda}x"] >= "14"

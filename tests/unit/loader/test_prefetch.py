@@ -1,0 +1,238 @@
+"""A thread that works ahead of its reader, the channel between the two, and the thread's own stream."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader import InWorkers, Prefetch, RunContext
+from graphfeed.loader.transport import Closed
+from graphfeed.loader.transport.streams import parts_on_streams
+from graphfeed.loader.transport.thread_channel import ThreadChannel
+from graphfeed.testing import limits
+from tests.kinds import pipelines
+from tests.kinds.digests import digest, digests
+from tests.stand_ins.emulated_cuda import Cuda, device_of
+from tests.stand_ins.late_streams import Event, current_stream, late_streams, running
+from tests.stand_ins.waiting import HangAtTheSecond, wait_until
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def test_what_is_in_a_closed_channel_can_be_read() -> None:
+    channel = ThreadChannel(capacity=1)
+    channel.put("last")
+    channel.close()
+    assert channel.get(1) == "last"
+    with pytest.raises(Closed):
+        channel.get(1)
+
+
+class Numbers(gf.Datapipe[int]):
+    """Counts, and records how far it got and in which thread."""
+
+    count: int
+    seen: list[Any]
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(self.count):
+            self.seen.append((number, threading.current_thread().name))
+            yield number
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
+    source = Numbers(100, [])
+    items = iter(Prefetch(source, buffer_size=3))
+    next(items)
+    wait_until(lambda: len(source.seen) >= 4)
+    time.sleep(0.05)  # more than the buffer's size would arrive now
+    assert len(source.seen) in (4, 5)
+    del items
+
+
+@limits(join_seconds=0.0)
+def test_a_slow_stage_times_out_with_advice() -> None:
+    release = threading.Event()
+
+    class Slow(gf.Datapipe[int]):
+        def __iter__(self) -> Iterator[int]:
+            release.wait(60)
+            yield 0
+
+    items = iter(Prefetch(Slow(), timeout_seconds=0.05))
+    with (
+        pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: graphfeed-prefetch is at threading.py"),
+        pytest.raises(TimeoutError, match=r"produced no mini-batch for 0\.05 s \(graphfeed-prefetch .*larger timeout"),
+    ):
+        next(items)
+    release.set()
+
+
+def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
+    hang = HangAtTheSecond()
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang)
+    with ThreadPoolExecutor(1) as executor:
+        items = RunContext(executor).drive(Prefetch(InWorkers(pipe, num_workers=1, in_flight=2)))
+        next(items)
+        items.close()
+        left = [thread.name for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
+        hang.release.set()
+    assert not left
+
+
+class Dropping(gf.Datapipe[int]):
+    """Drops the last reference to the reader in the thread that runs it."""
+
+    held: list[Iterator[Any]]
+    reading: threading.Event
+
+    def __iter__(self) -> Iterator[int]:
+        yield 0
+        self.reading.wait(10)
+        self.held.clear()
+        yield 1
+
+
+def test_an_iterator_that_its_own_thread_collects_says_nothing() -> None:
+    held: list[Iterator[Any]] = []
+    reading = threading.Event()
+    held.append(iter(Prefetch(Dropping(held, reading))))
+    assert next(held[0]) == 0
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
+    unraisable: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable.append
+    try:
+        reading.set()
+        thread.join(10)
+    finally:
+        sys.unraisablehook = hook
+    assert not unraisable
+    assert not thread.is_alive()
+
+
+Log = list[tuple[Any, ...]]
+OVERLAPS: list[dict[str, Any]] = [
+    {"overlap_feature_fetch": feature, "overlap_graph_fetch": graph}
+    for feature in (None, True, False)
+    for graph in (None, True)
+]
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with late_streams() as log:
+        yield log
+
+
+def back(minibatches: Any) -> list[str]:
+    return [digest(minibatch.to("cpu")) for minibatch in minibatches]
+
+
+def test_copies_that_happen_late_are_there_when_they_are_used(log: Log) -> None:
+    for build in (pipelines.homogeneous, pipelines.heterogeneous, pipelines.typed_negatives):
+        pipe = build()
+        log.clear()
+        with gf.DataLoader(pipe.copy_to("meta"), 2, seed=3) as loader:
+            assert [back(loader), back(loader)] == [digests(pipe.with_seed(3, epoch)) for epoch in range(2)]
+        assert any(entry[1] == "copies" for entry in log)
+
+
+def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocator(log: Log) -> None:
+    with gf.DataLoader(pipelines.homogeneous().copy_to("meta"), 2, seed=3) as loader:
+        minibatches = iter(loader)
+        first = next(minibatches)
+        parts = parts_on_streams(first)
+        assert [part.used_on for part in parts] == [{"caller"}]  # one for all: they share a block
+        start, after = log.index(("side 1", "copies")), log.index(("caller", "waits for", "side 1"))
+        assert ("side 1", "waits for", "caller") in log[:start]
+        assert ("side 1", "records") in log[start:after]
+        del minibatches
+
+
+def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> None:
+    items = gf.ItemSampler(gf.ItemSet(200, names="seeds"), batch_size=10)
+    steps: list[Event] = []
+    with gf.DataLoader(items.copy_to("meta"), 1, seed=3) as loader:
+        for _ in loader:
+            assert sum(not step.query() for step in steps) <= 3
+            steps.append(current_stream().record_event())
+    assert len(steps) == 20
+
+
+def sampled_there(cuda: Cuda) -> tuple[gf.Datapipe, gf.Datapipe]:
+    """Return a pipeline that samples on a device, and the same pipeline on the CPU."""
+    return pipelines.moved(pipelines.homogeneous(), device_of(cuda)), pipelines.homogeneous()
+
+
+def test_overlap_changes_no_bits(cuda: Cuda) -> None:
+    for options in OVERLAPS:
+        with running(cuda):
+            there, here = sampled_there(cuda)
+            with gf.DataLoader(there, seed=3, **options) as loader:
+                assert loader.num_workers == 0
+                assert back(loader) == digests(here.with_seed(3)), options
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_mini_batches_are_right_while_memory_is_used_again(build: Any) -> None:
+    """The caller frees and allocates memory of the sizes of mini-batches, and reads slowly."""
+    pipe = build()
+    expected = digests(pipe.with_seed(3))
+    with gf.DataLoader(pipe.copy_to("cuda"), 2, seed=3) as loader:
+        for _ in range(5):
+            loader.set_epoch(0)
+            found = []
+            for minibatch in loader:
+                torch.cuda._sleep(1_000_000)  # type: ignore[no-untyped-call]
+                copies = [part.clone() for part in parts_on_streams(minibatch)]
+                junk = [torch.full_like(part, 7) for part in copies]
+                kept = minibatch.to("cpu")
+                del junk, copies
+                found.append(digest(kept))
+            assert found == expected
+
+
+@pytest.mark.gpu
+def test_the_allocator_gives_nothing_away_that_the_caller_still_reads() -> None:
+    """Pending work of the caller reads the mini-batch after its tensors are freed."""
+    rows = torch.arange(200_000.0).reshape(-1, 100)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(rows)})
+    items = gf.ItemSampler(gf.ItemSet(2000, names="seeds"), batch_size=100)
+    sums = []
+    with gf.DataLoader(items.fetch_feature(store, ["feat"]).copy_to("cuda"), 2, seed=0) as loader:
+        for minibatch in loader:
+            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
+            sums.append(minibatch.node_features["feat"].sum())
+            del minibatch
+    expected = [rows[start : start + 100].sum() for start in range(0, 2000, 100)]
+    assert torch.allclose(torch.stack(sums).cpu(), torch.stack(expected))
+
+
+@pytest.mark.gpu
+def test_the_caller_s_own_stream_is_the_one_that_waits() -> None:
+    pipe = pipelines.homogeneous()
+    with torch.cuda.stream(torch.cuda.Stream()), gf.DataLoader(pipe.copy_to("cuda"), 2, seed=3) as loader:  # type: ignore[no-untyped-call]
+        assert back(loader) == digests(pipe.with_seed(3))
+
+
+@pytest.mark.gpu
+def test_pinned_graphs_and_features_are_read_ahead() -> None:
+    there: Any = pipelines.homogeneous()
+    sampler, here = pipelines.sampler_of(there), pipelines.homogeneous()
+    sampler.graph.pin_memory_()
+    there.feature_store["node", None, "feat"].pin_memory_()
+    sampled = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, sampler.fanouts)
+    pipe = sampled.fetch_feature(there.feature_store, ["feat"])
+    for options in OVERLAPS:
+        with gf.DataLoader(pipe, seed=3, max_uva_threads=512, **options) as loader:
+            assert back(loader) == digests(here.with_seed(3))

@@ -1,0 +1,339 @@
+"""Rules for windows: which rows are read ahead, and which mini-batches are sampled together."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.pipeline import find
+from graphfeed.loader import InWindows, bytes_text, find_caches
+from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.memory import tensors_in
+from graphfeed.testing import limits
+from tests.contracts.test_inserted import graph
+from tests.kinds.digests import digest, digests
+from tests.kinds.pipelines import with_items
+from tests.stand_ins.emulated_cuda import Cuda, device_of
+from tests.stand_ins.late_streams import running
+
+pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
+
+NODES, SIZE = 400, 400 * 16 * 4
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    np.save(tmp_path / "feat.npy", np.random.default_rng(0).random((NODES, 16), np.float32))
+    return tmp_path / "feat.npy"
+
+
+def pipe_of(feature: gf.Feature | Path) -> gf.Datapipe:
+    if isinstance(feature, Path):
+        feature = gf.DiskBasedFeature(feature)
+    rows = gf.TorchBasedFeature(torch.arange(NODES)[:, None])
+    store = gf.BasicFeatureStore({("node", None, "feat"): feature, ("edge", None, "feat"): rows})
+    pipe = gf.ItemSampler(gf.ItemSet(NODES, names="seeds"), batch_size=16, shuffle=True)
+    return pipe.sample_neighbor(graph(NODES), fanouts=[2, 2]).fetch_feature(store, node_feature_keys=["feat"])
+
+
+def behind_a_copy(feature: gf.Feature, device: str) -> gf.Datapipe:
+    fetch = pipe_of(feature)
+    assert isinstance(fetch, gf.FeatureFetcher)
+    return fetch.changed(datapipe=gf.CopyTo(fetch.datapipe, device))
+
+
+def windows(pipe: gf.Datapipe, **options: Any) -> list[Any]:
+    return list(find(gf.DataLoader(pipe, **options).plan.running, InWindows))
+
+
+def test_files_larger_than_the_memory_are_read_in_windows(path: Path) -> None:
+    assert windows(pipe_of(path)) == []
+    assert windows(pipe_of(path), memory_limit=SIZE) == []
+    (stage,) = windows(pipe_of(path), memory_limit=SIZE - 1)
+    assert stage.max_size_in_bytes <= SIZE - 1
+    assert windows(pipe_of(path), memory_limit=SIZE - 1, window=0) == []
+    assert "fetch_in_windows" in gf.DataLoader(pipe_of(path), memory_limit=SIZE - 1).explain()
+
+
+def test_without_a_limit_a_third_of_the_free_memory_counts(path: Path) -> None:
+    # With 100 bytes, too little for the bookkeeping, nothing is read ahead, except on request.
+    for free, count in ((3 * SIZE, 0), (3 * SIZE - 4, 1), (100, 0)):
+        with limits(memory_bytes=free):
+            assert len(windows(pipe_of(path))) == count
+
+
+def test_a_window_is_used_where_one_is_asked_for(path: Path) -> None:
+    (stage,) = windows(pipe_of(path), window=4, num_workers=0)
+    assert stage.window == 4
+    with pytest.raises(
+        ValueError,
+        match=r"ahead may take 75 bytes, but .* take 2204; give the DataLoader a larger memory_limit, or window=0",
+    ):
+        next(iter(gf.DataLoader(pipe_of(path), window=4, memory_limit=100)))
+
+
+def test_a_cache_in_memory_gives_way_and_other_features_are_left_alone(path: Path) -> None:
+    feature = gf.DiskBasedFeature(path)
+    cached = gf.cpu_cached_feature(feature, 10_000)
+    (stage,) = windows(pipe_of(cached), window=4)
+    assert list(stage.memory.features.values()) == [feature]
+    assert windows(pipe_of(feature.read_into_memory()), window=4) == []
+    assert windows(pipe_of(path).copy_to("cuda:0"), window=4, num_workers=0) != []
+    assert windows(behind_a_copy(feature, "cuda:0"), window=4) != []
+    assert windows(behind_a_copy(feature, "cuda:0"), window=4, overlap_feature_fetch=False) == []
+    assert windows(gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2), window=4) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 0},
+        {"num_workers": 3, "window": 5, "memory_limit": 20_000},
+        pytest.param({"num_workers": 2, "worker": "process"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_the_bits_are_the_same(path: Path, options: dict[str, Any]) -> None:
+    pipe = pipe_of(path)
+    expected = digests(gf.DataLoader(pipe, num_workers=0, seed=3, window=0))
+    with gf.DataLoader(pipe, seed=3, **{"window": 8, **options}) as loader:
+        assert digests(loader) == expected
+        state = None
+        for number, _ in enumerate(loader):
+            if number == 10:
+                state = loader.state_dict()
+                break
+        assert state is not None
+        rest = list(loader)  # the epoch after the one that was left
+        loader.load_state_dict(state)
+        resumed = digests(loader)
+    with gf.DataLoader(pipe, num_workers=0, seed=3, window=0) as plain:
+        plain.set_epoch(1)
+        assert resumed == digests(plain)[11:]
+        assert digests(rest) == digests(plain)
+
+
+@pytest.mark.slow
+def test_a_worker_process_that_is_killed_changes_no_window(path: Path) -> None:
+    expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+    with gf.DataLoader(pipe_of(path), num_workers=2, worker="process", window=4, seed=3) as loader:
+        found = []
+        for number, minibatch in enumerate(loader):
+            found.append(digest(minibatch))
+            if number in (0, 9):
+                os.kill(loader._workers.pool.pids()[0], signal.SIGKILL)  # type: ignore[union-attr]
+    assert found == expected
+
+
+def test_an_epoch_explains_how_its_rows_were_read(path: Path) -> None:
+    with gf.DataLoader(pipe_of(path), num_workers=0, window=8, seed=0) as loader:
+        list(loader)
+        ((_, rows),) = find_caches(loader.plan.running)
+        assert isinstance(rows, PlannedRows)
+        lines = loader.explain().splitlines()
+    (number,) = [number for number, line in enumerate(lines) if line.endswith("misses; node feat")]
+    # 1, 2, 4, 8, 8 and 2 mini-batches. All rows fit into memory, so each was read once.
+    assert lines[number + 1 : number + 4] == [
+        "    25 mini-batches in 6 windows, so 4.2 per window; 400 rows read, 1.00 times the minimum for these windows "
+        "and this memory",
+        f"    {rows.counts.reads} reads of {bytes_text(rows.counts.num_bytes / rows.counts.reads)} on average, "
+        f"{100 - 100 * SIZE / rows.counts.num_bytes:.0f} % of it between rows: gaps of up to 33 kB between two rows "
+        "are read as well, which takes no longer than a second read on a typical disk",
+        f"    {rows.counts.seconds:.2f} s were spent waiting for the disk",
+    ]
+    assert rows.counts.seconds > 0
+
+
+def test_ranks_of_a_machine_read_one_file_in_half_of_the_memory_each(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for rank in range(2):
+        mine = gf.DistributedItemSampler(gf.ItemSet(NODES, names="seeds"), 16, shuffle=True, rank=rank, world_size=2)
+        pipe = with_items(pipe_of(path), lambda _, mine=mine: mine)  # type: ignore[misc]
+        with gf.DataLoader(pipe, 1, window=4, memory_limit=SIZE, seed=3) as loader:
+            (stage,) = find(loader.plan.running, InWindows)
+            assert digests(loader) == expected[rank::2]
+            assert stage.max_size_in_bytes <= SIZE / 2  # type: ignore[attr-defined]
+
+
+def cached(feature: gf.Feature, device: str) -> gf.Feature:
+    return gf.gpu_cached_feature(feature, 5000, device)
+
+
+def cached_twice(feature: gf.Feature, device: str) -> gf.Feature:
+    return cached(gf.cpu_cached_feature(feature, 5000), device)
+
+
+@pytest.mark.parametrize(("wrap", "num_workers"), [(cached, 0), (cached_twice, 2)])
+def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
+    path: Path, cuda: Cuda, wrap: Callable[[gf.Feature, str], gf.Feature], num_workers: int
+) -> None:
+    expected = digests(gf.DataLoader(pipe_of(path), num_workers=0, seed=3, window=0))
+    file = gf.DiskBasedFeature(path)
+    with running(cuda):
+        pipe = behind_a_copy(wrap(file, device_of(cuda)), device_of(cuda))
+        with gf.DataLoader(pipe, num_workers=num_workers, window=4, seed=3) as loader:
+            found = list(loader)
+            assert all(map(cuda.is_there, tensors_in([vars(minibatch) for minibatch in found])))
+            assert [digest(minibatch.to("cpu")) for minibatch in found] == expected
+            ((_, rows),) = [pair for pair in find_caches(loader.plan.running) if isinstance(pair[1], PlannedRows)]
+            assert rows.hits > rows.misses > 0
+
+
+def test_a_cache_on_a_gpu_that_is_larger_than_the_memory_for_rows_reads_fewer(path: Path) -> None:
+    feature = cached(gf.DiskBasedFeature(path), "cpu")
+    assert [len(windows(pipe_of(feature), memory_limit=size)) for size in (4500, 5500, SIZE)] == [0, 1, 0]
+    assert len(windows(pipe_of(feature), memory_limit=4500, window=4)) == 1
+
+
+def test_features_of_edges_and_types_are_read_ahead_too(path: Path, tmp_path: Path) -> None:
+    numbers = torch.arange(NODES)
+    edges = {"paper:cites:paper": (numbers, numbers * 7 % NODES), "author:writes:paper": (numbers, numbers * 3 % NODES)}
+    graph = gf.from_coo(edges, num_nodes={"author": NODES, "paper": NODES})
+    np.save(tmp_path / "year.npy", np.arange(NODES)[:, None])
+    year = gf.DiskBasedFeature(tmp_path / "year.npy")
+    store = gf.BasicFeatureStore(
+        {("node", "paper", "feat"): gf.DiskBasedFeature(path), ("edge", "paper:cites:paper", "year"): year}
+    )
+    pipe: gf.Datapipe = gf.ItemSampler(gf.HeteroItemSet({"paper": gf.ItemSet(NODES, names="seeds")}), batch_size=16)
+    pipe = pipe.sample_neighbor(graph, fanouts=[2, 2])
+    pipe = pipe.fetch_feature(store, {"paper": ["feat"]}, {"paper:cites:paper": ["year"]})
+    expected = digests(gf.DataLoader(pipe, num_workers=0, window=0, seed=0))
+    with gf.DataLoader(pipe, num_workers=2, window=6, seed=0) as loader:
+        assert digests(loader) == expected
+        assert "node paper feat" in loader.explain()
+        assert "edge paper:cites:paper year" in loader.explain()
+
+
+class Halved(gf.DiskBasedFeature):
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        return super().read(ids) / 2
+
+
+class HalvingStore(gf.BasicFeatureStore):
+    def read(self, *key: Any) -> torch.Tensor:
+        return super().read(*key) / 2
+
+
+def test_what_changes_rows_as_it_reads_them_is_asked_for_each_mini_batch(path: Path) -> None:
+    given: dict[str, Any] = {"num_workers": 0, "memory_limit": 20_000, "seed": 1}
+    assert windows(pipe_of(path), **given)
+    fetch = pipe_of(path)
+    assert isinstance(fetch, gf.FeatureFetcher)
+    halving = fetch.changed(feature_store=HalvingStore({("node", None, "feat"): gf.DiskBasedFeature(path)}))
+    expected = [minibatch.node_features["feat"] / 2 for minibatch in gf.DataLoader(fetch, **given)]
+    for pipe in (pipe_of(Halved(path)), pipe_of(gf.cpu_cached_feature(Halved(path), 2000)), halving):
+        assert windows(pipe, **given) == []
+        rows = [minibatch.node_features["feat"] for minibatch in gf.DataLoader(pipe, **given)]
+        assert all(map(torch.equal, rows, expected))
+
+
+class ReadsMore(gf.FeatureFetcher):
+    def __call__(self, minibatch: Any) -> Any:
+        ids = (minibatch.input_nodes * 3 + 1) % NODES
+        minibatch = super().__call__(minibatch)
+        minibatch.more = self.feature_store.read("node", None, "feat", ids)
+        return minibatch
+
+
+def test_rows_that_a_fetch_did_not_announce_are_those_of_the_file(path: Path) -> None:
+    fetch = pipe_of(path)
+    assert isinstance(fetch, gf.FeatureFetcher)
+    pipe = ReadsMore(fetch.datapipe, fetch.feature_store, ["feat"])
+    all_rows = torch.from_numpy(np.load(path))
+    assert windows(pipe, num_workers=0, memory_limit=10_000)
+    minibatch: Any
+    for minibatch in gf.DataLoader(pipe, num_workers=0, memory_limit=10_000):
+        assert torch.equal(minibatch.more, all_rows[(minibatch.input_nodes * 3 + 1) % NODES])
+        assert torch.equal(minibatch.node_features["feat"], all_rows[minibatch.input_nodes])
+
+
+MAPPED_NODES = 2000
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Iterator[Path]:
+    """Save a graph that is larger than the memory."""
+    graph(MAPPED_NODES).save(tmp_path / "graph")
+    with limits(memory_bytes=90_000):
+        yield tmp_path / "graph"
+
+
+def sampled(graph: gf.SamplingGraph, kind: type[gf.NeighborSampler] = gf.NeighborSampler, **options: Any) -> Any:
+    items = gf.ItemSampler(gf.ItemSet(MAPPED_NODES, names="seeds"), batch_size=64, shuffle=True)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.arange(MAPPED_NODES)[:, None])})
+    pipe = kind(items, graph, [2, 2], **options)
+    return pipe.fetch_feature(store, node_feature_keys=["feat"])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_mini_batches_are_those_that_are_sampled_apart(saved: Path, num_workers: int) -> None:
+    mapped = gf.load_graph(saved)
+    loader = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    assert "sample_together" in loader.explain()
+    assert digests(loader) == digests(gf.DataLoader(sampled(mapped), num_workers, seed=3, window=0))
+    alone = gf.DataLoader(sampled(mapped).datapipe, num_workers, seed=3)
+    assert len(list(alone)) == len(alone) == 32
+    loader = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    for number, _ in enumerate(loader):
+        if number == 3:
+            break
+    again = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    again.load_state_dict(loader.state_dict())
+    assert digests(again) == digests(gf.DataLoader(sampled(mapped), 0, seed=3, window=0))[4:]
+
+
+def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(saved: Path) -> None:
+    mapped = gf.load_graph(saved)
+    for options, size in (({"window": 5}, 5), ({"window": 500}, 32), ({}, 32)):
+        (stage,) = windows(sampled(mapped), num_workers=2, **options)
+        assert stage.window == size
+        assert stage.max_size_in_bytes == 90_000 / 4
+    (stage,) = windows(sampled(mapped), num_workers=2, memory_limit=10_000)
+    assert stage.max_size_in_bytes == 10_000
+
+
+def test_what_is_not_read_together_is_sampled_apart(saved: Path) -> None:
+    mapped = gf.load_graph(saved)
+    assert windows(sampled(mapped), num_workers=2, window=0) == []
+    assert windows(sampled(mapped), num_workers=2, worker="process") == []
+    assert windows(sampled(mapped, only_new=True), num_workers=2) == []
+    assert windows(sampled(mapped, deduplicate=False), num_workers=2) == []
+    assert windows(sampled(gf.from_coo(([0], [1]), MAPPED_NODES)), num_workers=2) == []
+    with limits(memory_bytes=200_000):
+        assert windows(sampled(mapped), num_workers=2) == []
+
+
+class Fewer(gf.NeighborSampler):
+    """Has its own way of sampling."""
+
+    def sample_hops(self, seeds: Any) -> list[gf.SampledSubgraph]:
+        return super().sample_hops(seeds[::2])
+
+
+class FewerTogether(Fewer):
+    """Also samples several mini-batches together."""
+
+    def sample_window(self, minibatches: Sequence[Any], each: Any = map) -> list[Any]:
+        return list(each(self, minibatches))
+
+    def attach_hops(self, minibatch: Any, pending: Any) -> Any:
+        return pending
+
+
+def test_a_sampler_with_a_way_of_its_own_is_in_windows_once_it_says_how(saved: Path) -> None:
+    num_workers, mapped = 2, gf.load_graph(saved)
+    apart, together = (sampled(mapped, kind, deduplicate=True) for kind in (Fewer, FewerTogether))
+    assert windows(apart, num_workers=num_workers) == []
+    assert len(windows(together, num_workers=num_workers)) == 1
+    expected = digests(gf.DataLoader(apart, num_workers, seed=3))
+    assert digests(gf.DataLoader(together, num_workers, seed=3)) == expected
+    assert digests(gf.DataLoader(sampled(mapped), num_workers, seed=3)) != expected

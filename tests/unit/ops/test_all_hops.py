@@ -1,0 +1,102 @@
+"""All hops of large graphs, of several threads and on each device; `tests/laws` compares them with the reference."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import mark_valid
+from graphfeed.ops.cpu import pages
+from graphfeed.ops.memory import ReadChoice
+from tests.kinds import reference
+from tests.kinds.compare_kernels import moved
+from tests.kinds.hops import PlainHop, plain_hops, sample_all
+from tests.kinds.typed import SEEDS
+from tests.kinds.typed import random_graph as typed_graph
+from tests.stand_ins.devices import Device, Put, results
+
+NUM_NODES = 2000
+
+
+def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return column starts and sources; some nodes have many neighbours, and some have none."""
+    destinations = (torch.rand(num_edges) ** 3 * num_nodes).long()
+    indptr, indices, _ = ops.coo_to_csc(torch.randint(0, num_nodes, (num_edges,)), destinations, num_nodes)
+    return indptr, indices
+
+
+def as_lists(layers: Sequence[PlainHop]) -> list[list[list[int]]]:
+    """Return the parts of each hop."""
+    return [[part.tolist() for part in layer] for layer in layers]
+
+
+def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
+    indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
+    graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
+    layers = plain_hops(graph._replace(reads=ReadChoice()), seeds, [-1], [1])
+    layer = layers[0]
+    assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
+
+
+def test_threads_don_t_meet() -> None:
+    graph = random_graph()
+    batches = [torch.randint(0, NUM_NODES, (64,)) for _ in range(60)]
+
+    def sample(index: int) -> list[list[list[int]]]:
+        return as_lists(sample_all(*graph, batches[index], [5, 5, 5], [index, 1, 2]))
+
+    expected = [sample(index) for index in range(len(batches))]
+    with ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(sample, range(len(batches)))) == expected
+
+
+def test_layers_stay_as_they_are_while_others_are_made() -> None:
+    graph = random_graph()
+    seeds = torch.arange(200)
+    layers = sample_all(*graph, seeds, [15, 10, 5], [1, 2, 3])
+    expected = as_lists(layers)
+    for key in range(20):
+        sample_all(*graph, seeds, [15, 10, 5], [key, key, key])
+    assert as_lists(layers) == expected
+
+
+def test_positions_beyond_32_bits(disk_path: Path) -> None:
+    """All edges come from node 0, and lie in a file without content, which takes no room."""
+    indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]
+    indices = torch.from_numpy(np.memmap(disk_path / "indices", np.int32, "w+", shape=(2**34,)))
+    columns, seeds = torch.tensor(indptr), torch.tensor([1, 2], dtype=torch.int32)
+    mark_valid("csc", (columns, indices))  # a pass over them takes long
+    layers = sample_all(columns, indices, seeds, [5, 60], [1, 2])
+    for layer, fanout, key in zip(layers, [5, 60], [1, 2], strict=True):
+        picked = reference.pick_edges(reference.Graph(indptr, []), layer.columns.tolist(), [fanout], key)
+        assert layer.positions.tolist() == reference.join(picked)
+        assert layer.rows.tolist() == [1, 2, 0]
+    assert int(layers[1].positions.max()) > 2**33
+
+
+INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
+
+
+def test_a_larger_mini_batch_is_the_same_on_each_device(device: Device) -> None:
+    graph, fanouts = typed_graph(), [torch.tensor([2, 1, 1, 0, 2]), torch.tensor([3])]
+    expected = text(ops.sample_hops(graph, SEEDS, fanouts, [1, 2]))
+
+    def sample(put: Put) -> Any:
+        arrays = {name: moved(getattr(graph, name), put) for name in ("indptr", "indices", "types", "cumulative")}
+        return ops.sample_hops(graph._replace(**arrays), [put(part) for part in SEEDS], fanouts, [1, 2])
+
+    for found in results(device, sample):
+        assert text(found) == expected
+
+
+def text(hops: Any) -> str:
+    """Return the rows of hops, and the positions of the edge types that have edges."""
+    found = []
+    for hop in hops:
+        positions = {kind: own.positions.tolist() for kind, own in sorted(hop.edges.items()) if len(own.positions)}
+        found.append(([own.tolist() for own in (*hop.columns, *hop.rows)], positions))
+    return str(found)
