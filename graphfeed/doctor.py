@@ -59,7 +59,7 @@ def run_doctor(options: Any) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the advice depends on. The defaults are those of this machine, when an object is made."""
+    """Properties of a machine on which the advice depends. The defaults are those of this machine."""
 
     versions: Mapping[str, str] = field(default_factory=lambda: find_versions((*NEEDED, *EXTRAS)))
     """The versions of the installed packages."""

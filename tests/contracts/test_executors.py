@@ -18,7 +18,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import ProcessExecutor
-from graphfeed.loader.executors import ThreadExecutor, thread_executor
+from graphfeed.loader.executors import ThreadExecutor
 from graphfeed.loader.executors.thread_executor import end_threads
 from graphfeed.testing import limits
 from tests.kinds import pipelines
@@ -74,8 +74,8 @@ def test_threads_that_do_not_come_back_are_left_behind_with_one_warning_at_shutd
     release.set()
 
 
-def test_an_interrupt_leaves_threads_at_work_behind_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 600.0)
+@limits(join_seconds=600.0)
+def test_an_interrupt_leaves_threads_at_work_behind_sooner() -> None:
     release = threading.Event()
     executor = ThreadExecutor(1)
     stuck(executor, release)

@@ -86,7 +86,7 @@ SLOW = [
 ]
 """Readers that take more than some milliseconds."""
 MADE_ANEW = {"ClusterData", "GraphSAINTNodeSampler"}
-"""Readers that write a missing file anew."""
+"""Readers that write a missing file again."""
 OPTIONAL = {"feats.pkl", "weights.pt"}
 TEXTS = {".csv", ".ndjson", ".yaml", ".json", ".tfrecord"}
 """Files that may end after any line or record."""

@@ -89,7 +89,7 @@ ENDS: dict[str, tuple[Any, str]] = {
     "killed": (signal.SIG_DFL, f"ended with {-signal.SIGXFSZ}"),
     "interrupted": (interrupt, "KeyboardInterrupt"),
 }
-"""What a process does at the signal that a file is too large, and how it then ends."""
+"""Handlers of the signal that a file is too large, and how the process then ends."""
 
 
 def stopped(write: Callable[[Path], object], folder: Path, most: int, at_signal: Any) -> str:

@@ -222,7 +222,7 @@ class How(NamedTuple):
     only_new: bool = False
     """Whether a hop is sampled only from the rows that the previous one added."""
     rows: str = "node"
-    """What has a row: a "node", a node of a "tree", or an "edge"."""
+    """The unit of a row: a "node", a node of a "tree", or an "edge"."""
     edge_times: Ints | None = None
     """The times at which the sources of edges are sampled by the next hop, instead of the time of the seed."""
     inclusive: bool = False

@@ -92,7 +92,7 @@ MPI = """
 from pathlib import Path
 from mpi4py.futures import MPIPoolExecutor
 import graphfeed as gf
-from tests import pipelines
+from tests.kinds import pipelines
 from tests.kinds.digests import digests
 if __name__ == "__main__":
     with MPIPoolExecutor() as executor:

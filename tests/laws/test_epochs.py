@@ -222,7 +222,7 @@ def test_whoever_takes_mini_batches_as_the_program_ends_ends_without_a_word(read
 
 @pytest.mark.slow
 def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
-    script = "import graphfeed as gf\nfrom tests import pipelines\nlist(gf.DataLoader(pipelines.weighted(), 2))\n"
+    script = "import graphfeed as gf\nfrom tests.kinds import pipelines\nlist(gf.DataLoader(pipelines.weighted(), 2))\n"
     environment = {
         **os.environ,
         "HOME": str(tmp_path),

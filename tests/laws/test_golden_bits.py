@@ -20,7 +20,7 @@ from tests.kinds.golden_pipelines import ALL
 from tests.stand_ins.scripts import REPOSITORY, run
 
 ROOT = Path(__file__).resolve().parents[2]
-HELD = ROOT / "tests" / "golden_bits.json"
+HELD = ROOT / "tests" / "laws" / "golden_bits.json"
 FIELDS = ("seeds", "labels", "indexes", "timestamp", "compacted_seeds", "input_nodes", "node_features", "edge_features")
 SUBGRAPH_FIELDS = ("original_row_node_ids", "original_column_node_ids", "original_edge_ids")
 

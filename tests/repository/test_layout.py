@@ -141,6 +141,35 @@ def test_rooms_take_from_each_other_what_their_packages_list() -> None:
     assert not list(imported_past_doors("graphfeed/storage/a.py", inside))
 
 
+REGISTRIES = {
+    "graphfeed.datapipes.pipeline.fluent",
+    "graphfeed.distributed.servers.serve_command",
+    "graphfeed.loader.executors.thread_executor",
+    "graphfeed.loader.transport.thread_channel",
+    "graphfeed.ops.process.forks",
+}
+"""Modules with the kinds that contracts go over, which no package exports."""
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Return the module files of the package that a file imports, or imports names from."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{part.name}" for part in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [part.name for part in node.names]
+        yield from (name for name in names if (ROOT / name.replace(".", "/")).with_suffix(".py") in MODULES)
+
+
+def test_laws_contracts_and_programs_import_public_packages_alone() -> None:
+    files = [path for folder in ("laws", "contracts", "programs") for path in (ROOT / "tests" / folder).rglob("*.py")]
+    allowed = {"graphfeed.testing", "graphfeed.__main__", *REGISTRIES}
+    found = {(path.name, name) for path in files for name in imported_modules(path)}
+    assert len(files) > 30
+    assert sorted((path, name) for path, name in found if name not in allowed) == []
+
+
 def words(path: Path) -> set[str]:
     """Return the names in a file, and the words of its strings."""
     found = set()

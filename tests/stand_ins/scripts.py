@@ -10,7 +10,7 @@ SECONDS = 100.0
 IMPORTS = """
 import os, signal, sys, threading, time
 import graphfeed as gf
-from tests import pipelines
+from tests.kinds import pipelines
 """
 
 

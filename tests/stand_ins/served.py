@@ -22,7 +22,7 @@ from tests.stand_ins.programs import Program, start_program
 
 TOKEN = "a secret of the tests"
 PIPELINE = """
-from tests import pipelines
+from tests.kinds import pipelines
 pipe = pipelines.{name}()
 """
 

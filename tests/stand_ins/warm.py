@@ -32,8 +32,9 @@ import pytest
 import torch
 
 import graphfeed as gf
-from tests.kinds import pyg_data
+from tests.kinds import joint, pipelines, pyg_data  # noqa: F401
 from tests.kinds.equal_pipelines import ALL
+from tests.stand_ins import traffic  # noqa: F401
 
 CHECK_SECONDS = 0.02
 

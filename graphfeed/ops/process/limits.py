@@ -78,6 +78,7 @@ def current_limits() -> Limits:
 
 
 def set_limits(new: Limits) -> None:
+    """Replace the limits of this process."""
     CURRENT[0] = new
 
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfeed.ops import KernelLoad
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.store import watch_kernels
 from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, Weights, device_function, kernel
+from graphfeed.ops.kernel_load import KernelLoad
 
 
 def anew(old: Kernel) -> Kernel:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from torch import distributed
 
 import graphfeed as gf
-from graphfeed.datapipes.sources import items_by_owner
 from graphfeed.distributed import PartBook
 from graphfeed.ops import fold
+from graphfeed.testing import limits
 from tests.kinds import pipelines
 from tests.kinds.digests import digest, digests
 
@@ -313,8 +313,8 @@ def test_a_state_without_owners_is_refused_by_a_loader_with_owners_and_the_other
         loader_of(None).load_state_dict(with_owners)
 
 
-def test_edges_belong_to_the_part_of_their_destination(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items_by_owner, "PIECE", 2)
+@limits(part_values=2)
+def test_edges_belong_to_the_part_of_their_destination() -> None:
     edges = torch.tensor([[0, 3], [3, 0], [1, 2], [2, 1], [0, 1]])
     pipes = [
         gf.DistributedItemSampler(

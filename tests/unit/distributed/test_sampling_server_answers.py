@@ -103,13 +103,15 @@ def asking_for_eight(pipe: gf.Datapipe, server: SamplingServer, *others: str) ->
         executor.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize(("limit", "value", "count"), [("SECONDS", 10.0, 4), ("SECONDS", 1e-9, 1), ("BYTES", 1e-9, 1)])
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [({"answer_seconds": 10.0}, 4), ({"answer_seconds": 1e-9}, 1), ({"answer_seconds": 10.0, "answer_bytes": 1}, 1)],
+)
 def test_small_mini_batches_come_several_in_an_answer_and_large_or_slow_ones_singly(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: float, count: int
+    changes: dict[str, float], count: int
 ) -> None:
     pipe = pipelines.homogeneous()
-    monkeypatch.setattr(sampling_server, f"ANSWER_{limit}", value)
-    with SamplingServer(pipe, token=TOKEN) as server:
+    with limits(**changes), SamplingServer(pipe, token=TOKEN) as server:
         cut = sampling_server.find_cuts(pipe)[0][0]
         assert len(server.answer(write_ticket(cut, 3, 0, [0, 1, 2, 3]), bool)[0]) == count
         with asking_for_eight(pipe, server) as futures:

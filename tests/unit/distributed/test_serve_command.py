@@ -17,7 +17,7 @@ from tests.stand_ins.waiting import wait_until
 
 pytest.importorskip("pyarrow")
 
-PIPE = "from tests import pipelines; pipe = pipelines.shuffled()"
+PIPE = "from tests.kinds import pipelines; pipe = pipelines.shuffled()"
 
 ANOTHER = "refused: the pipelines of the loader and of the server differ"
 

@@ -236,12 +236,6 @@ def test_each_type_on_its_own() -> None:
     assert_same(batch.labels["b:s:a"], torch.tensor([1.0, 0.0]))
 
 
-def test_a_type_may_have_no_negatives() -> None:
-    with_some = gf.ItemSet((PAIRS, SOURCES), names=("node_pairs", "negative_srcs"))
-    batch = first(gf.HeteroItemSet({"a:r:b": with_some, "b:r:a": gf.ItemSet(PAIRS, names="node_pairs")}))
-    assert_same([batch.seeds["b:r:a"], batch.labels["b:r:a"]], [PAIRS, torch.ones(2)])
-
-
 def test_negatives_take_the_dtype_of_the_pairs_and_overwrite_labels() -> None:
     members = (torch.zeros(2), PAIRS.int(), DESTINATIONS)
     batch = first(gf.ItemSet(members, names=("labels", "node_pairs", "negative_dsts")))

@@ -15,7 +15,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import ByIndex, InThreads, InWorkers, RunContext
-from graphfeed.loader.executors import thread_executor
+from graphfeed.testing import limits
 from tests.stand_ins.waiting import HangAtTheSecond, unchanged, wait_until
 
 pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
@@ -184,10 +184,8 @@ def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecu
         gc.enable()
 
 
-def test_a_stage_that_hangs_in_such_a_thread_is_named(
-    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.05)
+@limits(join_seconds=0.05)
+def test_a_stage_that_hangs_in_such_a_thread_is_named(executor: ThreadPoolExecutor) -> None:
     release = threading.Event()
 
     def hang(batch: gf.MiniBatch) -> gf.MiniBatch:

@@ -105,7 +105,7 @@ def test_where_no_process_can_start_the_call_fails_and_later_ones_are_done() -> 
 
 @contextmanager
 def few_files() -> Iterator[None]:
-    """Let this process open no more files."""
+    """Keep this process from opening more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
     try:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="kernels are plain Python")
 WARM_UP = """
 import json
 import graphfeed as gf
-from tests import pipelines
+from tests.kinds import pipelines
 from tests.unit.compiler.kernels import loads_of
 pipes = []
 built = loads_of(lambda: pipes.append(pipelines.heterogeneous()))

@@ -17,7 +17,7 @@ KEY = Key(1, 2, 3)
 
 @pytest.fixture(autouse=True)
 def unseeded() -> Iterator[None]:
-    """Let torch decide again after a test."""
+    """Take the seed from torch again after a test."""
     yield
     gf.seed(None)
 

@@ -18,7 +18,6 @@ from graphfeed.storage.datasets import (
     SCRATCH,
     EdgeArray,
     Sorting,
-    edge_sorting,
     load_array,
     run_tasks,
     write_array,
@@ -147,9 +146,8 @@ def quiet() -> ProgressBar:
     return progress_bar("", 0, "edge", wanted=False)
 
 
-@pytest.mark.parametrize("part_edges", [3, 1 << 20])
-def test_any_memory_gives_the_same_files(tmp_path: Path, part_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_sorting, "PART_EDGES", part_edges)
+@limits(part_values=3)
+def test_any_memory_gives_the_same_files(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 5, (2, 30)), rng.integers(0, 4, (2, 20)).astype(np.int32)
     time = rng.random((30, 2))

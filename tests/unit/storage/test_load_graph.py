@@ -84,7 +84,7 @@ def test_a_file_that_holds_no_graph_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_as_it_was_saved_opens_and_is_sampled_without_a_pass(tmp_path: Path) -> None:
-    """An id that is no node, in a place that is not sampled, is not noticed before all is read."""
+    """An invalid id, in a place that is not sampled, is not noticed before all is read."""
     whole = large()
     whole.save(tmp_path / "graph")
     found, content = (tmp_path / "graph").stat(), bytearray((tmp_path / "graph").read_bytes())

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def made(folder: Path, **options: Any) -> int:
-    """Preprocess a folder; return a number that changes where that is done anew."""
+    """Preprocess a folder; return a number that changes if that is done again."""
     preprocess_ondisk_dataset(folder, **options)
     return (folder / "graphfeed").stat().st_ino
 

@@ -196,7 +196,7 @@ def test_what_does_not_fit_together_is_named(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_is_as_it_was_written_is_opened_without_a_pass(tmp_path: Path) -> None:
-    """An id that is no node is not noticed unless all ids are read."""
+    """An invalid id is not noticed unless all ids are read."""
     data = on_disk.typed(tmp_path)
     process(tmp_path, data, with_edge_ids=False)
     path = tmp_path / "graphfeed" / "graph" / "indices.npy"
