@@ -58,8 +58,8 @@ def test_what_is_kept_stalls_nobody(channel: ShmChannel) -> None:
     assert all(bool((value == number).all()) for number, value in enumerate(kept, 10))
 
 
-def test_messages_of_every_size_come_through_and_lie_at_cache_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.channels.sample_channel.ARENA_BYTES", 1 << 20)
+@limits(arena_bytes=1 << 20)
+def test_messages_of_every_size_come_through_and_lie_at_cache_lines() -> None:
     with MpChannel() as channel:
         for size in (0, 10, 20_000, 500_000, 3_000_000):
             data = torch.arange(size).to(torch.uint8)

@@ -226,9 +226,9 @@ def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None
     ended = run_body(
         """
         from graphfeed.distributed.servers import sampling_server
-        from graphfeed.distributed.wire import flight
+        from graphfeed.ops.process import Limits, set_limits
         from tests.stand_ins.served import open_call
-        flight.SECONDS_TO_END = 1.0
+        set_limits(Limits(end_seconds=1.0))
         server = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
         unclosed = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
         calls = open_call(server.port), open_call(unclosed.port)
