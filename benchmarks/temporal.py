@@ -81,7 +81,7 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
     for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
         start = time.process_time()
         request = SamplingRequest([], temporal=gf.TemporalQuery(edge_timestamp_attr_name=attribute))
-        columns = timed_columns(graph, request)
+        columns = timed_columns(graph, request, windowed=False)
         seconds = time.process_time() - start
         made = (columns.times, columns.order if columns.links is None else columns.links)
         size = 0 if columns.order is None else sum(part.nbytes for part in made if part is not None)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import check_ids, checked
 from graphfeed.ops.rows import Each, gather_unchecked, take_small
+from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
@@ -25,6 +25,7 @@ from graphfeed.storage.graph import (
     FusedCSCSamplingGraph,
     Hop,
     Picked,
+    Seeds,
     Together,
     draws_of,
     edge_times_of,
@@ -34,7 +35,7 @@ from graphfeed.storage.graph import (
     open_seeds,
     parse_seeds,
     pick_hop,
-    stack_queries,
+    stack_seed_times,
     stack_trees,
 )
 
@@ -72,7 +73,7 @@ class PartitionedGraph(SamplingGraph):
     def __init__(self, part: GraphPart, peers: Peers | None = None) -> None:
         self.part = part
         self.peers = shared_peers() if peers is None else peers
-        self._valid = WeakSet[SamplingRequest]()
+        self._valid = set[SamplingRequest]()
         check_held_part(part.book, self.peers, part.number)
         # Serve the in-edges that this rank owns. Registering doesn't wait for other ranks.
         self._name = self.peers.serve("graph", self._sample)
@@ -141,13 +142,17 @@ class PartitionedGraph(SamplingGraph):
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
         return self.pick(seeds, Hop(request, parse_seeds(random_seed, seed2_contribution)))[0]
 
-    def sample_drawn(
-        self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
-    ) -> list[SampledSubgraph]:
+    def sample_drawn(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> list[SampledSubgraph]:
         """Sample all hops; see `SamplingGraph.sample_drawn`."""
         whole = self._whole()
         sample_drawn = super().sample_drawn if whole is None else whole.sample_drawn
-        return sample_drawn(seeds, request, draws, times)
+        return sample_drawn(seeds, request, draws)
+
+    def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
+        """Sample and join all hops; see `SamplingGraph.sample_joined`."""
+        whole = self._whole()
+        sample_joined = super().sample_joined if whole is None else whole.sample_joined
+        return sample_joined(seeds, request, keys)
 
     def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
         """Return whether one call samples all hops of a mini-batch, which needs a single part."""
@@ -158,7 +163,7 @@ class PartitionedGraph(SamplingGraph):
         return Together(TOGETHER_BYTES, by_thread=True) if self.part.book.num_parts > 1 else None
 
     def sample_hops_together(
-        self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
+        self, seeds: Sequence[ByType | Seeds], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches; see `SamplingGraph.sample_hops_together`.
 
@@ -168,7 +173,8 @@ class PartitionedGraph(SamplingGraph):
         """
         if (whole := self._whole()) is not None:
             return whole.sample_hops_together(seeds, request, keys, each)
-        return self.sample_hop_by_hop(seeds, request, [draws_of(request, own) for own in keys], each=each)
+        draws = [draws_of(request, own) for own in keys]
+        return self.sample_hop_by_hop(list(map(Seeds.of, seeds)), request, draws, each=each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop with one request per owner; see `SamplingGraph.pick`."""
@@ -197,9 +203,10 @@ class PartitionedGraph(SamplingGraph):
         self.validate(request)
         if request.temporal is not None:
             # Each node is sent with its timestamp, and with its window if there is one.
-            asked = [stack_queries(columns, own, hop.times, hop.request) for own, hop in zip(nodes, hops, strict=True)]
-            further["times"] = torch.cat([times for times, _ in asked])
-            windows = [own for _, own in asked if own is not None]
+            own_seeds = [Seeds(own, hop.times, hop.windows) for own, hop in zip(nodes, hops, strict=True)]
+            asked = [stack_seed_times(columns, own, request) for own in own_seeds]
+            further["times"] = torch.cat([own.times for own in asked])
+            windows = [own.windows for own in asked if own.windows is not None]
             further |= {"windows": torch.cat(windows)} if windows else {}
         opened = [open_seeds(columns, own) for own in nodes]
         if hops[0].trees is not None:
@@ -288,17 +295,15 @@ def as_options(hop: Hop) -> dict[str, Any]:
     """Return the options of a hop in JSON types."""
     request, query = {**vars(hop.request), "fanouts": [hop.fanout.tolist()]}, hop.request.temporal
     if query is not None:
-        # The timestamps and windows themselves are sent with the seeds.
-        window = None if query.pre_time_window is None else 0
-        request["temporal"] = {**vars(query), "pre_time_window": window, "inclusive": False}
+        # The timestamps and windows themselves are sent with the seeds, made inclusive.
+        request["temporal"] = {**vars(query), "pre_time_window": None, "inclusive": False}
     return {"draws": hop.draws, "request": request}
 
 
 def from_options(options: Mapping[str, Any]) -> Hop:
     given, (keys, share) = options["request"], options["draws"]
     temporal = None if given["temporal"] is None else TemporalQuery(**given["temporal"])
-    fanouts = [torch.tensor(own, device="cpu") for own in given["fanouts"]]
-    return Hop(SamplingRequest(**{**given, "fanouts": fanouts, "temporal": temporal}), (tuple(keys), share))
+    return Hop(SamplingRequest(**{**given, "temporal": temporal}), (tuple(keys), share))
 
 
 def sort_within_columns(

@@ -125,11 +125,15 @@ def requests_without_times() -> Iterator[dict[str, Any]]:
             yield {"strategy": strategy, **merged, "replace": True, "probs_name": "w"}
 
 
-def requests_in_time(windows: ByType) -> Iterator[dict[str, Any]]:
+PER_SEED = 29
+"""The time window of requests that are sampled with a window for each seed."""
+
+
+def requests_in_time() -> Iterator[dict[str, Any]]:
     """Yield the options of temporal sampling: all with each window, and a third of them with each attribute."""
-    owners_and_windows = product([("born", "time"), (None, "time"), ("born", None)], [None, 30, windows])
+    owners_and_windows = product([("born", "time"), (None, "time"), ("born", None)], [None, 30, PER_SEED])
     for number, (owners, window) in enumerate(owners_and_windows):
-        hop_time: Any = "seed" if window is windows or owners[1] is None else "edge"
+        hop_time: Any = "seed" if window == PER_SEED or owners[1] is None else "edge"
         query = gf.TemporalQuery(*owners, window, hop_time, inclusive=owners[0] is None and window is not None)
         for options in IN_TIME[(number + number // 3) % 3 :: 3]:
             yield {**options, "temporal": query}
@@ -137,10 +141,10 @@ def requests_in_time(windows: ByType) -> Iterator[dict[str, Any]]:
                 yield {**options, "temporal": query, "only_new": True, "disjoint": True}
 
 
-def requests(case: Case, put: Put = torch.clone) -> dict[str, gf.SamplingRequest]:
+def requests(case: Case) -> dict[str, gf.SamplingRequest]:
     """Return all requests for a case by name."""
     asked = list(product(case.fanouts, requests_without_times()))
-    for number, options in enumerate(requests_in_time(place(case.windows, put))):
+    for number, options in enumerate(requests_in_time()):
         asked.append((case.fanouts[number % len(case.fanouts)], options))
     found = {}
     for number, (fanouts, options) in enumerate(asked):
@@ -154,7 +158,8 @@ def sample(graph: gf.SamplingGraph, case: Case, request: gf.SamplingRequest, put
     """Return the sampled hops of a case."""
     seeds, keys = place(case.seeds, put), range(7, 7 + len(request.fanouts))
     if request.temporal is not None:
-        return graph.sample_hops(seeds, request, keys, seeds_timestamp=place(case.moments, put))
+        windows = place(case.windows, put) if request.temporal.pre_time_window == PER_SEED else None
+        return graph.sample_hops(gf.Seeds(seeds, place(case.moments, put), windows), request, keys)
     if request.strategy == "labor":
         return graph.sample_hops(seeds, request, [(key, key + 1) for key in keys], seed2_contribution=0.3)
     return graph.sample_hops(seeds, request, keys)

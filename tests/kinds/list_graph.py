@@ -83,8 +83,9 @@ class FullListGraph(ListGraph):
             ([] if born is None else [born[source]]) + ([] if made is None else [made[edge]])
             for edge, source in enumerate(self.indices)
         ]
-        window = query.pre_time_window
-        windows = window.tolist() if isinstance(window, torch.Tensor) else [window] * len(nodes)
+        windows = [query.pre_time_window] * len(nodes)
+        if isinstance(hop.windows, torch.Tensor):
+            windows = hop.windows.tolist()
         periods = [self.period(query, time, own) for time, own in zip(times.tolist(), windows, strict=True)]
         columns = list(zip(nodes.tolist(), periods, strict=True))
         graph = reference.Graph(self.indptr, self.indices, None, self.units(request.probs_name), stamps)

@@ -10,10 +10,10 @@ import torch
 import graphfeed as gf
 from graphfeed.storage import SamplingRequest
 from graphfeed.storage.memory import tensors_in
-from tests.laws.test_gpu_work import graph
 from tests.stand_ins.compiled_kernels import COMPILER
 from tests.stand_ins.emulated_cuda import EmulatedCuda, device_of
 from tests.stand_ins.failures import NotStartedError, failing_at
+from tests.unit.ops.test_gpu_work import graph
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels")]
 ROWS = torch.arange(400.0).view(100, 4)

@@ -81,16 +81,16 @@ class Problem:
         )
         if self.query is not None:
             window = self.query["pre_time_window"]
-            query = gf.TemporalQuery(**{**self.query, "pre_time_window": windows if window == "seeds" else window})
+            query = gf.TemporalQuery(**{**self.query, "pre_time_window": None if window == "seeds" else window})
         fanouts = [torch.tensor(own) for own, _ in reversed(hops)]
         request = gf.SamplingRequest(fanouts, **self.options, temporal=query)
         graph.validate(request)
         is_labor = request.strategy == "labor"
         keys: Any = [own if is_labor else own[0] for _, own in hops]
-        return graph.sample_hops(
-            nodes, request, keys, seeds_timestamp=times if self.in_time else None,
-            seed2_contribution=self.share if is_labor else 0.0,
-        )  # fmt: skip
+        seeds = gf.Seeds(nodes)
+        if self.query is not None:
+            seeds = gf.Seeds(nodes, times, windows if self.query["pre_time_window"] == "seeds" else None)
+        return graph.sample_hops(seeds, request, keys, seed2_contribution=self.share if is_labor else 0.0)
 
     def by_type(self, parts: list[torch.Tensor]) -> Any:
         """Return tensors by node type; one tensor without types."""

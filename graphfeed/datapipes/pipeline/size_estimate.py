@@ -80,7 +80,7 @@ def estimate_hops(
     layers: list[Counts] = []
     for fanout in reversed(request.fanouts):
         degrees = {edge_type: count / max(nodes[ends_of(edge_type)[1]], 1) for edge_type, count in all_edges.items()}
-        chosen = choose(degrees, fanout.tolist(), replace_edges=request.replace)
+        chosen = choose(degrees, fanout, replace_edges=request.replace)
         edges = {edge_type: columns[ends_of(edge_type)[1]] * count for edge_type, count in chosen.items()}
         # The start of each column, and the end of the last one.
         starts = sum(columns[ends_of(edge_type)[1]] + 1 for edge_type in edges)

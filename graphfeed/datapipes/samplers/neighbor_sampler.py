@@ -13,7 +13,7 @@ from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.arguments import rename_overrides
 from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph import ByType, SamplingRequest
+from graphfeed.storage.graph import ByType, SamplingRequest, Seeds
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
@@ -96,10 +96,10 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
             For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `attach_hops` then samples
             the mini-batch alone, so that the error is raised in its place.
         """
-        asked: dict[int, tuple[ByType, list[int]]] = {}
+        asked: dict[int, tuple[Seeds, list[int]]] = {}
         for number, minibatch in enumerate(minibatches):
             with suppress(Exception), drawing(minibatch.key, self.number):
-                asked[number] = with_nodes(minibatch)[1], draw_keys(len(self.request.fanouts))
+                asked[number] = Seeds(with_nodes(minibatch)[1].ids), draw_keys(len(self.request.fanouts))
         found: dict[int, list[SampledSubgraph]] = {}
         with suppress(Exception):
             seeds, keys = zip(*asked.values(), strict=True)

@@ -11,7 +11,7 @@ from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import SamplingRequest
+from graphfeed.storage.graph import SamplingRequest, fanout_tensor
 
 
 class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous",)):
@@ -79,7 +79,7 @@ class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous"
         if nodes is None:
             raise ValueError("the previous hop has no original_row_node_ids; put compact_per_layer in between")
         with drawing(minibatch.key, self.number):
-            hop = self.sampler(nodes, self.request.fanouts[0], self.replace, self.prob_name)
+            hop = self.sampler(nodes, fanout_tensor(self.request.fanouts[0]), self.replace, self.prob_name)
         result.sampled_subgraphs = [hop, *layers]
         return result
 

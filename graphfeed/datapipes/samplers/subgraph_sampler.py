@@ -10,7 +10,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing, minibatch_key
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, from_type_dict
+from graphfeed.storage.graph import ByType, Seeds, from_type_dict
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):
@@ -66,23 +66,25 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         raise NotImplementedError(f"{type(self).__name__} must implement sample_subgraphs")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        result, nodes, times = with_nodes(minibatch)
+        result, seeds = with_nodes(minibatch)
         with drawing(minibatch.key, self.number):
             more: Any = {"key": minibatch_key()} if self.takes_key else {}
-            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, *times, **more)
+            # Samplers of users may not take windows.
+            times = seeds[1:] if seeds.windows is not None else (seeds.times,)
+            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(seeds.ids, *times, **more)
         return result
 
 
-def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, ByType, list[ByType | None]]:
-    """Return a copy with `compacted_seeds`, the nodes to sample around, and their times and windows if present."""
+def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, Seeds]:
+    """Return a copy with `compacted_seeds`, and the nodes to sample around, with their times and windows if present."""
     seeds, result = given_seeds(minibatch), copy.copy(minibatch)
     if minibatch.timestamp is None:
         nodes, result.compacted_seeds = node_seeds(seeds)
-        return result, nodes, [None]
+        return result, Seeds(nodes)
     given = [(getattr(minibatch, name), minibatch.indexes, name) for name in PER_ITEM]
     timed = [timed_node_seeds(seeds, *values) for values in given if values[0] is not None]
     nodes, result.compacted_seeds, _ = timed[0]
-    return result, nodes, [own for _, _, own in timed]
+    return result, Seeds(nodes, *(own for _, _, own in timed))
 
 
 def with_input_nodes(hops: Any) -> tuple[ByType, Any]:

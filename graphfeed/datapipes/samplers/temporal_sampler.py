@@ -6,7 +6,7 @@ from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes
 from graphfeed.ops import draw_keys
 from graphfeed.storage import SampledSubgraph, TemporalQuery
-from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Strategy
+from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Seeds, Strategy
 
 
 class TemporalSampler(FanoutSampler):
@@ -61,9 +61,5 @@ class TemporalSampler(FanoutSampler):
                 "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "
                 "name an item of the item set 'timestamp'"
             )
-        request = self.request
-        if seeds_pre_time_window is not None and request.temporal is not None:
-            request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
-        keys = draw_keys(len(request.fanouts))
-        sample = getattr(self.graph, self.asks)
-        return with_input_nodes(sample(seeds, request, keys, seeds_timestamp=seeds_timestamp))
+        sample, given = getattr(self.graph, self.asks), Seeds(seeds, seeds_timestamp, seeds_pre_time_window)
+        return with_input_nodes(sample(given, self.request, draw_keys(len(self.request.fanouts))))

@@ -102,7 +102,7 @@ class InputNodes(NamedTuple):
     """Width of the time window before each seed's time; by type if the nodes are."""
 
 
-class Seeds(NamedTuple):
+class InputSeeds(NamedTuple):
     """The seeds as items, and their type."""
 
     items: ItemSet | HeteroItemSet
@@ -116,7 +116,7 @@ class Seeds(NamedTuple):
         return tuple(map(etype_str_to_tuple, by_type)) or (None,)
 
 
-def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
+def read_input_nodes(data: Any, given: InputNodes) -> InputSeeds:
     """Return the seeds as items with seeds, input_id and, if there are times, timestamp.
 
     The `input_id` of a seed is its position, or its node id if a mask selects the seeds, as in PyG. Seeds need a type
@@ -126,7 +126,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
     if not data.typed:
         if isinstance(given.nodes, (str, Mapping)):
             raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
-        return Seeds(make_items(given, data.count_nodes(), "input_nodes"), None)
+        return InputSeeds(make_items(given, data.count_nodes(), "input_nodes"), None)
     by_type = given.nodes
     if isinstance(by_type, str):
         by_type = {by_type: None}
@@ -150,7 +150,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         )
         own = InputNodes(nodes, times, ids, node_times, given.time_attr, window)
         items[node_type] = make_items(own, data.count_nodes(node_type), f"input_nodes of {node_type!r}")
-    return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
+    return InputSeeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
 
 
 def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
@@ -225,7 +225,7 @@ class InputEdges(NamedTuple):
     """Width of the time window before each seed's time."""
 
 
-def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> Seeds:
+def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> InputSeeds:
     """Return the seeds as items with seeds, input_id and, if they are given, labels and timestamp.
 
     With binary negatives, labels are raised by one if the smallest is 0, because 0 marks negatives. Triplets have no
@@ -264,10 +264,10 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     seeds = pairs.to(torch.int64).t().contiguous()
     members = {"labels": ("edge_label", labels), "timestamp": ("edge_label_time", given.times)}
     items = seed_items(seeds, given.ids, members, given.window)
-    return Seeds(items if edge_type is None else HeteroItemSet({type_name(edge_type): items}), edge_type)
+    return InputSeeds(items if edge_type is None else HeteroItemSet({type_name(edge_type): items}), edge_type)
 
 
-def read_edges_by_type(data: Tables, given: InputEdges, negatives: NegativeSampling | None) -> Seeds:
+def read_edges_by_type(data: Tables, given: InputEdges, negatives: NegativeSampling | None) -> InputSeeds:
     if not data.typed or not given.index:
         has = "has no edge type" if data.typed else "is a dict by edge type, but data has no types"
         raise ValueError(f"edge_label_index {has}; give at least one edge, shape (2, N)")
@@ -291,7 +291,7 @@ def read_edges_by_type(data: Tables, given: InputEdges, negatives: NegativeSampl
         if (found := type_name(read.input_type)) in items:
             raise ValueError(f"edge_label_index has the edge type {found!r} twice; give its edges in one tensor")
         items |= read.items.by_type
-    return Seeds(HeteroItemSet(items), read.input_type if len(items) == 1 else None)
+    return InputSeeds(HeteroItemSet(items), read.input_type if len(items) == 1 else None)
 
 
 def by_name(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from graphfeed.storage.graph.sampling_request import (
     Draws,
     Hop,
     SamplingRequest,
+    Seeds,
     Strategy,
     TemporalQuery,
     draws_of,
@@ -75,8 +76,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         kernel_columns(self)
         if request.temporal is not None:
             # Fan-outs by type need a separate order of times for each edge type.
-            for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
-                timed_columns(self, request, by_type=by_type)
+            for by_type in {len(fanout) > 1 for fanout in request.fanouts}:
+                timed_columns(self, request, windowed=request.temporal.pre_time_window is not None, by_type=by_type)
         elif request.probs_name is not None:
             weights_for(self, request)
         elif request.strategy == "labor" and not request.replace:
@@ -211,10 +212,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             ValueError: The numbers of times, windows and seeds differ, a window is negative, or "latest" is combined
                 with replacement or with weights that are not a mask; also the errors of `sample_neighbors`.
         """
-        query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
+        query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
         drawn = ops.draw_key() if key is None else key
-        return sample_one_hop(self, seeds, Hop(request, ((drawn, drawn), 0), times=seeds_timestamp))[0]
+        hop = Hop(request, ((drawn, drawn), 0), times=seeds_timestamp, windows=seeds_pre_time_window)
+        return sample_one_hop(self, seeds, hop)[0]
 
     def temporal_sample_layer_neighbors(
         self,
@@ -235,39 +237,33 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             random_seed, seed2_contribution: As for `sample_layer_neighbors`; other arguments are as for
                 `temporal_sample_neighbors`.
         """
-        query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
+        query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
         draws = parse_seeds(random_seed, seed2_contribution)
-        return sample_one_hop(self, seeds, Hop(request, draws, times=seeds_timestamp))[0]
+        return sample_one_hop(self, seeds, Hop(request, draws, times=seeds_timestamp, windows=seeds_pre_time_window))[0]
 
-    def sample_drawn(
-        self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
-    ) -> list[SampledSubgraph]:
+    def sample_drawn(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in a single call that releases the GIL (see `SamplingGraph`)."""
-        parts = seeds.values() if isinstance(seeds, dict) else [seeds]
-        if not self.samples_at_once(request, on_cpu=all(getattr(part, "is_cpu", True) for part in parts)):
-            return super().sample_drawn(seeds, request, draws, times)
-        return sample_all_hops(self, seeds, request, draws, times)  # type: ignore[no-any-return]
+        if not self.samples_at_once(request, on_cpu=seeds.on_cpu):
+            return super().sample_drawn(seeds, request, draws)
+        return sample_all_hops(self, seeds, request, draws)  # type: ignore[no-any-return]
 
-    def sample_joined(
-        self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], *, seeds_timestamp: ByType | None = None
-    ) -> JoinedHops:
+    def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample and join all hops, on the CPU in a single call (see `SamplingGraph`)."""
-        parts = seeds.values() if isinstance(seeds, dict) else [seeds]
-        on_cpu = self.indices.is_cpu and all(getattr(part, "is_cpu", True) for part in parts)
+        given = Seeds.of(seeds)
+        on_cpu = self.indices.is_cpu and given.on_cpu
         if not on_cpu or "sample_hops" in self._own or not self.samples_at_once(request):
-            return super().sample_joined(seeds, request, keys, seeds_timestamp=seeds_timestamp)
-        draws = draws_of(request, keys)
-        return sample_all_hops(self, seeds, request, draws, seeds_timestamp, joined=True)  # type: ignore[no-any-return]
+            return super().sample_joined(seeds, request, keys)
+        return sample_all_hops(self, given, request, draws_of(request, keys), joined=True)  # type: ignore[no-any-return]
 
     def sample_hops_together(
-        self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
+        self, seeds: Sequence[ByType | Seeds], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches, reading each page once per hop (see `SamplingGraph`)."""
         if "sample_hops" in self._own or not self._reads_together(request):
             return super().sample_hops_together(seeds, request, keys, each)
         draws = [draws_of(request, own_keys) for own_keys in keys]
-        return self.sample_hop_by_hop(seeds, request, draws, each=each)
+        return self.sample_hop_by_hop(list(map(Seeds.of, seeds)), request, draws, each=each)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop, with a method that a subclass has overridden if there is one (see `SamplingGraph`)."""

@@ -16,7 +16,7 @@ from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, Samp
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
-from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, draws_of
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
 
@@ -77,7 +77,7 @@ class SamplingGraph(GraphProtocol):
     @checked
     def sample_hops(
         self,
-        seeds: ByType,
+        seeds: ByType | Seeds,
         request: SamplingRequest,
         keys: Sequence[Any],
         *,
@@ -90,32 +90,28 @@ class SamplingGraph(GraphProtocol):
         the rows of a hop are its columns, followed by the source of every edge.
 
         Args:
-            seeds: Node ids; by node type if the graph has types.
+            seeds: Node ids, by node type if the graph has types; or `Seeds`, with times and windows.
             request: Parameters of sampling, such as the fan-outs.
             keys: The key of each hop, the seeds' own hop first; with LABOR, one or two keys per hop.
-            seeds_timestamp: For temporal sampling, the time of each seed; by node type as the seeds are.
+            seeds_timestamp: The time of each seed, by node type as the seeds are, unless these are `Seeds`.
             seed2_contribution: With LABOR, the share of the nodes that draw with the second key.
 
         Returns:
             One subgraph per hop, the outermost first. Row ids of a subgraph are the column ids of the preceding one.
         """
-        return self.sample_drawn(seeds, request, draws_of(request, keys, seed2_contribution), seeds_timestamp)
+        draws = draws_of(request, keys, seed2_contribution)
+        return self.sample_drawn(Seeds.of(seeds, seeds_timestamp), request, draws)
 
-    def sample_joined(
-        self, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], *, seeds_timestamp: ByType | None = None
-    ) -> JoinedHops:
+    def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample like `sample_hops`, and return all hops joined, with the edges of each type in the order of hops."""
-        hops = self.sample_hops(seeds, request, keys, seeds_timestamp=seeds_timestamp)
-        return join_hops(hops, disjoint=request.disjoint)
+        return join_hops(self.sample_hops(seeds, request, keys), disjoint=request.disjoint)
 
-    def sample_drawn(
-        self, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws], times: ByType | None
-    ) -> list[SampledSubgraph]:
+    def sample_drawn(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> list[SampledSubgraph]:
         """Sample like `sample_hops`, given the draws of each hop. Override it to sample all hops in one call."""
-        return self.sample_hop_by_hop([seeds], request, [draws], [times])[0]
+        return self.sample_hop_by_hop([seeds], request, [draws])[0]
 
     def sample_hops_together(
-        self, seeds: Sequence[ByType], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
+        self, seeds: Sequence[ByType | Seeds], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches.
 
@@ -137,10 +133,9 @@ class SamplingGraph(GraphProtocol):
 
     def sample_hop_by_hop(
         self,
-        seeds: Sequence[ByType],
+        seeds: Sequence[Seeds],
         request: SamplingRequest,
         draws: Sequence[Sequence[Draws]],
-        times: Sequence[ByType | None] | None = None,
         each: Each = map,
     ) -> list[list[SampledSubgraph]]:
         """Sample several mini-batches hop by hop, each hop for all mini-batches at once.
@@ -148,13 +143,12 @@ class SamplingGraph(GraphProtocol):
         Args:
             seeds, each: As for `sample_hops_together`.
             draws: For each mini-batch, the draws of each hop, the seeds' own hop first.
-            times: For temporal sampling, the time of each seed of each mini-batch.
 
         Returns:
             The hops of each mini-batch, the outermost first.
         """
-        given = zip(seeds, draws, times or [None] * len(seeds), strict=True)
-        minibatches = [MiniBatchRows(self.num_nodes, own, request, drawn, moments) for own, drawn, moments in given]
+        given = zip(seeds, draws, strict=True)
+        minibatches = [MiniBatchRows(self.num_nodes, own, request, drawn) for own, drawn in given]
         layers: list[list[SampledSubgraph]] = [[] for _ in minibatches]
         for number in range(len(request.fanouts) if minibatches else 0):
             nodes, hops = zip(*[own.hop(number) for own in minibatches], strict=True)

@@ -1,20 +1,41 @@
-"""Parameters of sampling: `SamplingRequest`, `TemporalQuery` and `Hop`, and the keys of hops."""
+"""What a graph samples: `Seeds`, `SamplingRequest`, `TemporalQuery` and `Hop`, and the keys of hops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
 from graphfeed.ops import MASK, draw_key
-from graphfeed.ops.arguments import brief, check_count, check_flags, check_seed, checked
+from graphfeed.ops.arguments import as_tensor, brief, check_count, check_flags, check_seed, checked, holds_whole
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 HopTime: TypeAlias = Literal["seed", "edge"]
 
 
-@dataclass(frozen=True, eq=False)
+class Seeds(NamedTuple):
+    """The nodes to sample around, with their times and windows for temporal sampling; by node type, like the graph."""
+
+    ids: ByType
+    times: ByType | None = None
+    """The time of each seed."""
+    windows: ByType | None = None
+    """Length of each seed's time window. None: all have that of the request."""
+
+    @classmethod
+    def of(cls, seeds: "ByType | Seeds", times: ByType | None = None) -> "Seeds":
+        """Return seeds, given as such or as ids."""
+        return seeds if isinstance(seeds, Seeds) else cls(seeds, times)
+
+    @property
+    def on_cpu(self) -> bool:
+        parts = self.ids.values() if isinstance(self.ids, dict) else [self.ids]
+        return all(getattr(part, "is_cpu", True) for part in parts)
+
+
+@dataclass(frozen=True)
 class TemporalQuery:
     """Parameters of temporal sampling: which neighbours are eligible at the time of a node.
 
@@ -30,8 +51,8 @@ class TemporalQuery:
     """Node attribute with the time from which each node exists. None: all nodes always exist."""
     edge_timestamp_attr_name: str | None = None
     """Edge attribute with the time from which each edge exists. None: all edges always exist."""
-    pre_time_window: int | ByType | None = None
-    """Length of the time window before the time of a node: one value, or one per seed. None: no limit."""
+    pre_time_window: int | None = None
+    """Length of the time window before the time of a node, unless the seeds have windows (`Seeds`). None: no limit."""
     hop_time: HopTime = "seed"
     """Time of a sampled neighbour in the next hop: "seed", the time of its seed, or "edge", that of its edge."""
     inclusive: bool = False
@@ -55,9 +76,9 @@ Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 
 
 @checked
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class SamplingRequest:
-    """Parameters of neighbour sampling, without the seeds. A stage builds them once for all calls to its graph.
+    """Parameters of neighbour sampling, without the seeds. A graph prepares equal requests once.
 
     Fan-outs and sampled hops begin with the outermost hop; keys and draws begin with the seeds' own hop.
 
@@ -65,13 +86,13 @@ class SamplingRequest:
         ValueError: The strategy is unknown, or options exclude each other.
 
     Example:
-        >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace
-        False
+        >>> SamplingRequest([torch.tensor([10]), [5]], probs_name="weight").fanouts
+        ((10,), (5,))
     """
 
-    fanouts: Sequence[torch.Tensor]
-    """One tensor per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. Don't
-    modify the tensors after sampling has begun: changes may have no effect."""
+    fanouts: Sequence[Any]
+    """Per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours. Tensors and lists
+    become tuples."""
     replace: bool = False
     """Whether an edge may be sampled more than once."""
     probs_name: str | None = None
@@ -90,6 +111,7 @@ class SamplingRequest:
     duplicates of a seed differ. With "labor", trees share the variates of nodes. Needs `only_new`."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", tuple(map(as_fanout, self.fanouts)))
         strategies = ("uniform", "latest", "labor")
         strategy: object = self.strategy
         if not isinstance(strategy, str) or strategy not in strategies:
@@ -110,6 +132,22 @@ class SamplingRequest:
             )
 
 
+def as_fanout(fanout: Any) -> tuple[int, ...]:
+    """Return the fan-outs of a hop as integers."""
+    if isinstance(fanout, tuple) and all(type(number) is int for number in fanout):
+        return fanout
+    values = as_tensor("fanouts", fanout)
+    if values.dim() != 1 or not holds_whole(values):
+        raise TypeError(f"fanouts must have one integer, or one per edge type, but is {brief(fanout)}")
+    return tuple(values.tolist())
+
+
+@lru_cache(maxsize=64)
+def fanout_tensor(fanout: tuple[int, ...]) -> torch.Tensor:
+    """Return fan-outs as operations and users' graphs take them; do not modify the tensor."""
+    return torch.tensor(fanout, device="cpu")
+
+
 Draws: TypeAlias = tuple[tuple[int, ...] | torch.Tensor, int]
 """Two keys of a hop, or one key per seed (`OneHop.keys`), and the share of the nodes that draw with the second key, in
 units of 2**-64. Only LABOR uses more than the first key."""
@@ -119,7 +157,7 @@ class Hop(NamedTuple):
     """Parameters of one hop of a mini-batch for `SamplingGraph.pick`, without the nodes."""
 
     request: SamplingRequest
-    """Parameters of sampling. A time window that isn't a number has one value per node here."""
+    """Parameters of sampling."""
     draws: Draws
     number: int = 0
     """Distance of the hop from the seeds; 0 for the seeds' own hop."""
@@ -128,11 +166,13 @@ class Hop(NamedTuple):
     trees: ByType | None = None
     """With `disjoint`, the number of the seed to whose tree each node belongs. Trees have different keys
     (`ops.fold(key, tree)`), except with LABOR."""
+    windows: ByType | None = None
+    """Length of each node's time window. None: that of the request."""
 
     @property
     def fanout(self) -> torch.Tensor:
         """Fan-out of this hop: one number, or one per edge type."""
-        return self.request.fanouts[-1 - self.number]
+        return fanout_tensor(self.request.fanouts[-1 - self.number])
 
 
 def method_of(request: SamplingRequest) -> str | None:

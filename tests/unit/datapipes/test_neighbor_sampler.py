@@ -83,7 +83,7 @@ class Alike(gf.FanoutSampler):
 def test_fields_are_those_of_samplers_with_fanouts() -> None:
     pipe = Alike(gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20), HOMOGENEOUS, [2], True, "w")
     assert (pipe.replace, pipe.prob_name) == (True, "w")
-    assert_same(pipe.request.fanouts, [torch.tensor([2])])
+    assert pipe.request.fanouts == ((2,),)
     batch = next(iter(pipe))
     (layer,) = batch.sampled_subgraphs
     assert layer.sampled_csc.indptr.diff().max() <= 2
@@ -108,7 +108,7 @@ def test_fanouts_by_edge_type_are_lists_arrays_or_dicts() -> None:
     expected = digests(items.sample_neighbor(TYPED, FANOUTS))
     for fanouts in BY_TYPE:
         pipe: Any = items.sample_neighbor(TYPED, fanouts)
-        assert_same(pipe.request.fanouts, FANOUTS)
+        assert pipe.request.fanouts == ((1, 2), (3, 4))
         assert digests(pipe) == expected, fanouts
         for sampler in (gf.LayerNeighborSampler, Alike):
             assert len(list(sampler(items, TYPED, fanouts))) == 1
@@ -123,7 +123,7 @@ def test_one_hop_at_a_time_takes_a_dict_as_well_and_a_dict_follows_the_numbers_o
     one, other = (next(iter(pipe.sample_per_layer(TYPED.sample_neighbors, fanout))) for fanout in fanouts)
     assert_same(vars(one.sampled_subgraphs[0]), vars(other.sampled_subgraphs[0]))
     graph = gf.fused_csc_sampling_graph(**(TYPED.fields() | {"edge_type_to_id": {LIKED: 1, LIKES: 0}}))
-    assert_same(Alike(pipe, graph, [{LIKED: 2, LIKES: 1}]).request.fanouts, [torch.tensor([1, 2])])
+    assert Alike(pipe, graph, [{LIKED: 2, LIKES: 1}]).request.fanouts == ((1, 2),)
 
 
 NUM_NODES, NUM_EDGES = 2000, 60_000

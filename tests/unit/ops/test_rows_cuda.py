@@ -10,8 +10,8 @@ from graphfeed import ops
 from graphfeed.ops import kernels
 from graphfeed.testing import limits
 from tests.kinds.refusals import check_refused
-from tests.laws.test_gpu_work import operators
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, check_equal
+from tests.unit.ops.test_gpu_work import operators
 
 
 def test_what_a_gpu_cannot_take_is_named(cuda: Cuda) -> None:

@@ -235,7 +235,7 @@ def test_a_graph_joins_the_hops_that_it_samples() -> None:
         keys: list[Any] = [(key, key + 1) if asked.strategy == "labor" else key for key in range(len(asked.fanouts))]
         times = None if asked.temporal is None else case.moments
         hops = graph.sample_hops(case.seeds, asked, keys, seeds_timestamp=times)
-        found = graph.sample_joined(case.seeds, asked, keys, seeds_timestamp=times)
+        found = graph.sample_joined(gf.Seeds(case.seeds, times), asked, keys)
         assert_same(found, join_hops(hops, disjoint=asked.disjoint))
         if name == "plain":
             outer = edges_of(hops[0])

@@ -1,6 +1,7 @@
 """Seeds of any integer dtype and in any form give the same samples as seeds of the graph's dtype."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,3 +99,11 @@ def test_times_of_edges_and_of_seeds_are_any_integers() -> None:
         torch.tensor([0]), torch.tensor([3], dtype=torch.int32), torch.tensor([-1]), edge_timestamp_attr_name="time"
     )
     assert hop.original_edge_ids.tolist() == [1, 2]
+
+
+def test_requests_are_equal_by_value() -> None:
+    query = gf.TemporalQuery(edge_timestamp_attr_name="time", pre_time_window=3)
+    fanouts: list[Any] = [[[2, 1], [3]], [torch.tensor([2, 1]), torch.tensor([3])], ((2, 1), (3,))]
+    requests = {gf.SamplingRequest(own, True, temporal=replace(query)) for own in fanouts}
+    assert [request.fanouts for request in requests] == [((2, 1), (3,))]
+    assert len(requests | {gf.SamplingRequest(fanouts[0], True), gf.SamplingRequest([[2], [3]], True)}) == 3

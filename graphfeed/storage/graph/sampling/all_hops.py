@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
@@ -23,39 +22,38 @@ from graphfeed.storage.graph.sampling.graph_files import (
 )
 from graphfeed.storage.graph.sampling.one_hop import as_seeds, check_typed_seeds, complete_seeds, pick_hop
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import stack_queries, timed_columns
-from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
+from graphfeed.storage.graph.sampling.temporal_sampling import has_windows, stack_seed_times, timed_columns
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, fanout_tensor
 from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict, type_numbers
 
 
 def sample_all_hops(
     graph: GraphArrays,
-    seeds: ByType,
+    seeds: Seeds,
     request: SamplingRequest,
     draws: Sequence[Draws],
-    times: ByType | None = None,
     *,
     joined: bool = False,
 ) -> Any:
     """Sample all hops of a request in one call; return subgraphs, the outermost hop first, or `JoinedHops`."""
-    # `draws` begin with the seeds' own hop; `times` are those of the seeds.
+    # `draws` begin with the seeds' own hop.
     moments = None
-    if request.temporal is not None or times is not None:
-        moments = ops.SeedTimes(*stack_queries(graph, seeds, times, request))
+    if request.temporal is not None or seeds.times is not None:
+        moments = stack_seed_times(graph, seeds, request)
     is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     typed = graph.node_type_to_id is not None
-    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds) if typed else {None: as_seeds(graph, seeds)}
+    by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds.ids) if typed else {None: as_seeds(graph, seeds.ids)}
     parts = list(by_type.values())
     try:
-        prepared = prepare_hops(graph, request, on_cpu=parts[0].is_cpu)
+        prepared = prepare_hops(graph, request, has_windows(seeds, request), on_cpu=parts[0].is_cpu)
         edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         # Without original ids, the id of an edge is its position.
         read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
         hops = prepared.sample(parts, keys, moments, share, read, joined)
     except ValueError:
         if typed:
-            check_typed_seeds(graph, seeds)  # raises errors with the names of types
+            check_typed_seeds(graph, seeds.ids)  # raises errors with the names of types
         raise
     numbers: dict[Any, int] = graph.edge_type_to_id if typed else {None: 0}
     if joined:
@@ -70,34 +68,33 @@ def sample_all_hops(
     return [subgraph_of(graph, by_type, numbers, hop) for hop in reversed(hops)]
 
 
-PREPARED: WeakKeyDictionary[GraphArrays, WeakKeyDictionary[SamplingRequest, tuple[Any, ...]]] = WeakKeyDictionary()
-"""By graph and request: the version of the graph, whether seeds are on the CPU, and the prepared hops."""
+PREPARED: WeakKeyDictionary[GraphArrays, tuple[Any, dict[Any, ops.PreparedHops]]] = WeakKeyDictionary()
+"""By graph: its version, and the hops that were prepared for it."""
+MOST_PREPARED = 64
+"""Number of requests for which a graph keeps what is prepared."""
 
 
-def prepare_hops(graph: GraphArrays, request: SamplingRequest, *, on_cpu: bool) -> ops.PreparedHops:
+def prepare_hops(graph: GraphArrays, request: SamplingRequest, windowed: bool, *, on_cpu: bool) -> ops.PreparedHops:
     """Return the prepared sampling of all hops of a request, cached until the graph changes."""
-    by_request = PREPARED.get(graph)
-    if by_request is None:
-        by_request = PREPARED[graph] = WeakKeyDictionary()
-    known, before = by_request.get(request), graph.version
+    kept, before, key = PREPARED.get(graph), graph.version, (request, windowed, on_cpu)
+    if kept is None or len(kept[1]) >= MOST_PREPARED or not all(map(operator.is_, kept[0], before)):
+        # Free the outdated results before computing a new one.
+        kept = PREPARED[graph] = before, {}
     # Not on a GPU, where only `cached` makes the stream wait for derived arrays.
-    if known is not None and known[1] == on_cpu and graph.indices.is_cpu and all(map(operator.is_, known[0], before)):
-        return known[2]  # type: ignore[no-any-return]
-    # Free the outdated result before computing a new one.
-    by_request.pop(request, known)
-    del known
+    elif key in kept[1] and graph.indices.is_cpu:
+        return kept[1][key]
     timed = request.temporal is not None
     rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
     drawing = ops.Drawing(request.strategy, request.replace, 0, request.only_new, rows)
-    arrays, typed = hop_graph(graph, request, timed=timed), graph.node_type_to_id is not None
+    arrays, typed = hop_graph(graph, request, windowed, timed=timed), graph.node_type_to_id is not None
     # A GPU reads whole columns, even those of a pinned graph.
     if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
         arrays = arrays._replace(large_columns=graph.high_degree_index())
-    fanouts = [as_tensor("fanouts", own) for own in reversed(request.fanouts)]
+    fanouts = [fanout_tensor(own) for own in reversed(request.fanouts)]
     prepared = ops.PreparedHops(arrays, fanouts, drawing)
     # Unless another thread has just edited the graph, or derived arrays were computed, which happens once.
     if all(map(operator.is_, before, graph.version)):
-        by_request[request] = before, on_cpu, prepared
+        kept[1][key] = prepared
     return prepared
 
 
@@ -133,15 +130,15 @@ def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | 
     return (graph.guided_sums if guided else graph.cumulative_weights)(request.probs_name)
 
 
-def hop_graph(graph: GraphArrays, request: SamplingRequest, *, timed: bool) -> ops.HopGraph:
+def hop_graph(graph: GraphArrays, request: SamplingRequest, windowed: bool, *, timed: bool) -> ops.HopGraph:
     """Return the arrays of a graph for sampling all hops, including the derived arrays that a request needs."""
     indptr, types = kernel_columns(graph)
     weights = None if timed else weights_for(graph, request)  # `timed_columns` has those in the order of time
     arrays = ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=graph.csc_indptr.dtype)
     arrays = arrays._replace(reads=read_choice(graph))
     if timed:
-        by_type = {fanout.numel() > 1 for fanout in request.fanouts}
-        columns = {each: timed_columns(graph, request, by_type=each) for each in by_type}
+        by_type = {len(fanout) > 1 for fanout in request.fanouts}
+        columns = {each: timed_columns(graph, request, windowed=windowed, by_type=each) for each in by_type}
         # Hops may have fan-outs with and without types; with types, the edges of each type are sorted separately.
         arrays = arrays._replace(timed=(columns[all(by_type)], columns[any(by_type)]))
     if graph.node_type_to_id is None:

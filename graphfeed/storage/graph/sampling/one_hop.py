@@ -15,10 +15,10 @@ from graphfeed.storage.graph.sampling.graph_files import gather_edges, is_by_pag
 from graphfeed.storage.graph.sampling.temporal_sampling import (
     edge_times_of,
     group_times,
-    stack_queries,
+    stack_seed_times,
     timed_columns,
 )
-from graphfeed.storage.graph.sampling_request import Hop
+from graphfeed.storage.graph.sampling_request import Hop, Seeds
 from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
@@ -35,7 +35,7 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[Sampled
     """Sample one hop with the ids of the graph; also return the times of its edges if the next hop needs them."""
     moments, query = None, hop.request.temporal
     if query is not None:
-        moments = ops.SeedTimes(*stack_queries(graph, seeds, hop.times, hop.request))
+        moments = stack_seed_times(graph, Seeds(seeds, hop.times, hop.windows), hop.request)
     columns, ids = open_seeds(graph, seeds)
     types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
     edges = EdgeArrays(graph.indices, types, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
@@ -71,7 +71,8 @@ def pick_hop(
     drawing = ops.Drawing(request.strategy, request.replace, share)
     asked = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), trees=trees, most=most)
     if moments is not None:
-        columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
+        windowed = moments.windows is not None
+        columns = timed_columns(graph, request, windowed=windowed, by_type=fanouts.numel() > 1)
         return ops.sample_neighbors(columns._replace(types=types, num_types=num_types), asked)
     weights = None if request.probs_name is None else graph.cumulative_weights(request.probs_name)
     # With types, seeds were checked before they were converted to the graph's ids.

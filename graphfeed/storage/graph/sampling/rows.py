@@ -1,7 +1,6 @@
 """The rows of a mini-batch that is sampled hop by hop: the frontier of each hop, and the rows that it adds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,7 +20,7 @@ from graphfeed.storage.graph.sampling.compaction import (
     per_edge,
 )
 from graphfeed.storage.graph.sampling.temporal_sampling import query_of
-from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds
 from graphfeed.storage.graph.type_names import (
     EdgeType,
     NodeType,
@@ -47,35 +46,34 @@ class MiniBatchRows:
     def __init__(
         self,
         num_nodes: int | Mapping[str, int],
-        seeds: ByType,
+        seeds: Seeds,
         request: SamplingRequest,
         draws: Sequence[Draws],
-        times: ByType | None = None,
     ) -> None:
-        """Start with the seeds, and their times for temporal sampling. `draws` begins with the seeds' own hop."""
+        """Start with the seeds. `draws` begins with the seeds' own hop."""
         self.num_nodes, self.request, self.draws = num_nodes, request, draws
-        self.ids, self.times = match_types("seeds", seeds, num_nodes), times
+        self.ids, self.times, self.windows = match_types("seeds", seeds.ids, num_nodes), seeds.times, seeds.windows
+        if self.times is not None:
+            query_of(request)  # raises an error if times are given without a temporal query
         self.trees: Tensors = {}
         """The tree of each row: the number of its seed."""
         if request.disjoint:
             self.trees = number_seeds({**with_all_types(self.ids, to_type_dict(num_nodes)), **self.ids})
-        self.windows = None if times is None else query_of(request).pre_time_window
         self.known: dict[NodeType, int] = {}
         """Number of rows that hops have sampled, by node type; empty before the first hop."""
 
     def hop(self, number: int) -> tuple[ByType, Hop]:
         """Return the frontier of the hop of the given number, and its parameters. Hops must be sampled in order."""
-        request, times, windows = self.request, self.times, self.windows
+        times, windows = self.times, self.windows
         trees = from_type_dict(self._new(self.trees)) if self.trees else None
         # All rows of a tree have the time and the window of its seed.
         if trees is not None and self.known and times is not None:
             times = take_by_type(times, trees)
-            windows = windows if windows is None or isinstance(windows, int) else take_by_type(windows, trees)
-        if request.temporal is not None:
-            request = replace(request, temporal=replace(request.temporal, pre_time_window=windows))
+            windows = None if windows is None else take_by_type(windows, trees)
         # LABOR draws by neighbours, independently of trees.
-        own_trees = trees if request.strategy == "uniform" else None
-        return from_type_dict(self._new(self.ids)), Hop(request, self.draws[number], number, times, own_trees)
+        own_trees = trees if self.request.strategy == "uniform" else None
+        hop = Hop(self.request, self.draws[number], number, times, own_trees, windows)
+        return from_type_dict(self._new(self.ids)), hop
 
     def add_sampled(self, picked: Picked) -> SampledSubgraph:
         """Add rows for the sampled sources of a hop; return the hop with its row ids."""
@@ -109,7 +107,7 @@ class MiniBatchRows:
                 {name: torch.where(own == ALWAYS, of_columns[name], own) for name, own in own_times.items()}
             )
         windows: Any = self.windows
-        if windows is not None and not isinstance(windows, int):
+        if windows is not None:
             self.windows = compact_csc_format(sampled, columns, windows)[2]
         self.ids = to_type_dict(rows)
         return SampledSubgraph(csc, columns, rows, hop.original_edge_ids)
@@ -127,7 +125,7 @@ class MiniBatchRows:
             # The times of the seeds are joined in the order of the trees.
             if self.request.disjoint and self.times is not None:
                 self.times = join_by_type(list(sizes), self.times)
-            if self.request.disjoint and self.windows is not None and not isinstance(self.windows, int):
+            if self.request.disjoint and self.windows is not None:
                 self.windows = join_by_type(list(sizes), self.windows)
         before = self.ids
         if self.request.disjoint:
@@ -145,15 +143,13 @@ def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop
     """Pick the edges of a hop, separately for each tree, with the key of the tree, if there are trees."""
     if hop.trees is None:
         return pick(nodes, hop)
-    trees, request = to_type_dict(hop.trees), hop.request
+    trees = to_type_dict(hop.trees)
     found, places = list[Picked](), list[Tensors]()
     for tree in sorted({number for own in trees.values() for number in own.tolist()}):
         places.append({name: (own == tree).nonzero().squeeze(1) for name, own in trees.items()})
         key = fold(int(hop.draws[0][0]), tree)
-        take, query, asked = partial(part_of, places[-1]), request.temporal, request
-        if query is not None:
-            asked = replace(request, temporal=replace(query, pre_time_window=take(query.pre_time_window)))
-        own_hop = hop._replace(request=asked, draws=((key, key), 0), times=take(hop.times), trees=None)
+        take = partial(part_of, places[-1])
+        own_hop = hop._replace(draws=((key, key), 0), times=take(hop.times), windows=take(hop.windows), trees=None)
         found.append(pick(take(nodes), own_hop))
     if not found:
         return pick(nodes, hop._replace(trees=None))
@@ -176,9 +172,9 @@ def pick_in_trees(pick: Callable[[ByType, Hop], Picked], nodes: ByType, hop: Hop
 
 
 def part_of(places: Tensors, values: Any) -> Any:
-    """Return values per node at the given places; None and integers are returned unchanged."""
-    if values is None or isinstance(values, int):
-        return values
+    """Return values per node at the given places; None if there are none."""
+    if values is None:
+        return None
     return from_type_dict({name: own[places[name]] for name, own in to_type_dict(values).items()})
 
 

@@ -10,28 +10,26 @@ from graphfeed.ops.memory import is_page_locked
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.graph_files import kernel_columns
-from graphfeed.storage.graph.sampling_request import SamplingRequest, TemporalQuery
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Seeds, TemporalQuery
 from graphfeed.storage.graph.type_names import with_all_types
 
 LAST_TIME = torch.iinfo(torch.int64).max
 
 
-def stack_queries(
-    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType | None, request: SamplingRequest
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def stack_seed_times(graph: GraphArrays, seeds: Seeds, request: SamplingRequest) -> ops.SeedTimes:
     """Return the time and the time window, or None, of each seed, node type by node type."""
-    times, query = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds), query_of(request)
-    window, windows = query.pre_time_window, None
-    if isinstance(window, int):
-        windows = torch.full_like(times, window)
-    elif window is not None:
-        windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
+    times, query = stack_times(graph, "seeds_timestamp", seeds.times, seeds.ids), query_of(request)
+    windows = None
+    if seeds.windows is not None:
+        windows = stack_times(graph, "seeds_pre_time_window", seeds.windows, seeds.ids)
+    elif query.pre_time_window is not None:
+        windows = torch.full_like(times, query.pre_time_window)
     if query.inclusive:
         # The maximum age is included, too: as the time is one later, the window is longer by two.
         times, windows = later(times), None if windows is None else later(later(windows))
-    if isinstance(window, int) and not times.is_cpu:  # known to be 0 or more, so checking it need not synchronize
+    if seeds.windows is None and not times.is_cpu:  # known to be 0 or more, so checking it need not synchronize
         mark_valid("windows", (windows,))
-    return times, windows
+    return ops.SeedTimes(times, windows)
 
 
 def later(times: torch.Tensor) -> torch.Tensor:
@@ -54,7 +52,13 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
     return times  # type: ignore[no-any-return]
 
 
-def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TemporalGraph:
+def has_windows(seeds: Seeds, request: SamplingRequest) -> bool:
+    return seeds.windows is not None or (request.temporal is not None and request.temporal.pre_time_window is not None)
+
+
+def timed_columns(
+    graph: GraphArrays, request: SamplingRequest, *, windowed: bool, by_type: bool = False
+) -> ops.TemporalGraph:
     """Return the graph's arrays in the order of time, computed by the first call for each pair of attributes."""
     # Times become int64. The order needs no memory if the edges are already in it, as in a graph built from an edge
     # list sorted by time, and only the edges have times, in int64. Otherwise it needs 8 bytes per edge, and 8 more if
@@ -82,7 +86,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
             )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
-    if columns.times is not None and query.pre_time_window is not None:
+    if columns.times is not None and windowed:
         (earliest,) = graph.cached(
             f"earlier of both times {which}",
             (*given, sorted_by),
