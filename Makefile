@@ -51,10 +51,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-quick: lint
+# Before the first run: otherwise, each worker rewrites the assertions of all test files.
+tests/__pycache__: | install
+	$(BIN)/pytest --collect-only -q > /dev/null || true  # errors are shown by the run
+
+quick: lint tests/__pycache__
 	$(PYTEST) -q -m "not slow and not compile and not thorough and not release" --hypothesis-profile=quick
 
-pytest: install
+pytest: install tests/__pycache__
 	$(PYTEST) -m "not thorough and not release"
 
 test: lint
