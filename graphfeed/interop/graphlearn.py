@@ -167,7 +167,7 @@ def read_chunks(path: Path) -> list[torch.Tensor]:
         while file.tell() < end:
             try:
                 chunks.append(to_tensor(path, TensorUnpickler(file).load()))
-            except (*BROKEN, MemoryError) as error:
+            except BROKEN as error:
                 reason = f"{type(error).__name__}: {error}"
                 raise ValueError(f"{path} contains something other than tensors: {reason}") from error
     if not chunks:

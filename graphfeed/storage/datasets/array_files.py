@@ -5,7 +5,6 @@ import io
 import math
 import os
 import pickle
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import ProgressBar, current_limits, progress_bar, regular_file
-from graphfeed.storage.memory.outside_files import check_saved_numbers, map_npy, read_array, read_npy
+from graphfeed.storage.memory.outside_files import BROKEN, check_saved_numbers, map_npy, read_array, read_npy
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
@@ -27,14 +26,15 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
         if format == "numpy":
             array = map_npy(path)
         else:
-            # Only the format that torch.save has written since torch 1.6 can be mapped.
-            mapped = zipfile.is_zipfile(path)
+            # Only the format that torch.save has written since torch 1.6 can be mapped: a zip archive.
+            with path.open("rb") as file:
+                mapped = file.read(4) == b"PK\x03\x04"
             try:
                 array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
             except pickle.UnpicklingError:
                 # The file has a NumPy array, which torch doesn't read without unpickling NumPy's functions.
                 array = read_array(path)
-    except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+    except BROKEN as error:
         raise ValueError(f"{key}: {path} can't be read as {format} without unpickling objects: {error}") from error
     if isinstance(array, torch.Tensor):
         if array.dtype == torch.bfloat16:

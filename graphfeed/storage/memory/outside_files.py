@@ -4,6 +4,8 @@ import pickle
 import re
 import struct
 import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,11 +74,15 @@ BROKEN = (
     AttributeError,
     EOFError,
     LookupError,
+    MemoryError,
+    OverflowError,
     RuntimeError,
     TypeError,
     ValueError,
     pickle.PickleError,
     struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 """Exceptions that reading a damaged or malicious file may raise."""
 ALLOWING = ForkLock()
