@@ -49,21 +49,46 @@ def by_ends(edges: list[Edge]) -> list[Edge]:
     return sorted(edges, key=lambda edge: edge[:2])
 
 
-def test_without_types() -> None:
-    batch = next(iter(pipelines.homogeneous()))
-    before = copy.deepcopy(batch)
-    data = batch.to_pyg_data()
-    assert rows_of(data) == by_ends(drawn(batch)[0])
-    assert_same([data.x, data.y, data.n_id], [batch.node_features["feat"], batch.labels, batch.input_nodes])
-    assert data.batch_size == 32
-    assert_same(batch, before)
+def test_nodes_edges_features_and_labels_are_those_of_the_mini_batch() -> None:
+    """Edges are those that no hop further inside has, in the order of their ends or of the hops."""
+    for batch in (*pipelines.homogeneous(), *pipelines.weighted(), *pipelines.link_prediction()):
+        before, (edges, counts) = copy.deepcopy(batch), drawn(batch)
+        data, by_hop = batch.to_pyg_data(), batch.to_pyg_data(by_hop=True)
+        assert rows_of(data) == by_ends(edges)
+        assert (rows_of(by_hop), by_hop.num_sampled_edges) == (edges, counts)
+        features = batch.node_features or {"feat": None}
+        assert_same([data.x, data.y, data.n_id], [features["feat"], batch.labels, batch.input_nodes])
+        sizes = [0, *(len(hop.original_row_node_ids) for hop in reversed(batch.sampled_subgraphs))]
+        assert sum(data.num_sampled_nodes) == sizes[-1]
+        assert data.num_sampled_nodes[2:] == [sizes[2] - sizes[1]]
+        if batch.seeds.dim() == 1:
+            assert data.batch_size == data.num_sampled_nodes[0] == len(batch.seeds)
+        assert_same(batch, before)
+    for batch in pipelines.heterogeneous():
+        data, by_hop = batch.to_pyg_data(), batch.to_pyg_data(by_hop=True)
+        for kind in ("user:likes:item", "item:liked_by:user", "user:knows:user"):
+            edges, counts = drawn(batch, kind)
+            store = by_hop[tuple(kind.split(":"))]
+            assert (rows_of(store), store.num_sampled_edges) == (edges, counts)
+            assert rows_of(data[tuple(kind.split(":"))]) == by_ends(edges)
+        for kind in ("user", "item"):
+            store = data[kind]
+            assert_same(
+                [store.x, store.n_id, store.y],
+                [batch.node_features[kind, "feat"], batch.input_nodes[kind], batch.labels[kind]],
+            )
+            assert (store.batch_size, store.num_nodes) == (len(batch.seeds[kind]), len(batch.input_nodes[kind]))
+            first, second = (len(hop.original_row_node_ids[kind]) for hop in reversed(batch.sampled_subgraphs))
+            assert store.num_sampled_nodes == [store.batch_size, first - store.batch_size, second - first]
 
 
 def test_several_features_keep_their_names() -> None:
     batch = next(iter(pipelines.homogeneous()))
     batch.node_features = {"feat": batch.node_features["feat"], "year": batch.input_nodes[:, None]}
+    batch.edge_features = [{"a": hop.original_edge_ids, "b": -hop.original_edge_ids} for hop in batch.sampled_subgraphs]
     data = batch.to_pyg_data()
     assert_same([data.feat, data.year], [batch.node_features["feat"], batch.node_features["year"]])
+    assert_same([data.a, data.b], [data.e_id, -data.e_id])
 
 
 def test_a_feature_y_stays_one() -> None:
@@ -88,25 +113,6 @@ def test_a_name_that_two_things_have_is_refused() -> None:
     of_both = gf.MiniBatch(seeds={"a": ids}, labels={"a": ids}, node_features={("a", "y"): ids})
     with pytest.raises(ValueError, match="'y' of 'a' would occur twice"):
         of_both.to_pyg_data()
-
-
-def test_without_features_or_labels() -> None:
-    batch = next(iter(pipelines.weighted()))
-    data = batch.to_pyg_data()
-    assert rows_of(data) == by_ends(drawn(batch)[0])
-    assert (data.y, data.batch_size) == (None, 40)
-
-
-def test_with_types() -> None:
-    batch = next(iter(pipelines.heterogeneous()))
-    data = batch.to_pyg_data()
-    for kind in ("user:likes:item", "item:liked_by:user", "user:knows:user"):
-        assert rows_of(data[tuple(kind.split(":"))]) == by_ends(drawn(batch, kind)[0])
-    for kind in ("user", "item"):
-        store = data[kind]
-        assert_same([store.x, store.n_id], [batch.node_features[kind, "feat"], batch.input_nodes[kind]])
-        assert_same(store.y, batch.labels[kind])
-        assert (store.batch_size, store.num_nodes) == (len(batch.seeds[kind]), len(batch.input_nodes[kind]))
 
 
 def test_edges_as_seeds() -> None:
@@ -136,19 +142,6 @@ def test_before_sampling_there_are_no_edges() -> None:
     assert_same(features.x, torch.ones(2, 3))
 
 
-def test_all_nodes_come_in_the_order_of_the_hops() -> None:
-    batch = next(iter(pipelines.homogeneous()))
-    inner, outer = (len(hop.original_row_node_ids) for hop in reversed(batch.sampled_subgraphs))
-    assert batch.to_pyg_data().num_sampled_nodes == [32, inner - 32, outer - inner]
-    batch = next(iter(pipelines.heterogeneous()))
-    data = batch.to_pyg_data()
-    for kind in ("user", "item"):
-        sizes = [len(batch.seeds[kind])] + [
-            len(hop.original_row_node_ids[kind]) for hop in batch.sampled_subgraphs[::-1]
-        ]
-        assert data[kind].num_sampled_nodes == [sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1]]
-
-
 def test_the_members_of_an_item_set_that_pyg_knows() -> None:
     ids = torch.arange(6)
     items = gf.ItemSet((ids, ids * 10, ids + 100), names=("seeds", "timestamp", "input_id"))
@@ -170,25 +163,11 @@ def test_without_pyg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def parallel(replace: bool = False) -> gf.MiniBatch:
     """Return a mini-batch of a graph in which two edges join the same nodes, each drawn by both hops."""
     graph = gf.from_coo(torch.tensor([[1, 1, 0], [0, 0, 1]]), num_nodes=2)
+    store = gf.BasicFeatureStore({("edge", None, "w"): gf.TorchBasedFeature(torch.tensor([[5.0], [6.0], [7.0]]))})
     pipe = gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=2)
-    fanouts = [5, 5] if replace else [-1, -1]
-    minibatch: gf.MiniBatch = next(iter(pipe.sample_neighbor(graph, fanouts, replace=replace)))
+    pipe = pipe.sample_neighbor(graph, [5, 5] if replace else [-1, -1], replace=replace)
+    minibatch: gf.MiniBatch = next(iter(pipe.fetch_feature(store, edge_feature_keys=["w"])))
     return minibatch
-
-
-def test_edges_are_those_that_no_hop_further_inside_has_in_either_order() -> None:
-    for batch in (*pipelines.homogeneous(), *pipelines.weighted(), *pipelines.link_prediction()):
-        edges, counts = drawn(batch)
-        data = batch.to_pyg_data(by_hop=True)
-        assert (rows_of(data), data.num_sampled_edges) == (edges, counts)
-        assert rows_of(batch.to_pyg_data()) == by_ends(edges)
-    for batch in pipelines.heterogeneous():
-        data, by_hop = batch.to_pyg_data(), batch.to_pyg_data(by_hop=True)
-        for kind in ("user:likes:item", "item:liked_by:user", "user:knows:user"):
-            edges, counts = drawn(batch, kind)
-            store = by_hop[tuple(kind.split(":"))]
-            assert (rows_of(store), store.num_sampled_edges) == (edges, counts)
-            assert rows_of(data[tuple(kind.split(":"))]) == by_ends(edges)
 
 
 def test_edge_features_belong_to_their_edges() -> None:
@@ -198,31 +177,12 @@ def test_edge_features_belong_to_their_edges() -> None:
         assert_same(store.edge_attr[:, 0], store.e_id)
 
 
-def test_several_edge_features_keep_their_names() -> None:
-    batch = next(iter(pipelines.homogeneous()))
-    batch.edge_features = [{"a": hop.original_edge_ids, "b": -hop.original_edge_ids} for hop in batch.sampled_subgraphs]
-    data = batch.to_pyg_data()
-    assert_same([data.a, data.b], [data.e_id, -data.e_id])
-
-
-def test_parallel_edges_are_two() -> None:
+def test_parallel_edges_are_two_with_their_own_features_and_what_a_hop_draws_twice_is_there_twice() -> None:
     assert rows_of(parallel().to_pyg_data()) == [(0, 1, 2), (1, 0, 0), (1, 0, 1)]
     data = parallel().to_pyg_data(by_hop=True)
     assert sorted(rows_of(data)) == [(0, 1, 2), (1, 0, 0), (1, 0, 1)]
     assert data.num_sampled_edges == [3, 0]
-
-
-def test_parallel_edges_keep_their_features_in_a_pipeline() -> None:
-    graph = gf.from_coo(torch.tensor([[1, 1, 0], [0, 0, 1]]), num_nodes=2)
-    store = gf.BasicFeatureStore({("edge", None, "w"): gf.TorchBasedFeature(torch.tensor([[5.0], [6.0], [7.0]]))})
-    pipe = gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=2).sample_neighbor(graph, [-1, -1])
-    for data in pipe.fetch_feature(store, edge_feature_keys=["w"]).to_pyg_data():
-        assert sorted(data.edge_attr.squeeze(1).tolist()) == [5, 6, 7]
-        assert_same(data.edge_attr.squeeze(1), data.e_id + 5.0)
-        assert data.num_sampled_edges == [3, 0]
-
-
-def test_what_a_hop_draws_twice_is_there_twice() -> None:
+    assert_same(data.edge_attr.squeeze(1), data.e_id + 5.0)
     batch = parallel(replace=True)
     edges, counts = drawn(batch)
     data = batch.to_pyg_data(by_hop=True)
@@ -230,29 +190,25 @@ def test_what_a_hop_draws_twice_is_there_twice() -> None:
     assert len(set(edges)) < len(edges)
 
 
-def test_an_edge_in_the_trees_of_two_seeds_is_two() -> None:
-    graph = gf.from_coo(torch.tensor([[1, 2, 0], [0, 1, 2]]), num_nodes=3)
-    pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([0, 1]), names="seeds"), batch_size=2)
-    pipe = pipe.sample_neighbor(graph, [-1, -1], disjoint=True)
-    for data in pipe.to_pyg_data():
-        assert sorted(data.e_id.tolist()) == [0, 1, 1, 2]
+def test_an_edge_in_the_trees_of_two_seeds_is_two_and_a_hop_may_be_empty() -> None:
+    graph = gf.from_coo(torch.tensor([[1, 2, 0], [0, 1, 2]]), num_nodes=4)
+    for seeds, edges in (([0, 1], [0, 1, 1, 2]), ([3], [])):
+        pipe = gf.ItemSampler(gf.ItemSet(torch.tensor(seeds), names="seeds"), batch_size=2)
+        for by_hop in (False, True):
+            (data,) = pipe.sample_neighbor(graph, [-1, -1], disjoint=True).to_pyg_data(by_hop)
+            assert sorted(data.e_id.tolist()) == edges
+            assert data.edge_index.shape == (2, len(edges))
 
 
 def test_without_ids_edges_of_several_hops_are_told_apart_by_their_nodes() -> None:
     batch = parallel()
+    batch.edge_features = None
     for hop in batch.sampled_subgraphs or ():
         hop.original_edge_ids = None
     for by_hop in (False, True):
         data = batch.to_pyg_data(by_hop)
         assert sorted(data.edge_index.T.tolist()) == [[0, 1], [1, 0], [1, 0]]
         assert "e_id" not in data
-
-
-def test_a_hop_without_edges() -> None:
-    graph = gf.from_coo(torch.tensor([[0], [1]]), num_nodes=3)
-    batch = next(iter(gf.ItemSampler(gf.ItemSet(torch.tensor([2]), names="seeds"), 1).sample_neighbor(graph, [2, 2])))
-    for by_hop in (False, True):
-        assert batch.to_pyg_data(by_hop).edge_index.shape == (2, 0)
 
 
 def test_edges_that_are_gone_after_their_features_were_fetched_are_an_error() -> None:
