@@ -1,26 +1,18 @@
 """Rendezvous of ranks at an address, its errors, and the checks of what ranks must have in common."""
 
-import json
-import re
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, RendezvousAddress, cut_graph
-from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
-from graphfeed.distributed.ranks.listener import Listener
-from graphfeed.distributed.ranks.meeting_point import Rendezvous, connect_to_store
-from graphfeed.distributed.ranks.messages import Traffic
-from graphfeed.distributed.release import RELEASE
+from graphfeed.distributed.ranks.meeting_point import connect_to_store
 from graphfeed.testing import limits
 from tests.kinds.joint import in_threads
 from tests.kinds.partitioned_graphs import plain
@@ -45,15 +37,18 @@ def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() ->
             waiting.result()
 
 
-def test_a_rank_of_another_job_is_refused_and_takes_no_place() -> None:
+def test_a_rank_of_another_job_or_release_is_refused_and_takes_no_place() -> None:
     port = free_port()
     store = RendezvousAddress("127.0.0.1", port, 0, 2, "first").open_store(30)
-    with pytest.raises(
-        ConnectionError, match=r"job 'first' of 2 ranks meet at .*, but this rank belongs to 'second' of 2"
-    ):
-        RendezvousAddress("127.0.0.1", port, 1, 2, "second").open_store(30)
-    with pytest.raises(ConnectionError, match=r"'first' of 2 ranks meet at .*, but this rank belongs to 'first' of 3"):
-        RendezvousAddress("127.0.0.1", port, 1, 3, "first").open_store(30)
+    for world_size, job in ((2, "second"), (3, "first")):
+        words = rf"job 'first' of 2 ranks meet at .*, but this rank belongs to '{job}' of {world_size}"
+        with pytest.raises(ConnectionError, match=words):
+            RendezvousAddress("127.0.0.1", port, 1, world_size, job).open_store(30)
+    store.set("release", "0.0.9")
+    peers = Peers(meeting=RendezvousAddress("127.0.0.1", port, 1, 2, "first"), start_timeout=20)
+    peers.join(20)
+    with pytest.raises(ConnectionError, match=f"has graphfeed 0.0.9, but rank 1 has {gf.__version__}; install"):
+        peers.check()
     assert not store.check(["taken/1"])
 
 
@@ -65,14 +60,6 @@ def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.Monk
             found.append(RendezvousAddress("127.0.0.1", 1, 0, 2).describe_job())
         monkeypatch.delenv(name)
         assert found[0] != found[1], name
-
-
-def end_of_meeting(peers: Peers) -> str:
-    """Return why some peers have ended."""
-    peers.join(20)
-    with pytest.raises(OSError, match=":") as caught:
-        peers.check()
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -87,23 +74,15 @@ def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(ran
     for peers in ours:
         peers.wait_until_connected()
     stranger = Peers(meeting=RendezvousAddress("127.0.0.1" if rank else "localhost", port, rank, 2), start_timeout=20)
-    reason = end_of_meeting(stranger)
-    assert re.search(rf"rank {rank} at \S+:{port} is already \(.*, process \d+\)|can't listen at \S+:{port}", reason)
-    assert "choose another port" in reason
+    stranger.join(20)
+    taken = (
+        rf"(rank {rank} at \S+:{port} is already \(.*, process \d+\)|can't listen at \S+:{port}).*choose another port"
+    )
+    with pytest.raises(OSError, match=taken):
+        stranger.check()
     assert list(ours[0].gather(name, {}, {1: {}})) == [(1, {})]
     for peers in ours:
         peers.close()
-
-
-def test_a_rank_with_another_release_is_refused() -> None:
-    port = free_port()
-    store = RendezvousAddress("127.0.0.1", port, 0, 2).open_store(30)
-    store.set("release", "0.0.9")
-    peers = Peers(meeting=RendezvousAddress("127.0.0.1", port, 1, 2), start_timeout=20)
-    peers.join(20)
-    with pytest.raises(ConnectionError, match=f"has graphfeed 0.0.9, but rank 1 has {gf.__version__}; install"):
-        peers.check()
-    assert not store.check(["taken/1"])
 
 
 @pytest.mark.slow
@@ -125,29 +104,17 @@ def check_no_meeting(rank: int, port: int, reason: str) -> None:
     """Fail unless the error of a rank that can't connect to the other one contains the address."""
     peers = Peers(start_timeout=0.5, meeting=RendezvousAddress("127.0.0.1", port, rank, 2))
     peers.join()
-    with pytest.raises(OSError, match=f"rank 0 {reason}"):
+    with pytest.raises(OSError, match=rf"rank 0 {reason}"):
         peers.gather("graph 0", {}, {1 - rank: {}})
 
 
-def test_an_address_where_nobody_listens_is_named(no_leaks: None) -> None:
+@pytest.mark.since_torch("2.6")  # before, a store waits forever where somebody listens
+def test_an_address_where_nobody_listens_or_says_nothing_or_that_others_use_is_named(no_leaks: None) -> None:
     port = free_port()
     check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
-
-
-@pytest.mark.since_torch("2.6")  # before, a store waits forever
-def test_an_address_where_somebody_listens_and_says_nothing_is_named(no_leaks: None) -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
+    with socket.create_server(("0.0.0.0", 0)) as server:
         port = server.getsockname()[1]
         check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
-
-
-def test_an_address_that_others_use_is_named() -> None:
-    with socket.socket() as server:
-        server.bind(("0.0.0.0", 0))
-        server.listen()
-        port = server.getsockname()[1]
         check_no_meeting(0, port, rf"can't listen at 127\.0\.0\.1:{port}.*choose another port")
 
 
@@ -156,65 +123,6 @@ def test_ranks_that_do_not_start_are_named() -> None:
     graph = PartitionedGraph(cut_graph(plain(), torch.arange(100) % 3, 0), peers)
     with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] did not create their Peers within 0\.5 s"):
         graph.in_subgraph(torch.arange(3))
-
-
-class FrozenStore:
-    """Never responds, like the store of a stopped process; as a process group, its store has no connection."""
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-
-    def wait(self, *_: object) -> Any:
-        self.ended.wait(60)
-
-    add = set = check = get = clone = compare_set = wait
-
-    def get_group_store(self) -> "FrozenStore":
-        return self
-
-
-@pytest.mark.parametrize("in_group", [False, True])
-@limits(peer_seconds=0.05)
-def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPatch, in_group: bool) -> None:
-    store = FrozenStore()
-    monkeypatch.setattr(RendezvousAddress, "open_store", lambda *_: store)
-    monkeypatch.setattr(distributed, "group", SimpleNamespace(WORLD=store))
-    listener = Listener(0, Traffic(), lambda rank, connection: None)
-    frozen = Rendezvous(1, 2, None if in_group else RendezvousAddress("127.0.0.1", free_port(), 1, 2))
-    with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
-        frozen.gather(listener.listen, Heartbeat(1, 60), lambda rank, presence: None, 0.05)
-    store.ended.set()
-    listener.close()
-
-
-class FreezesLater(FrozenStore):
-    """Responds until rank 0 is found."""
-
-    def check(self, *keys: object) -> bool:
-        return keys == (["come/1"],) or (self.is_found and bool(self.wait()))
-
-    def get(self, *keys: object) -> str:
-        self.is_found = keys == ("here/0",)
-        return json.dumps(["", ["", 0], "", False]) if self.is_found else "0"
-
-    is_found = False
-    add, compare_set, set = (lambda *_: 1), (lambda *_: RELEASE.encode()), (lambda *_: None)
-
-
-def test_a_rank_that_freezes_with_the_store_is_named_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, heart = FreezesLater(), Heartbeat(1, 0.05)
-    monkeypatch.setattr(RendezvousAddress, "open_store", lambda *_: store)
-    frozen = Rendezvous(1, 3, RendezvousAddress("127.0.0.1", 1, 1, 3))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def welcome(rank: int, _: object) -> None:
-            if rank == 0:
-                heart.watch(0, socket.create_connection(server.getsockname()))
-
-        with pytest.raises(LostError, match=r"rank 0: it sent no heartbeat for 0\.05 s"):
-            frozen.gather(lambda _: (("", 0), "", False), heart, welcome, 60)
-    store.ended.set()
-    heart.close()
 
 
 def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:

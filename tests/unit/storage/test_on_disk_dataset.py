@@ -21,24 +21,15 @@ def folder(tmp_path: Path) -> Path:
     return on_disk.write(tmp_path, on_disk.untyped(tmp_path))
 
 
-@pytest.fixture
-def typed(tmp_path: Path) -> Path:
-    return on_disk.write(tmp_path, on_disk.typed(tmp_path))
-
-
 def test_nothing_happens_before_load(folder: Path) -> None:
     names = on_disk.listing(folder)
     dataset = gf.OnDiskDataset(folder)
     assert dataset.dataset_name == "small"
     assert dataset.yaml_data["graph"]["nodes"] == [{"num": 4}]
     assert on_disk.listing(folder) == names
-    not_loaded = r"is not loaded yet; call its load\(\) first"
-    check_refused([
-        (lambda: dataset.tasks, RuntimeError, not_loaded),
-        (lambda: dataset.graph, RuntimeError, not_loaded),
-        (lambda: dataset.feature, RuntimeError, not_loaded),
-        (lambda: dataset.all_nodes_set, RuntimeError, not_loaded),
-    ])  # fmt: skip
+    for name in ("tasks", "graph", "feature", "all_nodes_set"):
+        with pytest.raises(RuntimeError, match=r"is not loaded yet; call its load\(\) first"):
+            getattr(dataset, name)
 
 
 def test_without_types(tmp_path: Path) -> None:
@@ -47,30 +38,25 @@ def test_without_types(tmp_path: Path) -> None:
         folder.mkdir()
         dataset = gf.OnDiskDataset(on_disk.write(folder, on_disk.untyped(folder, ending, edges)))
         assert dataset.load() is dataset
-        check_untyped(dataset)
+        assert dataset.feature.read("node", None, "feat", torch.tensor([3])).tolist() == [[6, 7]]
+        assert dataset.feature.metadata("node", None, "feat") == {"num_categories": 5}
+        assert dataset.feature.read("edge", None, "row").tolist() == [[row] for row in range(6)]
+        first, second = dataset.tasks
+        assert first.metadata == {"name": "node_classification", "num_classes": 2}
+        assert first.train_set is not None
+        assert first.train_set.names == ("seeds", "labels")
+        assert [[int(part) for part in item] for item in first.train_set] == [[0, 1], [2, 0]]
+        assert first.validation_set is None
+        assert isinstance(second.train_set, gf.ItemSet)
+        assert second.train_set[0].tolist() == [0, 1]
+        nodes, graph = dataset.all_nodes_set, dataset.graph
+        assert isinstance(nodes, gf.ItemSet)
+        assert graph is not None
+        assert nodes[torch.arange(4)].dtype == graph.indices.dtype == torch.int32
 
 
-def check_untyped(dataset: gf.OnDiskDataset) -> None:
-    """Compare with the written data."""
-    assert dataset.graph is not None
-    assert dataset.feature.read("node", None, "feat", torch.tensor([3])).tolist() == [[6, 7]]
-    assert dataset.feature.metadata("node", None, "feat") == {"num_categories": 5}
-    assert dataset.feature.read("edge", None, "row").tolist() == [[row] for row in range(6)]
-    first, second = dataset.tasks
-    assert first.metadata == {"name": "node_classification", "num_classes": 2}
-    assert first.train_set is not None
-    assert first.train_set.names == ("seeds", "labels")
-    assert [[int(part) for part in item] for item in first.train_set] == [[0, 1], [2, 0]]
-    assert first.validation_set is None
-    assert isinstance(second.train_set, gf.ItemSet)
-    assert second.train_set[0].tolist() == [0, 1]
-    nodes = dataset.all_nodes_set
-    assert isinstance(nodes, gf.ItemSet)
-    assert nodes[torch.arange(4)].dtype == dataset.graph.indices.dtype == torch.int32
-
-
-def test_with_types(typed: Path) -> None:
-    dataset = gf.OnDiskDataset(typed).load()
+def test_with_types(tmp_path: Path) -> None:
+    dataset = gf.OnDiskDataset(on_disk.write(tmp_path, on_disk.typed(tmp_path))).load()
     nodes = dataset.all_nodes_set
     assert isinstance(nodes, gf.HeteroItemSet)
     assert {kind: len(rows) for kind, rows in nodes[:].items()} == {"item": 3, "user": 4}
@@ -81,13 +67,6 @@ def test_with_types(typed: Path) -> None:
     assert dataset.tasks[0].validation_set[0]["user:likes:item"].tolist() == [3, 2]
 
 
-def test_ids_name_the_types_that_there_are(folder: Path) -> None:
-    dataset = gf.OnDiskDataset(folder).load()
-    assert dataset.ids()[3] == dataset.ids(None)[3] == 3
-    with pytest.raises(KeyError, match="there is no node type 'page'; the graph has no types; leave it out"):
-        dataset.ids("page")
-
-
 def test_a_relative_path_and_several_loads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     dataset = gf.OnDiskDataset(folder.name)
@@ -95,6 +74,7 @@ def test_a_relative_path_and_several_loads(folder: Path, monkeypatch: pytest.Mon
     for _ in range(2):
         dataset.load()
         assert len(dataset.tasks) == 2
+        assert dataset.ids()[3] == dataset.ids(None)[3] == 3
         assert dataset.feature.count("node", None, "feat") == 4
 
 
@@ -173,15 +153,6 @@ def test_tasks_are_chosen_by_name(folder: Path) -> None:
         assert dataset.load(["other"]).tasks == []
 
 
-def test_the_processed_folder_is_enough(tmp_path: Path, folder: Path) -> None:
-    gf.OnDiskDataset(folder).load()
-    for name in ("metadata.yaml", "edges/all.npy"):
-        (folder / name).unlink()
-    dataset = gf.OnDiskDataset(folder).load()
-    assert dataset.graph is not None
-    assert dataset.graph.total_num_edges == 6
-
-
 def by_graphbolt(folder: Path) -> dict[str, Any]:
     """Write the files that GraphBolt leaves: a pickled graph, arrays, and their metadata.yaml."""
     made = "preprocessed"
@@ -200,7 +171,7 @@ def by_graphbolt(folder: Path) -> dict[str, Any]:
 
 
 def test_what_graphbolt_made_is_read_but_for_pickles(tmp_path: Path) -> None:
-    by_graphbolt(tmp_path)
+    data = by_graphbolt(tmp_path)
     dataset = gf.OnDiskDataset(tmp_path).load()
     assert dataset.dataset_name == "old"
     assert isinstance(dataset.feature["node", None, "feat"], gf.DiskBasedFeature)
@@ -209,6 +180,12 @@ def test_what_graphbolt_made_is_read_but_for_pickles(tmp_path: Path) -> None:
     for name in ("graph", "all_nodes_set"):
         with pytest.raises(ValueError, match=r"holds no graph that can be read: .* preprocess again"):
             getattr(dataset, name)
+    del data["graph_topology"]
+    on_disk.write(tmp_path / "preprocessed", data)
+    dataset = gf.OnDiskDataset(tmp_path).load()
+    assert dataset.graph is None
+    with pytest.warns(UserWarning, match="the dataset has no graph"):
+        assert dataset.all_nodes_set is None
 
 
 @pytest.mark.since_torch("2.6")
@@ -252,21 +229,15 @@ def test_other_objects_that_torch_saved_are_refused(folder: Path) -> None:
             gf.OnDiskDataset(folder).load()
 
 
-def test_without_a_graph(tmp_path: Path) -> None:
-    data = by_graphbolt(tmp_path)
-    del data["graph_topology"]
-    on_disk.write(tmp_path / "preprocessed", data)
-    dataset = gf.OnDiskDataset(tmp_path).load()
-    assert dataset.graph is None
-    with pytest.warns(UserWarning, match="the dataset has no graph"):
-        assert dataset.all_nodes_set is None
-
-
-def test_the_source_goes_before_what_graphbolt_made(folder: Path) -> None:
+def test_the_processed_folder_is_enough_and_goes_before_what_graphbolt_made(folder: Path) -> None:
     by_graphbolt(folder)
     assert gf.OnDiskDataset(folder).load().dataset_name == "small"
+    for name in ("metadata.yaml", "edges/all.npy"):
+        (folder / name).unlink()
+    graph = gf.OnDiskDataset(folder).load().graph
+    assert graph is not None
+    assert graph.total_num_edges == 6
     (folder / "graphfeed").rename(folder / "away")
-    (folder / "edges" / "all.npy").unlink()
     assert gf.OnDiskDataset(folder).load().dataset_name == "old"
 
 
@@ -275,12 +246,13 @@ def test_data_sets_that_are_none_are_refused(folder: Path, tmp_path: Path) -> No
     (tmp_path / "old").mkdir()
     other_type = on_disk.change(by_graphbolt(tmp_path / "old"), "graph_topology.type", "CSCGraph")
     on_disk.write(tmp_path / "old" / "preprocessed", other_type)
-    gf.OnDiskDataset(folder).load()
+    ids = gf.OnDiskDataset(folder).load()
     path = folder / "graphfeed" / "metadata.yaml"
     path.write_text(yaml.safe_dump(on_disk.change(yaml.safe_load(path.read_text()), "graph_topology.path", "..")))
     task: Any = gf.Task
     selected: Any = 3
     check_refused([
+        (lambda: ids.ids("page"), KeyError, "there is no node type 'page'; the graph has no types; leave it out"),
         (lambda: gf.OnDiskDataset(tmp_path / "gone"), FileNotFoundError, "Invalid dataset path"),
         (lambda: gf.OnDiskDataset(tmp_path / "empty"), FileNotFoundError, r"metadata\.yaml does not exist in"),
         (lambda: gf.OnDiskDataset(tmp_path / "old"), ValueError, r"type must be one of Fused.*, but is 'CSCGraph'"),
