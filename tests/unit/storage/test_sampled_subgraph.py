@@ -29,11 +29,6 @@ def typed() -> SampledSubgraph:
     return SampledSubgraph(csc, {"user": ids["user"][:2], "item": ids["item"]}, ids, {"user:likes:user": INDICES})
 
 
-@pytest.mark.gpu
-def test_moving_to_pinned_memory() -> None:
-    assert all(tensor.is_pinned() for tensor in tensors_in(homogeneous().to("pinned")))
-
-
 CSC = CSCFormatBase(INDPTR, INDICES)
 IDS = torch.tensor([7, 5, 9])
 
@@ -48,10 +43,11 @@ def test_only_the_edges_are_needed_and_none_is_pinned() -> None:
 @pytest.mark.gpu
 def test_pinned_copies() -> None:
     subgraph = SampledSubgraph({"a:b:c": CSC}, {"c": IDS[:2]}, {"a": IDS})
-    pinned = subgraph.pin_memory()
-    assert pinned.is_pinned()
+    for pinned in (subgraph.pin_memory(), subgraph.to("pinned")):
+        assert pinned.is_pinned()
+        assert all(tensor.is_pinned() for tensor in tensors_in(pinned))
+        assert_same(pinned, subgraph)
     assert not subgraph.is_pinned()
-    assert_same(pinned, subgraph)
     assert CSC.pin_memory().is_pinned()
 
 
@@ -85,15 +81,15 @@ def test_what_is_no_subgraph_or_does_not_fit_it() -> None:
 X = torch.arange(6.0).reshape(3, 2)
 ETYPE = "user:likes:item"
 LAYER = CSCFormatBase(INDPTR.int(), INDICES.int())
+ROWS = {"user": torch.arange(3), "item": torch.arange(2)}
 
 
 def test_a_layer_with_and_without_types() -> None:
     layer = SampledSubgraph(LAYER).to_pyg(X)
     assert isinstance(layer, PyGLayerData)
     assert_same(tuple(layer), ((X, X[:2]), torch.tensor([[2, 0, 1], [0, 1, 1]]), (3, 2)))
-    rows = {"user": torch.arange(3), "item": torch.arange(2)}
     x = {"user": X, "item": X[:2] + 10}
-    typed_layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=rows).to_pyg(x)
+    typed_layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=ROWS).to_pyg(x)
     assert isinstance(typed_layer, PyGLayerHeteroData)
     assert typed_layer.x[0] is x
     assert_same(typed_layer.x[1], {"item": X[:2] + 10})
@@ -102,12 +98,10 @@ def test_a_layer_with_and_without_types() -> None:
 
 
 def test_a_type_may_have_no_features() -> None:
-    rows = {"user": torch.arange(3), "item": torch.arange(2)}
-    layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=rows).to_pyg({"item": X[:2]})
-    assert layer.size == {ETYPE: (3, 2)}
-    layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=rows).to_pyg({"user": X})
-    assert_same(layer.x, ({"user": X}, {}))
-    assert SampledSubgraph({ETYPE: LAYER}).to_pyg({"user": X}).size == {ETYPE: (3, 2)}
+    for rows, x in ((ROWS, {"item": X[:2]}), (ROWS, {"user": X}), (None, {"user": X})):
+        layer = SampledSubgraph({ETYPE: LAYER}, original_row_node_ids=rows).to_pyg(x)
+        assert layer.size == {ETYPE: (3, 2)}
+        assert_same(layer.x[1], {kind: own for kind, own in x.items() if kind == "item"})
 
 
 def test_a_model_compiles_as_one_graph() -> None:
@@ -171,23 +165,22 @@ def test_nothing_to_exclude_and_nothing_left() -> None:
     assert_same(subgraph.exclude_edges(torch.empty(0, 2, dtype=torch.int64)), subgraph)
     everything = torch.tensor([[source, destination] for source, destination, _ in edges_of(subgraph)])
     empty = subgraph.exclude_edges(everything)
-    assert edges_of(empty) == []
-    assert edges_of(empty.exclude_edges(everything)) == []
+    assert edges_of(empty) == edges_of(empty.exclude_edges(everything)) == []
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_dtypes_stay(dtype: torch.dtype) -> None:
-    ids = torch.arange(3, dtype=dtype)
-    csc = CSCFormatBase(torch.tensor([0, 2], dtype=dtype), torch.tensor([1, 2], dtype=dtype))
-    result = SampledSubgraph(csc, ids[:1], ids, ids[1:]).exclude_edges(torch.tensor([[1, 0]]))
-    assert_same(result.sampled_csc, CSCFormatBase(torch.tensor([0, 1], dtype=dtype), torch.tensor([2], dtype=dtype)))
-    assert_same(result.original_edge_ids, ids[2:])
+def test_dtypes_and_subclasses_stay_and_without_ids_positions_are_ids() -> None:
+    class Mine(SampledSubgraph):
+        pass
 
-
-def test_without_ids_positions_are_ids() -> None:
+    for dtype in (torch.int32, torch.int64):
+        ids = torch.arange(3, dtype=dtype)
+        csc, kept = (CSCFormatBase(torch.tensor([0, end], dtype=dtype), ids[3 - end :]) for end in (2, 1))
+        result = Mine(csc, ids[:1], ids, ids[1:]).exclude_edges(torch.tensor([[1, 0]]))
+        assert_same(result, Mine(kept, ids[:1], ids, ids[2:]))
+        assert type(result) is Mine
     csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([5, 6, 5]))
-    result = SampledSubgraph(csc).exclude_edges(torch.tensor([[5, 1]]))
-    assert_same(result, SampledSubgraph(CSCFormatBase(torch.tensor([0, 2, 2]), torch.tensor([5, 6]))))
+    found = SampledSubgraph(csc).exclude_edges(torch.tensor([[5, 1]]))
+    assert_same(found, SampledSubgraph(CSCFormatBase(torch.tensor([0, 2, 2]), torch.tensor([5, 6]))))
 
 
 def test_a_type_that_is_not_named_is_kept_whole() -> None:
@@ -203,23 +196,10 @@ def test_a_type_that_is_not_named_is_kept_whole() -> None:
     assert_same(subgraph, with_types())
 
 
-def test_asynchronously_there_is_something_to_wait_for() -> None:
-    pairs = {"item:liked_by:user": torch.tensor([[20, 10]])}
-    assert_same(with_types().exclude_edges(pairs, async_op=True).wait(), with_types().exclude_edges(pairs))
-
-
-def test_a_subclass_stays_one() -> None:
-    class Mine(SampledSubgraph):
-        pass
-
-    one = with_ids()
-    assert type(Mine(one.sampled_csc).exclude_edges(torch.tensor([[0, 0]]))) is Mine
-
-
-def test_edges_may_be_arrays_and_edge_types_tuples() -> None:
+def test_edges_may_be_arrays_and_edge_types_tuples_and_can_be_waited_for() -> None:
     pairs = torch.tensor([[11, 10], [12, 11]])
     expected: Any = with_ids().exclude_edges(pairs)
     array: Any = pairs.numpy()
     assert_same(vars(with_ids().exclude_edges(array)), vars(expected))
     given: Any = {("user", "likes", "item"): pairs[:1].tolist()}
-    assert_same(vars(with_types().exclude_edges(given)), vars(with_types().exclude_edges({ETYPE: pairs[:1]})))
+    assert_same(with_types().exclude_edges(given, async_op=True).wait(), with_types().exclude_edges({ETYPE: pairs[:1]}))
