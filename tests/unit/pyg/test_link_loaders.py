@@ -24,17 +24,16 @@ def pairs(data: Any) -> set[tuple[int, ...]]:
     return {tuple(pair) for pair in data.edge_index.T.tolist()}
 
 
-def test_without_seeds_all_edges_are() -> None:
+def test_without_seeds_all_edges_are_and_ids_are_reported_in_place_of_positions() -> None:
     data = homogeneous()
-    loader = LinkNeighborLoader(data, [1], batch_size=60)
-    found = torch.cat([batch.n_id[batch.edge_label_index] for batch in loader], dim=1)
+    batches = list(LinkNeighborLoader(data, [1], batch_size=60, input_id=torch.arange(NUM_EDGES) * 10))
+    found = torch.cat([batch.n_id[batch.edge_label_index] for batch in batches], dim=1)
     assert torch.equal(found, data.edge_index)
-    assert [len(batch.input_id) for batch in loader] == [60, 60, 60, 20]
+    assert [batch.input_id[-1].item() for batch in batches] == [590, 1190, 1790, 1990]
 
 
 def test_the_nodes_are_unique_and_sorted_and_their_neighborhood_follows() -> None:
-    data = homogeneous()
-    index = torch.tensor([[5, 9, 5], [9, 2, 2]])
+    data, index = homogeneous(), torch.tensor([[5, 9, 5], [9, 2, 2]])
     batch = first(data, [-1, -1], edge_label_index=index)
     assert_is(batch, around(data, {"": [2, 5, 9]}, 2))
     assert torch.equal(batch.n_id[batch.edge_label_index], index)
@@ -52,13 +51,15 @@ def test_labels_and_times_come_along() -> None:
     assert not later[seeds:].any()
 
 
-def test_binary_negatives_follow_the_positives() -> None:
-    data = homogeneous()
-    batch = first(data, neg_sampling=("binary", 1.5))
+def test_binary_negatives_follow_the_positives_and_weights_say_which_nodes_are_drawn() -> None:
+    data, weights = homogeneous(), torch.zeros(60)
+    weights[[4, 8]] = 1.0
+    batch = first(data, neg_sampling=NegativeSampling("binary", 1.5, src_weight=weights, dst_weight=weights))
     assert batch.edge_label.tolist() == [1.0] * 8 + [0.0] * 12
     assert batch.edge_label.dtype == torch.float32
     assert torch.equal(batch.n_id[batch.edge_label_index[:, :8]], data.edge_index[:, :8])
-    assert values_of(batch) == values_of(first(data, neg_sampling_ratio=1.5))
+    assert set(batch.n_id[batch.edge_label_index[:, 8:]].unique().tolist()) == {4, 8}
+    assert values_of(first(data, neg_sampling=("binary", 1.5))) == values_of(first(data, neg_sampling_ratio=1.5))
 
 
 def test_triplets() -> None:
@@ -74,16 +75,6 @@ def test_triplets() -> None:
         if disjoint:
             for place in (batch.src_index, batch.dst_pos_index, *batch.dst_neg_index.reshape(8, -1).T):
                 assert batch.batch[place].tolist() == list(range(8))
-
-
-def test_weights_say_which_nodes_are_drawn() -> None:
-    data = homogeneous()
-    weights = torch.zeros(60)
-    weights[[4, 8]] = 1.0
-    batch = first(
-        data, neg_sampling=NegativeSampling("binary", 4, src_weight=weights, dst_weight=weights), batch_size=200
-    )
-    assert set(batch.n_id[batch.edge_label_index[:, 200:]].unique().tolist()) == {4, 8}
 
 
 def test_with_types() -> None:
@@ -142,12 +133,6 @@ def test_functions_of_links_are_called_before_and_after_fetching() -> None:
     assert torch.equal(batch[0][:, 0].long(), batch[1])
 
 
-def test_ids_of_links_are_reported_in_place_of_positions() -> None:
-    data = homogeneous()
-    loader = LinkLoader(data, NeighborSampler(data, [2]), input_id=torch.arange(NUM_EDGES) * 10, batch_size=3)
-    assert next(iter(loader)).input_id.tolist() == [0, 10, 20]
-
-
 class Ends:
     """Returns the endpoints of the edges without any neighbours."""
 
@@ -164,7 +149,7 @@ class Ends:
         return output
 
 
-def test_a_sampler_of_ones_own_is_called_for_the_edges() -> None:
+def test_a_sampler_of_ones_own_is_called_for_the_edges_with_negatives_as_pygs_object() -> None:
     data = homogeneous()
     batch = next(iter(LinkLoader(data, Ends(), edge_label=torch.arange(200), batch_size=5)))
     assert torch.equal(batch.n_id[batch.edge_label_index], data.edge_index[:, :5])
@@ -172,20 +157,15 @@ def test_a_sampler_of_ones_own_is_called_for_the_edges() -> None:
     assert torch.equal(batch.x, data.x[batch.n_id])
     assert "e_id" not in batch
     assert "edge_attr" not in batch
-
-
-def test_it_gets_the_negatives_as_pygs_object() -> None:
-    batch = next(iter(LinkLoader(homogeneous(), Ends(), neg_sampling="triplet", batch_size=5)))
+    batch = next(iter(LinkLoader(data, Ends(), neg_sampling="triplet", batch_size=5)))
     assert torch.equal(batch.dst_neg_index, batch.dst_pos_index.flip(0))
 
 
 def test_a_backward_sampler_takes_links_and_plain_negatives() -> None:
-    data, typed = homogeneous(), heterogeneous()
-    sampler = NeighborSampler(data, [2], sample_direction="backward")
-    assert len(next(iter(LinkLoader(data, sampler, neg_sampling="binary", batch_size=3))).edge_label) == 6
-    sampler = NeighborSampler(typed, [2], sample_direction="backward")
-    edges = (("user", "likes", "item"), None)
-    assert len(LinkLoader(typed, sampler, edges)) > 0
+    for data, edges, negatives, count in ((homogeneous(), None, "binary", 6), (heterogeneous(), (KIND, None), None, 3)):
+        sampler = NeighborSampler(data, [2], sample_direction="backward")
+        batch = next(iter(LinkLoader(data, sampler, edges, neg_sampling=negatives, batch_size=3)))
+        assert (batch[KIND] if edges else batch).edge_label_index.shape == (2, count)
 
 
 def test_what_pygs_loaders_take_is_taken() -> None:

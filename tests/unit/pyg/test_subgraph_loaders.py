@@ -82,20 +82,16 @@ def test_as_many_neighbours_as_asked_for_are_sampled() -> None:
         assert 4 < max(sizes) <= 7
 
 
-def test_roots_may_be_a_mask() -> None:
-    data = homogeneous()
-    roots = [batch.n_id[batch.root_n_id].tolist() for batch in ShaDowKHopSampler(data, 1, 1, data.train_mask)]
-    assert roots == [[node] for node in range(0, 60, 3)]
-
-
 @pytest.mark.filterwarnings("ignore:'y' has 2 rows")
-def test_labels_that_are_not_those_of_nodes_stay() -> None:
+def test_roots_may_be_a_mask_and_labels_that_are_not_those_of_nodes_stay() -> None:
     data = homogeneous()
     data.y = torch.tensor([5.0, 6.0])
-    assert next(iter(ShaDowKHopSampler(data, 1, 1))).y.tolist() == [5, 6]
+    batches = list(ShaDowKHopSampler(data, 1, 1, data.train_mask))
+    assert [batch.n_id[batch.root_n_id].tolist() for batch in batches] == [[node] for node in range(0, 60, 3)]
+    assert batches[0].y.tolist() == [5, 6]
 
 
-GRAPH = from_coo(([1, 2, 2, 0], [0, 0, 1, 2]), num_nodes=3)
+GRAPH = from_coo(([1, 2, 2, 0], [0, 0, 1, 2]), num_nodes=4)
 
 
 class OneHopGraph(SamplingGraph):
@@ -109,23 +105,17 @@ class OneHopGraph(SamplingGraph):
 
 def test_an_edge_is_there_in_each_tree_that_has_both_of_its_ends() -> None:
     for graph in [GRAPH, OneHopGraph()]:
-        pipe = ItemSampler(ItemSet([0, 1], names="seeds"), 2).sample_neighbor(graph, [-1], only_new=True, disjoint=True)
+        pipe = ItemSampler(ItemSet([0, 1, 3], names="seeds"), 3).sample_neighbor(
+            graph, [-1], only_new=True, disjoint=True
+        )
         batch: Any
         (batch,) = InduceTrees(pipe, graph)
         output = batch.output
-        assert output.node.tolist() == [0, 1, 2, 1, 2]
-        assert output.batch.tolist() == [0, 0, 0, 1, 1]
+        # The last root has no neighbours.
+        assert output.node.tolist() == [0, 1, 2, 1, 2, 3]
+        assert output.batch.tolist() == [0, 0, 0, 1, 1, 2]
         pairs = sorted(zip(output.edge.tolist(), output.row.tolist(), output.col.tolist(), strict=True))
         assert pairs == [(0, 1, 0), (1, 2, 0), (2, 2, 1), (2, 4, 3), (3, 0, 2)]
-
-
-def test_a_root_without_neighbours_is_alone() -> None:
-    graph = from_coo((torch.tensor([0]), torch.tensor([1])), num_nodes=2)
-    pipe = ItemSampler(ItemSet([0], names="seeds"), 1).sample_neighbor(graph, [-1], only_new=True, disjoint=True)
-    batch: Any
-    (batch,) = InduceTrees(pipe, graph)
-    assert batch.output.node.tolist() == [0]
-    assert batch.output.row.tolist() == []
 
 
 def test_parts_are_those_of_pyg_in_order() -> None:
@@ -220,7 +210,7 @@ def pygs(data: Any, ours: ClusterData, monkeypatch: pytest.MonkeyPatch, **option
 def test_clusters_are_pygs_for_the_same_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
     for keep, sparse_format in product([False, True], ["csr", "csc"]):
         data = homogeneous()
-        data.num_nodes = NUM_NODES
+        data.num_nodes, data.names = NUM_NODES, [f"n{node}" for node in range(NUM_NODES)]
         options: dict[str, Any] = {"keep_inter_cluster_edges": keep, "sparse_format": sparse_format}
         ours = ClusterData(data, PARTS, **options)
         theirs = pygs(data, ours, monkeypatch, **options)
@@ -255,15 +245,6 @@ def test_clusters_are_balanced_and_few_edges_join_them(monkeypatch: pytest.Monke
     for own, kept in ((by_metis[0], 0.95), (by_metis[1], 0.95), (streamed, 0.6)):
         assert int(own.partition.partptr.diff().max()) <= 155
         assert own[0].num_edges + own[1].num_edges > kept * len(index[0])
-
-
-def test_a_list_with_a_value_for_each_node_is_cut_too() -> None:
-    data = homogeneous()
-    data.names = [f"n{node}" for node in range(NUM_NODES)]
-    clusters = ClusterData(data, PARTS)
-    assert [name for place in range(PARTS) for name in clusters[place].names] == [
-        f"n{node}" for node in clusters.partition.node_perm.tolist()
-    ]
 
 
 @pytest.mark.since_torch("2.6")
@@ -337,15 +318,11 @@ def test_batches_are_pygs_for_the_same_clusters(monkeypatch: pytest.MonkeyPatch)
                 assert values_of(own) == values_of(other)
 
 
-def test_edges_that_join_clusters_of_a_batch_are_there() -> None:
-    data = homogeneous()
-    (batch,) = ClusterLoader(ClusterData(data, PARTS), batch_size=PARTS)
-    assert batch.e_id.sort().values.tolist() == list(range(data.num_edges))
-
-
 def test_ids_are_right_where_there_are_as_many_nodes_as_edges() -> None:
     index = torch.stack([torch.arange(30), torch.arange(30).roll(1)])
     data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, x=torch.arange(30.0))
+    (whole,) = ClusterLoader(ClusterData(data, PARTS), batch_size=PARTS)
+    assert whole.e_id.sort().values.tolist() == list(range(30))  # also those that join clusters
     for batch in ClusterLoader(ClusterData(data, PARTS), batch_size=2):
         assert torch.equal(batch.n_id[batch.edge_index], index[:, batch.e_id])
         assert torch.equal(batch.x, data.x[batch.n_id])
