@@ -64,12 +64,15 @@ def draw_pairs(data: st.DataObject, edges: torch.Tensor, sizes: tuple[int, int])
     return torch.cat([edges.T[places], torch.tensor(others, dtype=torch.int64).reshape(-1, 2)])
 
 
-@given(data=st.data(), both=st.booleans())
-def test_it_equals_a_slow_exclusion(data: st.DataObject, both: bool) -> None:
-    seeds = draw_pairs(data, ENDS, (20, 20))
-    batch = sample(RANDOM, seeds)
-    result = gf.exclude_seed_edges(batch, include_reverse_edges=both)
-    gone = {"_:_:_": pairs_of(seeds) + (pairs_of(seeds, swapped=True) if both else [])}
+@given(data=st.data(), both=st.booleans(), typed=st.booleans())
+def test_it_equals_a_slow_exclusion(data: st.DataObject, both: bool, typed: bool) -> None:
+    """Also of negatives that are edges, which would be revealed by an edge between their endpoints."""
+    pairs = draw_pairs(data, TYPED_EDGES[FORTH], (9, 7)) if typed else draw_pairs(data, ENDS, (20, 20))
+    labels = torch.arange(len(pairs)) % 2
+    batch = sample(BOTH_WAYS, {FORTH: pairs}, labels={FORTH: labels}) if typed else sample(RANDOM, pairs, labels=labels)
+    result = gf.exclude_seed_edges(batch, both, BACK if both and typed else None)
+    swapped = pairs_of(pairs, swapped=True) if both else []
+    gone = {FORTH: pairs_of(pairs), BACKWARDS: swapped} if typed else {"_:_:_": pairs_of(pairs) + swapped}
     for before, after in zip(layers_of(batch), layers_of(result), strict=True):
         assert edges_of(after) == without(edges_of(before), gone)
         assert_same(after.original_row_node_ids, before.original_row_node_ids)
@@ -78,30 +81,15 @@ def test_it_equals_a_slow_exclusion(data: st.DataObject, both: bool) -> None:
     assert result.compacted_seeds is batch.compacted_seeds
 
 
-@given(data=st.data(), both=st.booleans())
-def test_with_types_it_equals_a_slow_exclusion(data: st.DataObject, both: bool) -> None:
-    seeds = {FORTH: draw_pairs(data, TYPED_EDGES[FORTH], (9, 7))}
-    batch = sample(BOTH_WAYS, seeds)
-    result = gf.exclude_seed_edges(batch, both, BACK if both else None)
-    gone = {FORTH: pairs_of(seeds[FORTH]), BACKWARDS: pairs_of(seeds[FORTH], swapped=True) if both else []}
-    for before, after in zip(layers_of(batch), layers_of(result), strict=True):
-        assert edges_of(after) == without(edges_of(before), gone)
-
-
-def test_negatives_that_are_edges_go_too() -> None:
-    """Otherwise an edge between its endpoints would reveal a negative."""
-    batch = sample(RANDOM, ENDS.T[:5], labels=torch.tensor([1.0, 1, 1, 0, 0]))
-    for layer in layers_of(gf.exclude_seed_edges(batch)):
-        assert not {edge[:2] for edge in edges_of(layer)["_:_:_"]} & set(pairs_of(ENDS.T[:5]))
-
-
-def test_the_stage_does_what_the_function_does() -> None:
+def test_the_stage_does_what_the_function_does_which_can_be_waited_for() -> None:
     items = gf.ItemSampler(gf.ItemSet(ENDS.T, names="seeds"), batch_size=40)
     sampled = items.sample_neighbor(RANDOM, [3, 3])
     for both in (False, True):
         stage = sampled.exclude_seed_edges(include_reverse_edges=both)
         for before, after in zip(sampled, stage, strict=True):
             assert_same(after, gf.exclude_seed_edges(before, include_reverse_edges=both))
+            pending: Any = gf.exclude_seed_edges(before, both, async_op=True).sampled_subgraphs
+            assert_same([layer.wait() for layer in pending], after.sampled_subgraphs)
     assert sampled.exclude_seed_edges().number == 1
 
 
@@ -121,24 +109,16 @@ def test_what_does_not_fit_is_refused() -> None:
         return gf.SeedEdgesExcluder(gf.IterableSource([]), **options)(batch)
 
     three: Any = {FORTH: torch.zeros(2, 3)}
-    rows: list[Refusal] = [
+    check_refused([
         (lambda: exclude({"sampled_subgraphs": None}), ValueError, "no sampled_subgraphs yet; put a sampler before"),
         (lambda: exclude({"edge_features": []}), ValueError, "already has edge_features, a row per edge; put fetch"),
         (lambda: exclude({"seeds": None}), ValueError, "the mini-batch has no seeds"),
-        (
-            lambda: exclude({"seeds": torch.arange(3)}),
-            ValueError,
-            r"seeds must be edges, shape \(N, 2\), .* have \[3\]",
-        ),
+        (lambda: exclude({"seeds": torch.arange(3)}), ValueError, r"must be edges, shape \(N, 2\), .* have \[3\]"),
         (lambda: exclude({"seeds": three}), ValueError, f"seeds of type '{FORTH}' must be edges, shape"),
-        (
-            lambda: exclude({"seeds": {FORTH: ENDS.T}}, include_reverse_edges=True),
-            ValueError,
-            rf"include_reverse_edges needs reverse_etypes_mapping, as the seeds have types \['{FORTH}'\]; give the",
-        ),
+        (lambda: exclude({"seeds": {FORTH: ENDS.T}}, include_reverse_edges=True), ValueError,
+         rf"include_reverse_edges needs reverse_etypes_mapping, as the seeds have types \['{FORTH}'\]; give the"),
         (lambda: exclude({"seeds": {FORTH: ENDS.T}}), TypeError, r"edges must be a tensor of .*, but is a dict"),
-    ]
-    check_refused(rows)
+    ])  # fmt: skip
 
 
 TO_PREDICT = "user:buys:item"
@@ -190,8 +170,6 @@ def test_a_wrong_mapping_is_refused_when_the_stage_is_made() -> None:
     rows: list[Refusal] = [
         (stage(both, True, {FORTH: "item:likd_by:user"}), KeyError,
          "^reverse_etypes_mapping has 'item:likd_by:user', but the edge types are .*; did you mean 'item:liked_by"),
-        (stage(both, True, {"user:liks:item": BACKWARDS}), KeyError, "'user:liks:item', .*; did you mean 'user:likes"),
-        (stage(both, True, {"item:liked_by:usr": FORTH}), KeyError, "did you mean 'item:liked_by:user'"),
         (stage(both, True, {FORTH: BACKWARDS, TO_PREDICT: BACKWARDS, "a:b:c": "c:b:a"}), KeyError, "has 'a:b:c', but"),
         (stage(several, True, {FORTH: "item:likd_by:user"}), KeyError, "did you mean 'item:liked_by:user'"),
         (stage(plain, True, {FORTH: BACKWARDS}), KeyError, "has 'user:likes:item', but there are no edge types"),
@@ -216,12 +194,7 @@ def test_a_wrong_mapping_is_refused_with_a_mini_batch_where_no_graph_was_known()
         ]
 
     rows: list[Refusal] = [
-        (
-            run(True, {FORTH: "item:likd_by:user"}),
-            KeyError,
-            "'item:likd_by:user', .*; did you mean 'item:liked_by:user'",
-        ),
-        (run(True, {"user:liks:item": BACKWARDS}), KeyError, "'user:liks:item', .*; did you mean 'user:likes:item'"),
+        (run(True, {FORTH: "item:likd_by:user"}), KeyError, "'item:likd_by:user', .*; did you mean 'item:liked_by"),
         (run(True, {BACKWARDS: None}), ValueError, "has no reverse of the edge type 'user:likes:item'"),
         (run(True, {FORTH: FORTH}), ValueError, "but it does not lead from 'item' to 'user'"),
         (run(False, {FORTH: BACKWARDS}), ValueError, "but include_reverse_edges is False"),
@@ -272,23 +245,9 @@ def test_by_id_needs_ids() -> None:
     known = sample(RANDOM, ENDS.T[:5], seed_edge_ids=torch.arange(5))
     for layer in layers_of(known):
         layer.original_edge_ids = None
-    rows: list[Refusal] = [
-        (
-            lambda: gf.exclude_seed_edges(batch, by_id=True),
-            ValueError,
-            "by_id needs .* has no seed_edge_ids of each type",
-        ),
-        (
-            lambda: gf.exclude_seed_edges(typed, by_id=True),
-            ValueError,
-            "by_id needs .* has no seed_edge_ids of each type",
-        ),
+    words = "by_id needs .* has no seed_edge_ids of each type"
+    check_refused([
+        (lambda: gf.exclude_seed_edges(batch, by_id=True), ValueError, words),
+        (lambda: gf.exclude_seed_edges(typed, by_id=True), ValueError, words),
         (lambda: gf.exclude_seed_edges(known, by_id=True), ValueError, "the subgraph has no original_edge_ids"),
-    ]
-    check_refused(rows)
-
-
-def test_it_can_be_waited_for() -> None:
-    batch = sample(RANDOM, ENDS.T[:5])
-    pending: Any = gf.exclude_seed_edges(batch, async_op=True).sampled_subgraphs
-    assert_same([layer.wait() for layer in pending], gf.exclude_seed_edges(batch).sampled_subgraphs)
+    ])  # fmt: skip
