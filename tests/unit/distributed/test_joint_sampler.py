@@ -97,7 +97,12 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
     assert {text.partition(";")[0] for text in in_threads(2, work)} <= said
 
 
-def test_a_mini_batch_of_one_rank_keeps_its_rows() -> None:
+def test_a_single_rank_works_as_without_it_and_keeps_its_rows() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 2)
+    loader = gf.DataLoader(joint(pipe), 0, seed=0)
+    assert "joint" not in loader.explain()
+    usual = gf.DataLoader(pipe.sample_neighbor(GRAPH, [2]), 0, seed=0)
+    assert [batch.input_nodes.tolist() for batch in loader] == [batch.input_nodes.tolist() for batch in usual]
     batch, rows = next(iter(alone(plain(), "sample_neighbor", 1, cooperative=True))), torch.ones(3, 2)
     assert CooperativeConv()(batch, rows) is rows
     by_type = {"user": torch.ones(2, 1)}
@@ -120,11 +125,6 @@ STORE = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.ze
 PLACE: dict[str, Any] = {"rank": 1, "world_size": 2}
 
 
-@pytest.fixture
-def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooperate, "find_rank", lambda: (1, 2))
-
-
 def seeds(count: int = 8, **options: Any) -> gf.Datapipe:
     return gf.DistributedItemSampler(gf.ItemSet(count, names="seeds"), 2, **PLACE, **options)
 
@@ -134,60 +134,44 @@ def joint(pipe: gf.Datapipe, **options: Any) -> gf.Datapipe:
     return sampled.fetch_feature(STORE, ["x"], cooperative=True, **options)
 
 
-def test_a_single_rank_works_as_without_it() -> None:
-    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 2)
-    loader = gf.DataLoader(joint(pipe), 0, seed=0)
-    assert "joint" not in loader.explain()
-    plain = gf.DataLoader(pipe.sample_neighbor(GRAPH, [2]), 0, seed=0)
-    assert [batch.input_nodes.tolist() for batch in loader] == [batch.input_nodes.tolist() for batch in plain]
-
-
-@pytest.mark.usefixtures("two_ranks")
-def test_the_plan_shows_what_ranks_do_together() -> None:
-    text = gf.DataLoader(joint(seeds()), 2, seed=0).explain()
-    assert "JointSampler" in text
-    assert "JointFetcher" in text
-    assert "Ranks build joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks" in text
-
-
-def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_go_together_is_refused_and_the_plan_shows_what_ranks_do_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def load(pipe: gf.Datapipe, place: tuple[int, int] = (1, 2), **options: Any) -> gf.DataLoader:
         monkeypatch.setattr(cooperate, "find_rank", lambda: place)
         return gf.DataLoader(pipe, **{"num_workers": 1, **options}, seed=0)
 
     alone = gf.ItemSampler(gf.ItemSet(8, names="seeds"), 2)
+    assert (
+        "Ranks build joint mini-batches: each samples and fetches the nodes that it owns"
+        in load(joint(seeds()), num_workers=2).explain()
+    )
     fetched = seeds().sample_neighbor(GRAPH, [2]).fetch_feature(STORE, ["x"], cooperative=True)
     served: dict[str, Any] = {"servers": ["127.0.0.1:1"], "num_workers": None}
     uneven = "3 are shared by 2; give the DistributedItemSampler drop_uneven_inputs=True"
     others = "needs the process group's ranks, but rank and world_size are 1 and 2"
-    check_refused(
-        [
-            (lambda: load(joint(alone)), ValueError, "begin with a DistributedItemSampler"),
-            (lambda: load(joint(seeds(6))), ValueError, uneven),
-            (lambda: load(joint(seeds(6, pad_uneven_inputs=True))), ValueError, "drop_uneven_inputs=True"),
-            (lambda: load(joint(seeds()), worker="process"), ValueError, "are not ranks; use worker='thread'"),
-            (lambda: load(joint(seeds()), **served), ValueError, "sampling servers are not ranks"),
-            (lambda: load(fetched), ValueError, "FeatureFetcher has cooperative=True, but no sampler before it has"),
-            (lambda: load(joint(seeds()), (0, 3)), ValueError, others),
-        ]
-    )
+    check_refused([
+        (lambda: load(joint(alone)), ValueError, "begin with a DistributedItemSampler"),
+        (lambda: load(joint(seeds(6))), ValueError, uneven),
+        (lambda: load(joint(seeds(6, pad_uneven_inputs=True))), ValueError, "drop_uneven_inputs=True"),
+        (lambda: load(joint(seeds()), worker="process"), ValueError, "are not ranks; use worker='thread'"),
+        (lambda: load(joint(seeds()), **served), ValueError, "sampling servers are not ranks"),
+        (lambda: load(fetched), ValueError, "FeatureFetcher has cooperative=True, but no sampler before it has"),
+        (lambda: load(joint(seeds()), (0, 3)), ValueError, others),
+    ])  # fmt: skip
 
 
 def test_wrong_seeds_fail_on_the_rank_that_has_them() -> None:
-    def check(needed: Any, num_nodes: Any) -> None:
-        check_needed(needed, num_nodes)
-
+    check: Any = check_needed
     one, typed = torch.tensor([1]), {"user": 9}
-    check_refused(
-        [
-            (lambda: check(torch.tensor([3, 9]), 9), ValueError, r"seeds must lie in 0 \.\. 8, but holds 9"),
-            (lambda: check({"user": -one}, typed), ValueError, "seeds of type 'user' must lie in 0"),
-            (lambda: check({"user": one}, 9), TypeError, "has one type, but are a dict; use an ItemSet"),
-            (lambda: check(one, typed), TypeError, "types .'user'., but are a Tensor; use a HeteroItemSet"),
-            (lambda: check({"shop": one}, typed), KeyError, "node type 'shop', but the graph has .'user'."),
-            (lambda: check(torch.tensor([0.5]), 9), TypeError, "seeds"),
-        ]
-    )
+    check_refused([
+        (lambda: check(torch.tensor([3, 9]), 9), ValueError, r"seeds must lie in 0 \.\. 8, but holds 9"),
+        (lambda: check({"user": -one}, typed), ValueError, "seeds of type 'user' must lie in 0"),
+        (lambda: check({"user": one}, 9), TypeError, "has one type, but are a dict; use an ItemSet"),
+        (lambda: check(one, typed), TypeError, "types .'user'., but are a Tensor; use a HeteroItemSet"),
+        (lambda: check({"shop": one}, typed), KeyError, "node type 'shop', but the graph has .'user'."),
+        (lambda: check(torch.tensor([0.5]), 9), TypeError, "seeds"),
+    ])  # fmt: skip
 
 
 def parts(*numbers: int) -> list[list[torch.Tensor]]:
@@ -195,17 +179,14 @@ def parts(*numbers: int) -> list[list[torch.Tensor]]:
     return [[torch.tensor([number]) for number in numbers]]
 
 
-def refused(box: Exchange, index: int = 0) -> str:
-    """Return the error of an exchange with a rank that has left."""
-    with pytest.raises(RuntimeError) as error:
-        box.trade((1, index, 0), parts(0, 0))
-    return str(error.value)
-
-
 def test_who_waits_for_a_rank_that_ended_is_told() -> None:
     def work(rank: int, peers: Peers) -> str:
         box = Exchange(peers, "test")
-        return refused(box, 4) if rank == 0 else ""  # and the peers of rank 1 are closed
+        if rank == 1:
+            return ""  # and the peers of rank 1 are closed
+        with pytest.raises(RuntimeError) as error:
+            box.trade((1, 4, 0), parts(0, 0))
+        return str(error.value)
 
     assert "ranks [1] have ended before joint mini-batch 4; all ranks must" in in_threads(2, work)[0]
 

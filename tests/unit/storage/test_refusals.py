@@ -1,6 +1,7 @@
 """Errors of a graph in memory: each names the argument, the value found, and what to do."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -29,7 +30,6 @@ NO_GRAPHS: list[Refusal] = [
     (of_arrays(indices=INDICES[:8]), ValueError, r"csc_indptr must end with the number of edges, 8 \(the length of "),
     (of_arrays(torch.tensor([0, 3, 2, 9])), ValueError, "must not decrease, but goes from 3 to 2 at node 1; it must"),
     (of_arrays(indices=INDICES + 1), ValueError, r"indices must lie in 0 \.\. 4, but holds 5; check the ids"),
-    (of_arrays(INDPTR[None]), ValueError, r"csc_indptr must have 1 dimension, but has shape \(1, 6\)"),
     (of_arrays(INDPTR.float()), TypeError, r"csc_indptr must be torch.int32 or torch.int64, but is torch.float32"),
     (of_arrays(indices=INDICES.short()), TypeError, "indices must be torch.int32 or torch.int64, but is torch.int16;"),
     (of_arrays("012"), TypeError, "csc_indptr must be a torch.Tensor, a NumPy array, or a list of numbers or of rows"),
@@ -44,16 +44,12 @@ NO_TYPES: list[Refusal] = [
     (of_types(node_type_offset=None), ValueError, r"a graph with types needs all of \['node_type_offset', 'type_per_"),
     (of_types(edge_type_to_id=None), ValueError, r"but \['edge_type_to_id'\] is None"),
     (of_types(node_type_offset=torch.tensor([0, 5])), ValueError, r"3 values that rise from 0 to 5, but is \[0, 5\]"),
-    (of_types(node_type_offset=torch.tensor([0, 2, 6])), ValueError, "must have 3 values that rise from 0 to 5, but"),
-    (of_types(node_type_offset=torch.tensor([0, 7, 5])), ValueError, "must have 3 values that rise from 0 to 5, but"),
     (of_types(node_type_offset=torch.tensor([0, 3, 5])), ValueError, "type_per_edge is 2 for edge 2, but that type"),
     (of_types(node_type_to_id={"user": 1, "item": 2}), ValueError, "node_type_to_id must number its types 0 .. 1, but"),
     (of_types(node_type_to_id={"user": 0, "thing": 1}), ValueError, "Unrecognized node type 'item' in '.*'; there are"),
     (of_types(edge_type_to_id={"user:user": 0}), ValueError, "edge_type_to_id has 'user:user'; an edge type is 'sour"),
-    (of_types(edge_type_to_id={"user:knows:user": 1}), ValueError, "edge_type_to_id must number its types 0 .. 0, but"),
     (of_types(edge_type_to_id={"user:knows:user": 0}), ValueError, "type_per_edge must lie in 0 .. 0, but holds 2"),
     (of_types(type_per_edge=ZERO), ValueError, "type_per_edge must have 6 values, one per edge, but has 1"),
-    (of_types(type_per_edge=torch.zeros(6, 1, dtype=torch.uint8)), ValueError, "type_per_edge must have 1 dimension"),
     (of_types(type_per_edge=torch.tensor([0, 2, 0, 2, 1, 1])), ValueError, "must ascend inside each column, but falls"),
     (of_types(type_per_edge=torch.tensor([1, 0, 2, 2, 1, 1])), ValueError, "type_per_edge is 1 for edge 0, but that"),
     (of_types(type_per_edge=torch.zeros(6)), TypeError, r"type_per_edge must be .*, but is torch\.float32"),
@@ -61,13 +57,9 @@ NO_TYPES: list[Refusal] = [
 ]
 
 
-def test_arrays_that_are_no_graph() -> None:
-    check_refused(NO_GRAPHS)
-
-
-def test_types_that_do_not_agree() -> None:
+def test_arrays_that_are_no_graph_and_types_that_do_not_agree() -> None:
     assert fused_csc_sampling_graph(**make_typed_graph().fields()).total_num_edges == 6
-    check_refused(NO_TYPES)
+    check_refused([*NO_GRAPHS, *NO_TYPES])
 
 
 Sample = Callable[[gf.FusedCSCSamplingGraph, Any], object]
@@ -80,7 +72,6 @@ WAYS: dict[str, Sample] = {
 SEEDS: list[tuple[Any, type[Exception], str]] = [
     (torch.tensor([0, 5]), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
     (torch.tensor([-1]), ValueError, r"seeds must lie in 0 \.\. 4, but holds -1"),
-    (torch.tensor([0.0]), TypeError, "seeds must be torch.int32 or torch.int64, but is torch.float32; convert it"),
     (["0"], TypeError, "seeds must be a torch.Tensor, a NumPy array, or a list of numbers or of rows"),
     ({"user": ZERO}, TypeError, "seeds is a dict by type, but the graph has one type; give a tensor"),
 ]
@@ -92,14 +83,10 @@ SEEDS_BY_TYPE: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-def around(sample: Sample, graph: gf.FusedCSCSamplingGraph, seeds: Any) -> Callable[[], object]:
-    return lambda: sample(graph, seeds)
-
-
 def test_seeds_that_are_no_nodes_also_before_they_are_converted() -> None:
     for way in WAYS.values():
         for graph, table in ((make_graph(), SEEDS), (make_typed_graph(), SEEDS_BY_TYPE)):
-            check_refused((around(way, graph, seeds), kind, words) for seeds, kind, words in table)
+            check_refused((partial(way, graph, seeds), kind, words) for seeds, kind, words in table)
     narrow, typed, far = fused_csc_sampling_graph(INDPTR, INDICES.int()), make_typed_graph(), [0, 2**32]
     typed.indices = typed.indices.int()
     given: Any = far
@@ -158,11 +145,8 @@ ONE_HOP: list[Refusal] = [
     (fanouts(torch.tensor([1, 1])), ValueError, "fanouts of a hop must hold 1 number, or "),
     (fanouts(["a"]), TypeError, "fanouts must be a torch.Tensor, a NumPy array, or a list of numbers"),
     (weights(torch.full((9,), -1.0)), ValueError, "weights must be finite and not negative, but range from -1.0 to"),
-    (weights(torch.full((9,), torch.nan)), ValueError, "weights must be finite and not negative"),
-    (weights(torch.full((9,), torch.inf)), ValueError, "weights must be finite and not negative"),
     (weights(torch.ones(9).long()), TypeError, "weights must be torch.bool or torch.float16 or"),
     (weights(torch.ones(9), "x"), KeyError, r"Edge attribute x does not exist; the graph has \['w'\]"),
-    (labor(probs_name="x"), KeyError, r"Edge attribute x does not exist; the graph has \['w'\]"),
     (labor(random_seed=[1, 2, 3]), ValueError, "random_seed must hold 1 or 2 numbers, but holds 3"),
     (labor(random_seed=7), TypeError, "random_seed must hold 1 or 2 numbers, but is 7; put it in a list"),
     (labor(random_seed=[1, 2], seed2_contribution=1.5), ValueError,
@@ -170,12 +154,10 @@ ONE_HOP: list[Refusal] = [
 ]  # fmt: skip
 HOPS: list[Refusal] = [
     (hops(1), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),
-    (hops(1, 2, 3), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),
     (hops(1, graph=make_typed_graph, seeds={"user": ZERO}), ValueError, r"keys must hold 2 numbers|zip\(\) argument 2"),
     (hops(1, 2, graph=OwnTypedGraph), TypeError, "seeds must be a dict by node type for this graph, but is a Tensor"),
     (hops(1, 2, probs_name="x"), KeyError, r"Edge attribute x does not exist; the graph has \[\]"),
     (walks(0, -1), ValueError, "length must be 0 or more, but is -1"),
-    (walks(5, 1), ValueError, r"starts must lie in 0 \.\. 4, but holds 5"),
     (walks(0, 1, make_typed_graph), ValueError, "random walks need a graph without types, but it has "),
 ]
 EDGE_TIME, NODE_TIME = gf.TemporalQuery(edge_timestamp_attr_name="time"), gf.TemporalQuery("time")
@@ -202,7 +184,6 @@ REQUESTS: list[Refusal] = [
     (query(hop_time="node"), ValueError, "hop_time must be one of .*, but is 'node'"),
     (query(hop_time="edge"), ValueError, "hop_time='edge' needs the times of edges"),
     (query(pre_time_window=-1), ValueError, "pre_time_window must be an integer, 0 or more, but is -1"),
-    (query(pre_time_window=True), ValueError, "pre_time_window must be an integer"),
     (query(pre_time_window=1.5), TypeError, "pre_time_window must be an integer, as the times are"),
 ]  # fmt: skip
 
@@ -233,8 +214,6 @@ def test_times_that_do_not_fit() -> None:
         (in_time(graph, node_timestamp_attr_name="when"), KeyError, "Node attribute when does not exist"),
         (in_time(graph, node_timestamp_attr_name="half"), TypeError, "the nodes' timestamps must be torch.int64"),
         (in_time(graph, probs_name="x"), KeyError, "Edge attribute x does not exist"),
-        (in_time(graph, fanouts=torch.tensor([1, 2])), ValueError, "fanouts of a hop must hold 1 number"),
-        (in_time(graph, strategy="latest", replace=True), ValueError, "strategy='latest' takes each edge once"),
         (in_time(graph, strategy="latest", probs_name="p"), ValueError,
          "whatever its weight, but 'p' has weights of torch.float32; name a mask"),
         (in_time(typed, seeds=by_type), TypeError, "seeds_timestamp must be a dict by node type, as seeds is"),
