@@ -146,8 +146,7 @@ def typed_links(*kinds: str) -> gf.Datapipe:
     ],
 )
 def test_a_mapping_counts_in_both_directions(kinds: tuple[str, ...], mapping: dict[Any, Any]) -> None:
-    names = [tuple(kind if kind is None or isinstance(kind, str) else ":".join(kind) for kind in pair)
-             for pair in mapping.items()]  # fmt: skip
+    names = [tuple(":".join(kind) if isinstance(kind, tuple) else kind for kind in pair) for pair in mapping.items()]
     for before, after in zip(typed_links(*kinds), typed_links(*kinds).exclude_seed_edges(True, mapping), strict=True):
         gone: dict[str, list[tuple[int, int]]] = {}
         for kind, seeds in before.seeds.items():
