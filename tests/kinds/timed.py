@@ -1,4 +1,4 @@
-"""Random graphs with times, which the tests of several ops share."""
+"""Random graphs with times."""
 
 import random
 from dataclasses import dataclass
@@ -50,14 +50,6 @@ class TimedGraph:
         cumulative = ops.cumulate_weights(indptr, weights[places]) if weighted else None
         return plain._replace(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
 
-    def linked(self, columns: ops.TemporalGraph) -> ops.TemporalGraph:
-        """Return the arrays with the sources beside the order, if there is one."""
-        if columns.order is None:
-            return columns
-        links = ops.link_sources(columns.indptr, columns.indices, columns.order)
-        assert links is not None
-        return columns._replace(links=links)
-
     def periods(self) -> list[tuple[int, Period]]:
         """Return node and period of each seed."""
         firsts: list[int | None] = [None] * len(self.seeds)
@@ -65,19 +57,14 @@ class TimedGraph:
             firsts = [time - max(window, 1) + 1 for time, window in zip(self.times, self.windows, strict=True)]
         return list(zip(self.seeds, zip(firsts, self.times, strict=True), strict=True))
 
-    def asked(self, dtype: torch.dtype) -> tuple[Any, Any]:
-        """Return seeds and times as tensors."""
-        return torch.tensor(self.seeds, dtype=dtype), torch.tensor(self.times, dtype=torch.int64)
-
     def sample(
         self, dtype: torch.dtype, fanouts: list[int], *keys: int, put: Any = lambda tensor: tensor,
-        method: str = "uniform", weighted: bool = False, replace: bool = False, **drawing: Any,
+        weighted: bool = False, **drawing: Any,
     ) -> ops.Picks:  # fmt: skip
-        """Sample one hop of the seeds by the arrays that `put` makes; "replace" stands for uniform with replacement."""
+        """Sample one hop of the seeds by the arrays that `put` makes."""
         columns = self.columns(dtype, weighted=weighted, by_type=len(fanouts) > 1)
-        seeds, times = map(put, self.asked(dtype))
+        seeds, times = put(torch.tensor(self.seeds, dtype=dtype)), put(torch.tensor(self.times, dtype=torch.int64))
         windows = None if self.windows is None else put(torch.tensor(self.windows, dtype=torch.int64))
-        drawing |= {"method": "uniform" if method == "replace" else method, "replace": replace or method == "replace"}
         moments = {"times": times, "windows": windows}
         return sample_one(put_columns(put, columns), seeds, torch.tensor(fanouts), *keys, **moments, **drawing)
 

@@ -3,6 +3,7 @@
 import gc
 import io
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,51 +27,44 @@ from tests.kinds.hops import sample_all, sample_one, sample_timed
 from tests.kinds.refusals import check_refused
 from tests.unit.ops.test_tensors import Slow
 
+SIZES = {
+    "1K": 1 << 10, "2kb": 1 << 11, "1.5M": 3 << 19, " 256 MB ": 1 << 28, ".5G": 1 << 29, "4 GiB": 1 << 32,
+    "1tB": 1 << 40, "100": 100, 77: 77,
+}  # fmt: skip
+
 
 def test_what_is_right_passes() -> None:
-    for dtype in (torch.int32, torch.int64):
-        for ids in ([], [0], [4, 0, 4]):
-            check_vector("ids", torch.tensor(ids, dtype=dtype))
-            check_ids("ids", torch.tensor(ids, dtype=dtype), 5)
-    check_vector("mask", torch.tensor([True]), (torch.bool,))
+    for ids in ([], [0], [4, 0, 4]):
+        check_vector("ids", torch.tensor(ids, dtype=torch.int32))
+        check_ids("ids", torch.tensor(ids, dtype=torch.int64), 5)
     check_ids("ids", torch.tensor([2**40 - 1]), 2**40)
     check_ids("ids", torch.tensor([2**31 - 1], dtype=torch.int32), 2**40)
-    check_length("times", torch.arange(3), 3, "edge")
     for value in (1, np.int32(1), torch.tensor(1), True):
-        check_count("size", value, 1)
-    check_count("size", 5, 1, 5)
+        check_count("size", value, 1, 1)
     for seconds in (0.1, 1, np.float32(2.5), 1e8):
         check_seconds("timeout", seconds)
+    assert {size: parse_bytes("size", size) for size in SIZES} == SIZES
 
 
 def test_what_is_wrong_is_named_with_what_would_be_right() -> None:
     ids, outside = torch.tensor([0, -7, 9]), torch.tensor([0, 5])
     check_refused([
         (lambda: check_vector("ids", [1]), TypeError, "^ids must be a torch.Tensor, but is a list; convert it with"),
-        (lambda: check_vector("ids", None), TypeError, "^ids must be a torch.Tensor, but is a NoneType"),
         (lambda: check_vector("ids", torch.tensor(1)), ValueError, r"ids must have 1 dimension, but has shape \(\)"),
-        (lambda: check_vector("ids", torch.ones(2, 3)), ValueError, r"1 dimension, but has shape \(2, 3\)"),
         (lambda: check_vector("ids", torch.ones(2)), TypeError,
          r"ids must be torch.int32 or torch.int64, but is torch.float32; .*\.to"),
         (lambda: check_vector("mask", ids, (torch.bool,)), TypeError, "mask must be torch.bool, but is torch.int64"),
         (lambda: check_ids("ids", outside, 5), ValueError, "ids must lie in 0 .. 4, but holds 5; check the ids"),
         (lambda: check_ids("ids", ids, 5, IndexError), IndexError, "ids must lie in 0 .. 4, but holds -7"),
-        (lambda: check_ids("ids", ids[:2], 5), ValueError, "ids must lie in 0 .. 4, but holds -7"),
         (lambda: check_ids("ids", outside, 0), ValueError, "ids must lie in 0 .. -1, but holds 5"),
-        (lambda: check_ids("ids", torch.tensor([2**40]), 2**40), ValueError, f"but holds {2**40}"),
         (lambda: check_length("times", ids, 4, "edge"), ValueError, "times must have 4 values, one per edge, but has"),
         (lambda: check_count("size", 1, 2), ValueError, "size must be 2 or more, but is 1"),
-        (lambda: check_count("size", torch.tensor(1), 2), ValueError, "size must be 2 or more, but is"),
         (lambda: check_count("size", 9, 2, 8), ValueError, "size must be 8 or less, but is 9"),
         (lambda: check_count("size", 1.0, 1), TypeError, r"size must be an integer, but is 1\.0"),
-        (lambda: check_count("size", "1", 1), TypeError, "size must be an integer, but is '1'"),
-        (lambda: check_count("size", None, 1), TypeError, "size must be an integer, but is None"),
         (lambda: check_count("size", outside, 1), TypeError, r"must be an integer, but is tensor\(\[0, 5\]\)"),
-        (lambda: check_seconds("timeout", 0), ValueError, "timeout must be more than 0 seconds, but is 0"),
         (lambda: check_seconds("timeout", -1.0), ValueError, r"timeout must be more than 0 seconds, but is -1\.0"),
         (lambda: check_seconds("timeout", float("nan")), ValueError, "timeout must be more than 0 seconds, but is nan"),
         (lambda: check_seconds("timeout", float("inf")), ValueError, r"must be 1e\+08 seconds or less, but is inf"),
-        (lambda: check_seconds("timeout", "5"), TypeError, "timeout must be a number of seconds, but is '5'"),
         (lambda: check_seconds("timeout", True), TypeError, "timeout must be a number of seconds, but is True"),
         (lambda: parse_bytes("size", "0k"), ValueError, "size must be 1 byte or more, but is '0k'"),
     ])  # fmt: skip
@@ -82,17 +76,11 @@ def test_what_is_wrong_is_named_with_what_would_be_right() -> None:
 def test_what_holds_no_numbers_is_refused_by_the_argument_s_name() -> None:
     above = np.full((2, 1), 2**63 + 5, dtype=np.uint64)
     check_refused([
-        (lambda: as_tensor("labels", None), TypeError, "^labels .*is None"),
         (lambda: as_tensor("labels", "abc"), TypeError, "^labels .*is 'abc'"),
-        (lambda: as_tensor("labels", {"a": 1}), TypeError, "^labels .*is {'a': 1}"),
-        (lambda: as_tensor("labels", ["a", "b"]), TypeError, r"^labels .*is \['a', 'b'\]"),
         (lambda: as_tensor("labels", [[1, 2], [3]]), TypeError,
          r"^labels .*list of numbers or of rows of one length, but is \[\[1, 2\], \[3\]\]"),
-        (lambda: as_tensor("labels", [1, None]), TypeError, r"^labels .*is \[1, None\]"),
         (lambda: as_tensor("labels", [2**70]), TypeError, r"^labels .*is \[1180591620717411303424\]"),
-        (lambda: as_tensor("labels", object()), TypeError, "^labels .*is a object"),
         (lambda: as_tensor("labels", Slow()), TypeError, "^labels .*is a Slow"),
-        (lambda: as_tensor("labels", np.array(["a"])), TypeError, "^labels .*holds <U1; convert it"),
         (lambda: as_tensor("labels", np.array([None])), TypeError, "^labels .*holds object; convert it"),
         (lambda: as_tensor("labels", np.array([0], dtype="M8[ns]")), TypeError,
          r"^labels .*holds datetime64\[ns\]; .* with .astype\('datetime64\[us\]'\).astype\('int64'\)$"),
@@ -102,19 +90,7 @@ def test_what_holds_no_numbers_is_refused_by_the_argument_s_name() -> None:
         (lambda: as_tensor("labels", torch.eye(3).to_sparse()), TypeError,
          r"^labels .*of torch.sparse_coo; convert it with .to_dense\(\)"),
         (lambda: as_ids("seeds", above), ValueError, r"^seeds must be below 2\*\*63, but holds 9223372036854775813; "),
-        (lambda: as_ids("seeds", torch.from_numpy(above)), ValueError, r"^seeds must be below 2\*\*63, but holds"),
-        (lambda: as_ids("seeds", above[0, 0]), ValueError, r"^seeds must be below 2\*\*63, but holds"),
     ])  # fmt: skip
-
-
-SIZES = {
-    "1K": 1 << 10, "2kb": 1 << 11, "1.5M": 3 << 19, " 256 MB ": 1 << 28, ".5G": 1 << 29, "4 GiB": 1 << 32,
-    "1tB": 1 << 40, "100": 100, 77: 77,
-}  # fmt: skip
-
-
-def test_a_number_of_bytes_is_a_number_or_a_text_with_a_unit() -> None:
-    assert {size: parse_bytes("size", size) for size in SIZES} == SIZES
 
 
 def test_nothing_is_remembered_of_tensors_that_are_gone() -> None:
@@ -171,46 +147,33 @@ def test_graphs_that_were_checked_are_not_checked_again_here_or_in_another_proce
     assert runs_of_checks(monkeypatch, torch.load(file, weights_only=False)) == ["graph"]
 
 
-@pytest.mark.parametrize("replace", [False, True])
-def test_fanouts_that_cannot_be_counted_are_refused_by_name(replace: bool) -> None:
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+def test_fanouts_that_cannot_be_counted_are_refused_by_name(method: Any) -> None:
     indptr, indices, seeds = torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0])
-    largest, keys = torch.tensor([2**58 + 1]), [(1, 2)]
-    timed, times = ops.TemporalGraph(indptr, indices), torch.tensor([1])
-    calls: list[Any] = [
-        lambda: sample_one(ops.StaticGraph(indptr), seeds, largest, 1, replace=replace),
-        lambda: sample_all(indptr, indices, seeds, [2**58 + 1], [1], replace=replace),
-        lambda: sample_one(ops.StaticGraph(indptr, indices), seeds, largest, 1, 2, method="labor", replace=replace),
-        lambda: sample_all(indptr, indices, seeds, [2**58 + 1], keys, "labor", replace=replace),
-        lambda: sample_one(timed, seeds, largest, 1, times=times, replace=replace),
-        lambda: sample_timed(timed, seeds, times, [2**58 + 1], [1], replace=replace),
-        lambda: sample_one(timed, seeds, largest, 1, 2, times=times, method="labor", replace=replace),
-        lambda: sample_timed(timed, seeds, times, [2**58 + 1], keys, "labor", replace=replace),
-    ]
-    if replace:
-        text = "^fanouts must be at most 2147483647 with replacement, but hold"
-        check_refused((call, ValueError, text) for call in calls)
-    else:
-        for call in calls:
-            call()
+    keys, timed = [(1, 2) if method == "labor" else 1], ops.TemporalGraph(indptr, indices)
+
+    def sample(replace: bool) -> list[partial[Any]]:
+        options = {"method": method, "replace": replace}
+        return [
+            partial(sample_all, indptr, indices, seeds, [2**58 + 1], keys, **options),
+            partial(sample_timed, timed, seeds, seeds + 1, [2**58 + 1], keys, **options),
+        ]
+
+    check_refused((call, ValueError, "^fanouts must be at most 2147483647 with replacement") for call in sample(True))
+    for call in sample(False):
+        call()
 
 
-@pytest.mark.parametrize("wrong", [[5, 7, 9], [0, 4, 2], []])
-def test_what_is_no_indptr_is_refused(wrong: list[int]) -> None:
-    indptr, text = torch.tensor(wrong, dtype=torch.int64), r"indptr must (start with 0|not decrease)"
+def test_what_is_no_indptr_is_refused() -> None:
+    indptr, text = torch.tensor([0, 4, 2]), "indptr must not decrease"
+    csc, seeds = gf.CSCFormatBase(torch.tensor([5, 1, 3]), torch.tensor([0, 1, 2])), torch.tensor([7, 8])
+    to_pyg = gf.SampledSubgraph(csc, seeds, torch.arange(5)).to_pyg
     check_refused([
         (lambda: ops.expand_indptr(indptr, dtype=torch.int64), ValueError, text),
         (lambda: ops.indptr_edge_ids(indptr), ValueError, text),
         (lambda: ops.cumulate_weights(indptr, torch.rand(4)), ValueError, text),
         (lambda: ops.order_by_time(indptr, torch.arange(4)), ValueError, text),
         (lambda: sample_one(ops.StaticGraph(indptr), torch.tensor([0]), torch.tensor([2]), 1), ValueError, text),
-    ])  # fmt: skip
-
-
-def test_columns_that_are_none_are_refused_before_they_are_relabelled_or_handed_to_pyg() -> None:
-    csc = gf.CSCFormatBase(torch.tensor([5, 1, 3]), torch.tensor([0, 1, 2]))
-    seeds = torch.tensor([7, 8])
-    to_pyg = gf.SampledSubgraph(csc, seeds, torch.arange(5)).to_pyg
-    check_refused([
         (lambda: gf.compact_csc_format(csc, seeds, torch.tensor([1, 2])), ValueError, "indptr must start with 0"),
         (lambda: to_pyg(torch.rand(5, 1)), ValueError, "indptr must start with 0"),
     ])  # fmt: skip

@@ -94,16 +94,6 @@ def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, da
         )
 
 
-def test_results_are_those_of_every_release() -> None:
-    indptr, seeds = torch.tensor([0, 100, 400]), torch.tensor([0, 1])
-    key = ops.Key(seed=1, epoch=2, index=3).at(stage=0, hop=1)
-    picks = sample_one(ops.StaticGraph(indptr), seeds, torch.tensor([4]), key)
-    assert picks.positions.tolist() == [13, 70, 78, 21, 120, 147, 331, 106]
-    graph = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, torch.arange(400) % 7 / 2))
-    weighted = sample_one(graph, seeds, torch.tensor([4]), key)
-    assert weighted.positions.tolist() == [13, 23, 73, 80, 104, 120, 146, 333]
-
-
 @pytest.mark.parametrize("replace", [False, True])
 def test_positions_beyond_32_bits(replace: bool) -> None:
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**33, 2**33, 2**40]

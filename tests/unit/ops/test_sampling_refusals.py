@@ -30,61 +30,35 @@ def pick(
     return sample_one(graph, seeds, fanouts, *(keys or (0,)), **drawing)
 
 
-def plain(**changed: Any) -> ops.Picks:
-    return pick(PLAIN._replace(**changed))
-
-
 def test_one_hop_names_what_is_wrong() -> None:
     def by_keys(keys: Any, method: Any = "uniform") -> ops.Picks:
-        graph, drawing = ops.StaticGraph(INDPTR, INDICES), ops.Drawing(method)
-        return ops.sample_neighbors(graph, ops.OneHop(ZERO, ONE, keys, drawing))
+        return ops.sample_neighbors(ops.StaticGraph(INDPTR, INDICES), ops.OneHop(ZERO, ONE, keys, ops.Drawing(method)))
 
-    def by_labor(indices: torch.Tensor, *keys: int) -> ops.Picks:
-        return pick(ops.StaticGraph(INDPTR, indices), *keys, method="labor")
-
-    one_number = "fanouts of a hop must hold 1 number"
-    check_refused([
-        (lambda: plain(indptr=[0, 3]), TypeError, "indptr must be a torch.Tensor, but is a list"),
-        (lambda: plain(indptr=HALF), TypeError, "indptr must be .*int32 or .*int64, but is torch.float32"),
-        (lambda: plain(indptr=torch.zeros(2, 2)), ValueError, r"indptr must have 1 dimension, but has shape \(2, 2\)"),
-        (lambda: plain(indptr=ZERO), ValueError, r"seeds must lie in 0 \.\. -1, but holds 0"),
-        (lambda: pick(seeds=-ONE), ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
-        (lambda: pick(seeds=ONE + 2), ValueError, r"seeds must lie in 0 \.\. 2, but holds 3"),
-        (lambda: pick(fanouts=-ONE - 1), ValueError, "fanouts must be -1 .* or more, but holds -2"),
-        (lambda: pick(fanouts=NO_FANOUTS), ValueError, "fanouts .* must hold 1 number, .* holds 0"),
-        (lambda: pick(fanouts=TWO), ValueError, f"{one_number}, .* but holds 2"),
-        (
-            lambda: pick(ops.StaticGraph(INDPTR, num_types=3), fanouts=TWO),
-            ValueError, rf"{one_number}, or 3 \(one per edge type\), but holds 2",
-        ),
-        (
-            lambda: pick(ops.StaticGraph(INDPTR, num_types=2), fanouts=TWO),
-            ValueError, "fanouts has 2 numbers, one per edge type, but the graph has no edge types",
-        ),
-        (lambda: by_keys(PER_SEED.repeat(2)), ValueError, "keys must have 1 values, one per seed, but has 2"),
-        (lambda: by_keys(PER_SEED, "labor"), ValueError, "keys must be those of the hop on a GPU and for LABOR"),
-        (lambda: by_labor(INDICES, 0), ValueError, "two keys, its own and the one that follows it, but one has 1"),
-    ])  # fmt: skip
-
-
-def test_one_hop_in_time_names_what_is_wrong() -> None:
     def at(graph: ops.TemporalGraph = TIMED, **changed: Any) -> ops.Picks:
         return pick(graph, **({"times": ONE} | changed))
 
     together = r"hop\.moments must be given if the graph has times, and only then"
     check_refused([
+        (lambda: pick(PLAIN._replace(indptr=HALF)), TypeError, "indptr must be .*int32 .*, but is torch.float32"),
+        (lambda: pick(PLAIN._replace(indptr=ZERO)), ValueError, r"seeds must lie in 0 \.\. -1, but holds 0"),
+        (lambda: pick(seeds=-ONE), ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
+        (lambda: pick(fanouts=-ONE - 1), ValueError, "fanouts must be -1 .* or more, but holds -2"),
+        (lambda: pick(fanouts=NO_FANOUTS), ValueError, "fanouts .* must hold 1 number, .* holds 0"),
+        (lambda: pick(ops.StaticGraph(INDPTR, num_types=3), fanouts=TWO), ValueError,
+         r"fanouts of a hop must hold 1 number, or 3 \(one per edge type\), but holds 2"),
+        (lambda: pick(ops.StaticGraph(INDPTR, num_types=2), fanouts=TWO), ValueError,
+         "fanouts has 2 numbers, one per edge type, but the graph has no edge types"),
+        (lambda: by_keys(PER_SEED.repeat(2)), ValueError, "keys must have 1 values, one per seed, but has 2"),
+        (lambda: by_keys(PER_SEED, "labor"), ValueError, "keys must be those of the hop on a GPU and for LABOR"),
+        (lambda: by_keys((0,), "labor"), ValueError, "two keys, its own and the one that follows it, but one has 1"),
         (lambda: pick(TIMED), ValueError, together),
         (lambda: pick(times=ONE), ValueError, together),
-        (lambda: at(fanouts=-ONE - 1), ValueError, "fanouts must be -1"),
-        (lambda: at(seeds=ONE + 2), ValueError, r"seeds must lie in 0 \.\. 2"),
-        (lambda: at(times=HALF), TypeError, "times must be torch.int64"),
         (lambda: at(times=TWO), ValueError, "times must have 1 values, one per seed, but has 2"),
         (lambda: at(windows=TWO), ValueError, "windows must have 1 values, one per seed, but has 2"),
         (lambda: at(windows=-ONE), ValueError, "windows must be 0 or more, but one is -1"),
         (lambda: pick(method="latest"), ValueError, "the latest edges are selected by their times; give"),
         (lambda: at(method="latest", replace=True), ValueError, "edges are selected without replacement"),
         (lambda: at(TIMED._replace(cumulative=INDICES), method="latest"), ValueError, "regardless of their weights"),
-        (lambda: at(TIMED._replace(num_types=2), fanouts=TWO), ValueError, "the graph has no edge types"),
     ])  # fmt: skip
 
 
@@ -95,7 +69,6 @@ def test_one_hop_on_a_gpu_names_what_is_wrong(cuda: Cuda) -> None:
         check_refused([
             (lambda: pick(there, seeds=zero + 2), ValueError, r"seeds must lie in 0 \.\. 1, but holds 2"),
             (lambda: pick(graph, seeds=zero), ValueError, r"but graph\.indptr is on cpu"),
-            (lambda: pick(timed, seeds=zero, times=zero), ValueError, r"but graph\.indptr is on cpu"),
             (lambda: pick(timed_there, seeds=zero, times=ZERO), ValueError, "but times is on cpu"),
         ])  # fmt: skip
 
@@ -109,17 +82,13 @@ def test_weights_that_are_none_are_named() -> None:
         return torch.tensor(weights, dtype=dtype)
 
     nan, infinite = float("nan"), float("inf")
-    narrow = values(1, -1, 2, dtype=torch.float16), values(1, nan, 2, dtype=torch.bfloat16)
     check_refused([
         (lambda: sums(torch.ones(2)), ValueError, "weights must have 3 values, one per edge, but has 2"),
-        (lambda: sums(torch.ones(4)), ValueError, "weights must have 3 values, one per edge, but has 4"),
-        (lambda: sums(torch.ones(3, 1)), ValueError, r"weights must have 1 dimension, but has shape \(3, 1\)"),
         (lambda: sums(torch.ones(3).long()), TypeError, "weights must be .* or torch.float64, but is torch.int64"),
         (lambda: sums(values(1, -0.5, 2)), ValueError, "must be finite and not negative, .* from -0.5 to 2.0"),
         (lambda: sums(values(1, infinite, 2)), ValueError, "weights must be finite .* from 1.0 to inf"),
         (lambda: sums(values(1, nan, 2)), ValueError, "weights must be finite .* from nan to nan"),
-        (lambda: sums(narrow[0]), ValueError, "not negative, .* from -1.0 to 2.0"),
-        (lambda: sums(narrow[1]), ValueError, "from nan to nan"),
+        (lambda: sums(values(1, nan, 2, dtype=torch.bfloat16)), ValueError, "from nan to nan"),
     ])  # fmt: skip
 
 
@@ -130,13 +99,8 @@ def test_times_that_are_none_are_named() -> None:
         (lambda: ops.as_times("t", HALF), TypeError,
          "t must be torch.int64, but is torch.float32, which rounds large numbers: read the times as float64; count"),
         (lambda: ops.as_times("t", HALF.double()), TypeError, "must be torch.int64, but is torch.float64; count"),
-        (lambda: ops.as_times("t", torch.tensor([True])), TypeError, "but is torch.bool"),
-        (lambda: ANY.as_times("t", [1, 2]), TypeError, "t must be a torch.Tensor, but is a list"),
-        (lambda: ops.as_times("t", INDPTR[None]), ValueError, "t must have 1 dimension"),
         (lambda: ops.order_by_time(INDPTR, short), ValueError, "times must have 8 values, one per edge, but has 2"),
         (lambda: ensure_temporal(graph._replace(times=short)), ValueError, "graph.times must have 8 values, one"),
-        (lambda: ensure_temporal(graph._replace(earliest=short)), ValueError, "graph.earliest must have 8 values"),
-        (lambda: ensure_temporal(graph._replace(edge_times=short)), ValueError, "graph.edge_times must have 8 values"),
     ])  # fmt: skip
 
 
@@ -160,22 +124,13 @@ def test_negatives_and_places_that_cannot_be_drawn_are_named() -> None:
     falls = "never fall and end above 0"
     check_refused([
         (lambda: negatives(ONE), ValueError, shape),
-        (lambda: negatives(torch.zeros(2, 3).long()), ValueError, shape),
-        (lambda: negatives(pairs.float()), TypeError, "^pairs must be torch.int32 or torch.int64, but is"),
         (lambda: negatives(pairs, ratio=0), ValueError, "^negative_ratio must be 1 or more, but is 0"),
         (lambda: negatives(pairs, num_destinations=0), ValueError, "^num_destinations must be 1 or more, but is 0"),
         (lambda: negatives(pairs.int(), 1, 2**31 + 1), ValueError, "^pairs are torch.int32, too narrow for 2147483649"),
         (lambda: pairs_of(limits=ONE), ValueError, "limits must have 2 values"),
-        (lambda: pairs_of(sources=ONE), ValueError, "sources must have 2"),
-        (lambda: pairs_of(destinations=Population(3, TWO)), ValueError, "weights of destinations must have 3 values"),
         (lambda: pairs_of(destinations=Population(2, TWO.flip(0))), ValueError, "never fall"),
-        (lambda: pairs_of(destinations=Population(0)), ValueError, "size of destinations"),
         (lambda: pairs_of(edges=loop), ValueError, "are not in a graph of 1"),
-        (lambda: places(count=-1), ValueError, "count must be 0 or more"),
-        (lambda: places(size=0), ValueError, "size must be 1 or more"),
         (lambda: places(cumulative=TWO), ValueError, "cumulative must have 3 values, one per place, but has 2"),
-        (lambda: places(cumulative=torch.tensor([1, 3, 2])), ValueError, falls),
-        (lambda: places(cumulative=torch.tensor([-1, 3, 4])), ValueError, falls),
         (lambda: places(cumulative=torch.zeros(3).long()), ValueError, falls),
     ])  # fmt: skip
 
@@ -186,32 +141,19 @@ def budget(**changed: Any) -> list[torch.Tensor]:
     return draw_from_budget(key=1, **given)
 
 
-def test_orders_walks_and_budgets_name_what_is_wrong() -> None:
+def group() -> ops.TypedPicks:
+    picks = ops.Picks(torch.tensor([0, 2**31]), torch.zeros(1, dtype=torch.int64).expand(2**31))
+    return ops.group_by_type(picks, ZERO, torch.tensor([0, 1]), ZERO, torch.int32)
+
+
+def test_orders_walks_budgets_and_groups_name_what_is_wrong() -> None:
     graph, part = (torch.tensor([0, 1, 1]), ONE), "start, stop and size must satisfy 0 <= start <= stop <= size < 2"
     check_refused([
         (lambda: ops.permute(-1, 2, 5, key=0), ValueError, rf"{part}\*\*63, but are -1, 2, 5"),
-        (lambda: ops.permute(3, 2, 5, key=0), ValueError, part),
         (lambda: ops.permute(0, 6, 5, key=0), ValueError, part),
-        (lambda: ops.permute(6, 6, 5, key=0), ValueError, part),
-        (lambda: ops.permute(0, 0, -1, key=0), ValueError, part),
         (lambda: ops.random_walks(*graph, ONE + 1, 1, 7), ValueError, r"starts must lie in 0 \.\. 1, but holds 2"),
-        (lambda: ops.random_walks(*graph, ZERO, -1, 7), ValueError, "num_steps must be 0 or more, but is -1"),
-        (lambda: ops.random_walks(*graph, HALF, 1, 7), TypeError, "starts must be"),
         (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not decrease"),
-        (lambda: budget(sampled=ONE + 8), ValueError, r"sampled must lie in 0 \.\. 4, but holds 9"),
         (lambda: budget(neighbors=torch.tensor([3, -1])), ValueError, r"neighbors must lie in 0 \.\. 4, but holds -1"),
-        (lambda: budget(offsets=torch.tensor([0, 1])), ValueError, "offsets must end with .* 2"),
         (lambda: budget(wanted=[1]), ValueError, r"wanted must hold 2 numbers of 0 or more, but is \[1\]"),
-        (lambda: budget(wanted=[1, -1]), ValueError, "wanted must hold 2 numbers of 0 or more"),
-    ])  # fmt: skip
-
-
-def test_what_is_known_of_edges_must_fit_them() -> None:
-    def group() -> ops.TypedPicks:
-        picks = ops.Picks(torch.tensor([0, 2**31]), torch.zeros(1, dtype=torch.int64).expand(2**31))
-        return ops.group_by_type(picks, ZERO, torch.tensor([0, 1]), ZERO, torch.int32)
-
-    check_refused([
         (group, ValueError, "2147483648 edges are too many for indptr of torch.int32; build"),
-        (lambda: ops.build_high_degree_index(torch.tensor([0, 1]), HALF), TypeError, "indices must be torch.int32"),
     ])  # fmt: skip
