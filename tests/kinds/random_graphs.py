@@ -25,8 +25,9 @@ class Moments:
 
     def time(self, *, always: bool = False) -> int:
         """Return a time; with `always`, perhaps that of what has no time."""
-        extremes = [-LAST, LAST, *[ALWAYS] * always]
-        return self.chance.choice(extremes) if self.chance.random() < 0.06 else self.near()
+        if always and self.chance.random() < 0.2:
+            return ALWAYS
+        return self.chance.choice([-LAST, LAST]) if self.chance.random() < 0.04 else self.near()
 
     def near(self) -> int:
         return self.chance.randint(-self.spread, self.spread)

@@ -17,7 +17,8 @@ from tests.kinds import reference
 from tests.kinds.graph_kinds import KINDS
 from tests.kinds.random_graphs import LAST, Moments, RandomGraph, random_graphs
 
-FANOUTS = st.sampled_from([-1, 0, 1, 2, 3, 5, 20, 47, 48, 49, 60, 200])
+FANOUTS = st.sampled_from([1, 2, 3]) | st.sampled_from([-1, 0, 1, 2, 3, 5, 20, 47, 48, 49, 60, 200])
+"""Small ones are more frequent, as the reference samples no hop after one of many rows."""
 FEW = st.sampled_from([-1, 0, 1, 2, 5])
 """The reference needs seconds for many picks by LABOR with replacement."""
 KEYS = st.integers(0, 2**64 - 1)
@@ -142,11 +143,12 @@ def problems(draw: st.DrawFn, strategy: str, in_time: bool) -> Problem:
     moments, query = Moments(graph.spread, chance), None
     options: dict[str, Any] = {"strategy": strategy, "replace": strategy != "latest" and draw(st.booleans())}
     options["probs_name"] = draw(st.sampled_from([None, "mask", "mask" if strategy == "latest" else "w"]))
-    rows: list[dict[str, bool]] = [{}, {"only_new": True, "disjoint": True}]
-    options |= draw(st.sampled_from(rows if in_time else [*rows, {"only_new": True}, {"deduplicate": False}]))
+    rows: list[dict[str, bool]] = [{}, {}, {"only_new": True, "disjoint": True}]
+    options |= draw(st.sampled_from(rows if in_time else [*rows[1:], {"only_new": True}, {"deduplicate": False}]))
     if in_time:
-        nodes, edges = draw(st.sampled_from([("born", "time")] * 2 + [(None, "time"), ("born", None), (None, None)]))
-        windows: Any = draw(st.sampled_from([None, "seeds", 0, 1, 3, moments.spread, LAST]))
+        owners = [("born", "time"), (None, "time")] * 3 + [("born", None), (None, None)]
+        nodes, edges = draw(st.sampled_from(owners))
+        windows: Any = draw(st.sampled_from([None, "seeds", "seeds", "seeds", 0, 1, 3, moments.spread, LAST]))
         query = {"node_timestamp_attr_name": nodes, "edge_timestamp_attr_name": edges, "pre_time_window": windows}
         query["inclusive"] = draw(st.booleans())
         query["hop_time"] = "edge" if edges and "disjoint" not in options and draw(st.booleans()) else "seed"
@@ -155,7 +157,7 @@ def problems(draw: st.DrawFn, strategy: str, in_time: bool) -> Problem:
         if size else [] for size in graph.sizes
     ]  # fmt: skip
     hops, fanouts = [], FEW if strategy == "labor" and options["replace"] else FANOUTS
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(st.sampled_from([1, 2, 2, 3, 3]))):
         count = draw(st.sampled_from([1, len(graph.ends)]))
         hops.append((draw(st.lists(fanouts, min_size=count, max_size=count)), draw(st.tuples(KEYS, KEYS))))
     return Problem(graph, options, seeds, hops, draw(SHARES) if strategy == "labor" else 0.0, query)

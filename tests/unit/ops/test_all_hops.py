@@ -1,9 +1,8 @@
-"""All hops of large graphs, of several threads and on each device; `tests/laws` compares them with the reference."""
+"""All hops of large graphs, and of several threads; `tests/laws` compares them with the reference."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +12,7 @@ from graphfeed.ops.arguments import mark_valid
 from graphfeed.ops.cpu import pages
 from graphfeed.ops.memory import ReadChoice
 from tests.kinds import reference
-from tests.kinds.compare_kernels import moved
 from tests.kinds.hops import PlainHop, plain_hops, sample_all
-from tests.kinds.typed import SEEDS
-from tests.kinds.typed import random_graph as typed_graph
-from tests.stand_ins.devices import Device, Put, results
 
 NUM_NODES = 2000
 
@@ -76,27 +71,3 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
         assert layer.positions.tolist() == reference.join(picked)
         assert layer.rows.tolist() == [1, 2, 0]
     assert int(layers[1].positions.max()) > 2**33
-
-
-INDPTR, INDICES = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
-
-
-def test_a_larger_mini_batch_is_the_same_on_each_device(device: Device) -> None:
-    graph, fanouts = typed_graph(), [torch.tensor([2, 1, 1, 0, 2]), torch.tensor([3])]
-    expected = text(ops.sample_hops(graph, SEEDS, fanouts, [1, 2]))
-
-    def sample(put: Put) -> Any:
-        arrays = {name: moved(getattr(graph, name), put) for name in ("indptr", "indices", "types", "cumulative")}
-        return ops.sample_hops(graph._replace(**arrays), [put(part) for part in SEEDS], fanouts, [1, 2])
-
-    for found in results(device, sample):
-        assert text(found) == expected
-
-
-def text(hops: Any) -> str:
-    """Return the rows of hops, and the positions of the edge types that have edges."""
-    found = []
-    for hop in hops:
-        positions = {kind: own.positions.tolist() for kind, own in sorted(hop.edges.items()) if len(own.positions)}
-        found.append(([own.tolist() for own in (*hop.columns, *hop.rows)], positions))
-    return str(found)

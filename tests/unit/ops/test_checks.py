@@ -3,7 +3,6 @@
 import gc
 import io
 import pickle
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from graphfeed.ops.arguments import (
     parse_bytes,
     verified,
 )
-from tests.kinds.hops import sample_all, sample_one, sample_timed
+from tests.kinds.hops import sample_one
 from tests.kinds.refusals import check_refused
 from tests.unit.ops.test_tensors import Slow
 
@@ -145,23 +144,6 @@ def test_graphs_that_were_checked_are_not_checked_again_here_or_in_another_proce
     torch.save(graph, file)
     file.seek(0)
     assert runs_of_checks(monkeypatch, torch.load(file, weights_only=False)) == ["graph"]
-
-
-@pytest.mark.parametrize("method", ["uniform", "labor"])
-def test_fanouts_that_cannot_be_counted_are_refused_by_name(method: Any) -> None:
-    indptr, indices, seeds = torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0])
-    keys, timed = [(1, 2) if method == "labor" else 1], ops.TemporalGraph(indptr, indices)
-
-    def sample(replace: bool) -> list[partial[Any]]:
-        options = {"method": method, "replace": replace}
-        return [
-            partial(sample_all, indptr, indices, seeds, [2**58 + 1], keys, **options),
-            partial(sample_timed, timed, seeds, seeds + 1, [2**58 + 1], keys, **options),
-        ]
-
-    check_refused((call, ValueError, "^fanouts must be at most 2147483647 with replacement") for call in sample(True))
-    for call in sample(False):
-        call()
 
 
 def test_what_is_no_indptr_is_refused() -> None:

@@ -13,13 +13,29 @@ from graphfeed import ops
 from tests.kinds.compare_kernels import moved
 from tests.kinds.hops import plain_hops, sample_all, sample_timed, sample_typed_timed
 from tests.kinds.refusals import check_refused
-from tests.kinds.typed import HOPS, SEEDS, random_graph
 from tests.stand_ins.emulated_cuda import Cuda
 
+
+def random_graph() -> ops.HopGraph:
+    """Return a graph of three node types and five edge types; the middle type is no type's source."""
+    num_nodes, chance = 600, torch.Generator().manual_seed(1)
+    first_ids = torch.tensor([0, num_nodes // 2, num_nodes // 2 + 50, num_nodes])
+    ends = torch.tensor([[0, 0], [2, 0], [0, 1], [0, 2], [2, 2]])
+    kinds = torch.randint(0, 5, (20_000,), generator=chance)
+    sources, destinations = (
+        first_ids[side[kinds]] + (torch.rand(20_000, generator=chance) * (first_ids.diff()[side[kinds]])).long()
+        for side in ends.T
+    )
+    order = torch.argsort(destinations * 5 + kinds)
+    indptr, _, _ = ops.coo_to_csc(sources, destinations, num_nodes)
+    return ops.HopGraph(indptr, sources[order], kinds[order].to(torch.uint8), first_ids, ends, torch.arange(5))
+
+
+SEEDS = [torch.arange(0, 300, 7), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)]
+HOPS = [torch.tensor([4]), torch.tensor([1, 2, 3, 0, -1])]
 INDPTR, INDICES = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0])
 COLUMNS = ops.TemporalGraph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
-ZERO, ONE = torch.tensor([0]), torch.tensor([1])
-TOO_MANY = torch.tensor([2**31 - 1])
+ZERO, ONE, PAIR = torch.tensor([0]), torch.tensor([1]), [(1, 2)]
 GRAPH = random_graph()
 TIMED = ops.TemporalGraph(GRAPH.indptr, GRAPH.indices, torch.arange(GRAPH.indices.numel()))
 """The time of an edge is its position."""
@@ -53,7 +69,9 @@ def second(**fields: Any) -> Any:
 
 
 def test_all_hops_name_what_is_wrong() -> None:
-    plain(), timed(), typed(), typed_in_time()
+    large = [2**58 + 1]
+    plain(fanouts=large * 2), plain(fanouts=large, keys=PAIR, method="labor"), typed(), typed_in_time()
+    timed(fanouts=large), timed(fanouts=large, keys=PAIR, method="labor")
     sums, both = torch.tensor([1, 2, 3]), ops.HopGraph(COLUMNS.indptr, COLUMNS.indices, timed=(COLUMNS, COLUMNS))
     ends = torch.tensor([[0, 0], [2, 0], [0, 1], [0, 2], [2, 1]])
     check_refused([
@@ -63,7 +81,8 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: plain(keys=[1, -1]), ValueError, "keys must be 0 or more, but"),
         (lambda: plain(keys=[], fanouts=[]), ValueError, "fanouts is empty; give a number for each hop"),
         (lambda: plain(fanouts=[2, -2]), ValueError, "fanouts must be -1 .* or more, but hold.* -2"),
-        (lambda: plain(fanouts=[2, 1 << 40], replace=True), ValueError, "fanouts must be at most .* with replacement"),
+        (lambda: plain(fanouts=large * 2, replace=True), ValueError, "fanouts must be at most .* with replacement"),
+        (lambda: timed(fanouts=large, replace=True), ValueError, "fanouts must be at most .* with replacement"),
         (lambda: plain(method="latest"), ValueError, "the latest edges are selected by their times; give the times"),
         (lambda: plain(method="all"), ValueError, "drawing.method must be one of uniform, labor, latest, but is 'all'"),
         (lambda: plain(rows="nodes"), ValueError, "drawing.rows must be one of node, tree, edge, but is 'nodes'"),
@@ -88,18 +107,6 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: second(edge_times=torch.arange(20_000)), ValueError, "must have the same edge_times"),
         (lambda: second(times=torch.arange(9)), ValueError, "graph.times must have 20000 values, one per edge"),
         (lambda: second(order=torch.full((20_000,), 9_000)), ValueError, "offset .* in its column, but one"),
-    ])  # fmt: skip
-
-
-def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them() -> None:
-    text = r"hop 0 would have \d+ edges, too many for int32; use smaller fanouts"
-    graph = GRAPH._replace(indptr=GRAPH.indptr.int(), indices=GRAPH.indices.int())
-    hops: dict[str, Any] = {"graph": graph, "fanouts": [TOO_MANY], "keys": [1]}
-    hops["seeds"] = [torch.tensor(part, dtype=torch.int32) for part in ([0, 1], [], [])]
-    late, replace = torch.full((2,), 2**40), ops.Drawing(replace=True)
-    check_refused([
-        (lambda: ops.sample_hops(**hops, drawing=replace), ValueError, text),
-        (lambda: typed_in_time(**hops, times=late, replace=True), ValueError, text),
     ])  # fmt: skip
 
 

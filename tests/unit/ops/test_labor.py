@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.cpu.sampling.passes import candidates, marks
 from graphfeed.ops.random import UPPER, high_bits, mix
-from graphfeed.ops.sampling.hops.scratch import likely_candidates
 from tests.kinds import reference
 from tests.kinds.chance import check_counts, check_subsets
 from tests.kinds.graphs import split
@@ -103,12 +101,6 @@ def test_pairs_with_replacement_are_independent() -> None:
     check_counts(torch.bincount(picks[:, 0] * 6 + picks[:, 1], minlength=36), expected)
 
 
-def test_a_larger_weight_is_chosen_more_often_and_none_never() -> None:
-    counts = torch.bincount(sample_one_column(6, 2, 20_000, WEIGHTS).flatten(), minlength=6)
-    assert counts[[1, 5]].tolist() == [0, 0]
-    assert counts[0] > counts[3] > counts[2] > counts[4] > 0
-
-
 def test_columns_choose_the_same_neighbors() -> None:
     """Columns of equal neighbours choose alike; and of two columns, common neighbours that one passed by stay out."""
     rng = random.Random(0)
@@ -142,10 +134,3 @@ def test_a_growing_share_changes_each_variate_once() -> None:
         kept = (1 - step / steps) ** 2
         assert share == pytest.approx(kept + (1 - kept) * 0.5, abs=0.12)
     assert torch.equal(choose(1, 0), sample_labor(graph, *asked, 1, 9).positions)
-
-
-def test_buckets_have_room_for_twice_what_is_expected_in_whole_lanes() -> None:
-    """With less room results are the same, but a heap finds them; and a vector of marks must not reach beyond."""
-    for fanout in (1, 10, candidates.MAX_COLLECTED):
-        assert likely_candidates(fanout) >= 2 * fanout
-        assert likely_candidates(fanout) % marks.LANES == 0

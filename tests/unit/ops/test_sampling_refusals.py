@@ -73,34 +73,24 @@ def test_one_hop_on_a_gpu_names_what_is_wrong(cuda: Cuda) -> None:
         ])  # fmt: skip
 
 
-def sums(weights: Any) -> torch.Tensor:
-    return ops.cumulate_weights(torch.tensor([0, 2, 3]), weights)
+def test_weights_and_times_that_are_none_are_named() -> None:
+    def sums(*weights: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return ops.cumulate_weights(torch.tensor([0, 2, 3]), torch.tensor(weights, dtype=dtype))
 
-
-def test_weights_that_are_none_are_named() -> None:
-    def values(*weights: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.tensor(weights, dtype=dtype)
-
-    nan, infinite = float("nan"), float("inf")
+    nan, infinite, short = float("nan"), float("inf"), INDICES[:2]
+    graph = ops.TemporalGraph(INDPTR, INDICES, short)
     check_refused([
-        (lambda: sums(torch.ones(2)), ValueError, "weights must have 3 values, one per edge, but has 2"),
-        (lambda: sums(torch.ones(3).long()), TypeError, "weights must be .* or torch.float64, but is torch.int64"),
-        (lambda: sums(values(1, -0.5, 2)), ValueError, "must be finite and not negative, .* from -0.5 to 2.0"),
-        (lambda: sums(values(1, infinite, 2)), ValueError, "weights must be finite .* from 1.0 to inf"),
-        (lambda: sums(values(1, nan, 2)), ValueError, "weights must be finite .* from nan to nan"),
-        (lambda: sums(values(1, nan, 2, dtype=torch.bfloat16)), ValueError, "from nan to nan"),
-    ])  # fmt: skip
-
-
-def test_times_that_are_none_are_named() -> None:
-    graph = ops.TemporalGraph(INDPTR, INDICES, INDICES)
-    short = INDICES[:2]
-    check_refused([
+        (lambda: sums(1, 1), ValueError, "weights must have 3 values, one per edge, but has 2"),
+        (lambda: sums(1, 1, 1, dtype=torch.int64), TypeError, "weights must be .* torch.float64, but is torch.int64"),
+        (lambda: sums(1, -0.5, 2), ValueError, "must be finite and not negative, .* from -0.5 to 2.0"),
+        (lambda: sums(1, infinite, 2), ValueError, "weights must be finite .* from 1.0 to inf"),
+        (lambda: sums(1, nan, 2), ValueError, "weights must be finite .* from nan to nan"),
+        (lambda: sums(1, nan, 2, dtype=torch.bfloat16), ValueError, "from nan to nan"),
         (lambda: ops.as_times("t", HALF), TypeError,
          "t must be torch.int64, but is torch.float32, which rounds large numbers: read the times as float64; count"),
         (lambda: ops.as_times("t", HALF.double()), TypeError, "must be torch.int64, but is torch.float64; count"),
         (lambda: ops.order_by_time(INDPTR, short), ValueError, "times must have 8 values, one per edge, but has 2"),
-        (lambda: ensure_temporal(graph._replace(times=short)), ValueError, "graph.times must have 8 values, one"),
+        (lambda: ensure_temporal(graph), ValueError, "graph.times must have 8 values, one"),
     ])  # fmt: skip
 
 
