@@ -194,3 +194,11 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
     inside = (own < times[:, None]) & (own > times[:, None] - 200_000)
     assert isinstance(hop.sampled_csc, gf.CSCFormatBase)
     assert hop.sampled_csc.indptr.diff().tolist() == inside.sum(1).tolist()
+
+
+def test_an_edge_that_always_exists_keeps_the_time_of_its_column() -> None:
+    graph = gf.from_coo([[1, 0, 2], [0, 1, 1]], 3, edge_attributes={"time": torch.tensor([-LAST - 1, 1, 3])})
+    query = gf.TemporalQuery(None, "time", None, "edge")
+    request = gf.SamplingRequest([torch.tensor([-1])] * 2, temporal=query)
+    layers = graph.sample_hops(torch.tensor([0]), request, [1, 2], seeds_timestamp=torch.tensor([5]))
+    assert [layer.original_edge_ids.tolist() for layer in layers] == [[0, 1, 2], [0]]
