@@ -1,6 +1,7 @@
 """Rules for windows: which rows are read ahead, and which mini-batches are sampled together."""
 
 import os
+import pickle
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader import InWindows, bytes_text, find_caches
+from graphfeed.loader.rules import MemoryBudget
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.memory import tensors_in
 from graphfeed.testing import limits
@@ -61,6 +63,15 @@ def test_files_larger_than_the_limit_or_a_third_of_the_free_memory_are_read_in_w
     for free, count in ((3 * SIZE, 0), (3 * SIZE - 4, 1), (100, 0)):
         with limits(memory_bytes=free):
             assert len(windows(pipe_of(path))) == count
+
+
+def test_each_process_reads_its_own_available_memory() -> None:
+    here = MemoryBudget()
+    with limits(memory_bytes=300):
+        assert here.for_rows() == 100
+    there = pickle.loads(pickle.dumps((here, MemoryBudget(50))))
+    with limits(memory_bytes=600):
+        assert [own.for_rows() for own in (here, *there)] == [100, 200, 50]
 
 
 def test_a_window_is_used_where_one_is_asked_for(path: Path) -> None:

@@ -3,6 +3,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from graphfeed.storage.graph import (
 from graphfeed.testing import limits
 from tests.kinds import partitioned_graphs as graphs
 from tests.kinds.digests import assert_same, digest
+from tests.kinds.reference_placing import place_nodes
 from tests.kinds.refusals import Refusal, check_refused
 
 Call = Callable[[], object]
@@ -123,6 +125,18 @@ def test_neighbours_come_together() -> None:
     assert isinstance(hashed, torch.Tensor)
     assert cut(graph, hashed) > 0.7
     assert cut(graph, assign_by_ldg(graph, 4)) < 0.25
+
+
+def test_nodes_are_assigned_one_by_one_pass_by_pass() -> None:
+    graph = gf.from_coo(torch.randint(64, (2, 200), generator=torch.Generator().manual_seed(0)), 64)
+    starts, sources = graph.csc_indptr.tolist(), graph.indices.tolist()
+    columns = [sources[start:end] for start, end in pairwise(starts)]
+    parts = [-1] * 64
+    for _ in range(10):  # few passes change anything
+        parts = place_nodes(columns, parts, [parts.count(part) for part in range(3)], 0, 64, math.ceil(64 / 3 * 1.03))
+    for size in (5, 64):
+        with limits(part_values=size):
+            assert assign_by_ldg(graph, 3).tolist() == parts
 
 
 @limits(part_values=1 << 12)
