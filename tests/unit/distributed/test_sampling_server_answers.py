@@ -32,7 +32,8 @@ from graphfeed.testing import limits
 from tests.kinds import pipelines
 from tests.kinds.digests import digest, digests
 from tests.kinds.refusals import check_all_refused
-from tests.stand_ins.served import TOKEN, Fails, Held
+from tests.stand_ins.served import TOKEN, Fails, Held, loader
+from tests.stand_ins.waiting import wait_until
 
 FIELDS = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "release": "1", "task": [0, -1, 0, 0]}
 NO_TEXTS = [b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000]
@@ -150,6 +151,25 @@ def test_what_an_answer_lacks_as_its_server_is_lost_is_asked_of_another_one() ->
         assert [digest(future.result(60)) for future in futures] == expected
     failing.close()
     assert server.num_made == 8 - len(asked)
+
+
+def test_a_lost_server_is_asked_again_after_its_backoff() -> None:
+    pipe = pipelines.homogeneous()
+    asked: list[int] = []
+
+    def do_get(*_: Any) -> Any:
+        asked.append(1)
+        raise import_flight().FlightUnavailableError("lost")
+
+    lost = FlightServer("127.0.0.1", 0, TOKEN, None, lambda *_: None, do_get=do_get)
+    with SamplingServer(pipe, token=TOKEN) as server:
+        addresses = [lost.address, server.address]
+        with limits(backoff_seconds=600.0), loader(pipe, addresses, num_workers=1) as own:
+            assert digests(own) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+        assert len(asked) == 1
+        with limits(backoff_seconds=0.001), loader(pipe, addresses, num_workers=1) as own:
+            wait_until(lambda: bool(list(own)) and len(asked) > 2)
+    lost.close()
 
 
 def test_mini_batches_that_nobody_wants_any_more_are_not_asked_for() -> None:

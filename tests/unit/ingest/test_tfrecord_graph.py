@@ -215,3 +215,17 @@ def test_an_error_names_its_entity(tmp_path: Path) -> None:
     for at_once in (True, False):
         with pytest.raises(ValueError, match=r"loading failed for edge: .*record 0, at byte"):
             load(LOADER, metadata, at_once)
+
+
+def test_an_error_ends_the_reading_of_the_other_entities(tmp_path: Path) -> None:
+    class Waiting(TFRecordDataLoader):
+        def load(self, info: SerializedTFRecordInfo, *given: Any) -> dict[str, torch.Tensor]:
+            waited.append(info is metadata.node_entity_info and given[-1].wait(60))
+            return super().load(info, *given)
+
+    waited: list[bool] = []
+    metadata = SerializedGraphMetadata(export(tmp_path / "node", nodes(3), 1), export(tmp_path / "edge", edges(3), 1))
+    (tmp_path / "edge" / "00-of-01.tfrecord").write_bytes(b"no record" * 9)
+    with pytest.raises(ValueError, match="loading failed for edge"):
+        load(Waiting(0, 1), metadata, True)
+    assert sorted(waited) == [False, True]
