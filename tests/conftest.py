@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.ops import seed
@@ -42,6 +42,7 @@ settings.register_profile("quick", settings.get_profile("repeatable"), max_examp
 settings.register_profile(
     "random", settings.get_profile("repeatable"), derandomize=False, max_examples=500, print_blob=True
 )
+settings.register_profile("unshrunk", settings.get_profile("repeatable"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

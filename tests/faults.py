@@ -23,6 +23,9 @@ KERNELS = "graphfeed/ops/cpu/"
 SECONDS = 240.0
 """Time limit for the tests of a fault. Without the fault, they take a few seconds."""
 
+UNTIL_FOUND = "-x", "--hypothesis-profile=unshrunk"
+"""Options of pytest with a fault: any failing example will do, and to shrink one takes minutes in plain Python."""
+
 
 class Fault(NamedTuple):
     """A fault in a file of the repository; the fields are those of faults.toml."""
@@ -149,7 +152,7 @@ def main(arguments: list[str]) -> int:
             content = fault.apply(root)
             kept = shutil.copy2(root / fault.file, root / "kept")
             (root / fault.file).write_text(content)
-            code, output = run_tests(root, fault.tests, fault.in_plain_python, SECONDS, "-x")
+            code, output = run_tests(root, fault.tests, fault.in_plain_python, SECONDS, *UNTIL_FOUND)
             shutil.copy2(kept, root / fault.file)
             copies.put(root)
             found = code == 1 or code < 0
