@@ -49,17 +49,26 @@ def plain(**changed: Any) -> Any:
 
 
 def timed(**changed: Any) -> Any:
-    return sample_timed(**{"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]} | changed)
+    right: dict[str, Any] = {"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]}
+    return sample_timed(**right | changed)
 
 
 def typed(**changed: Any) -> Any:
     """Sample a graph with types, some of whose fields are others."""
     own = {name: changed.pop(name) for name in GRAPH._fields if name in changed}
-    return ops.sample_hops(GRAPH._replace(**own), **{"seeds": SEEDS, "fanouts": HOPS, "keys": [1, 2]} | changed)
+    right: dict[str, Any] = {"seeds": SEEDS, "fanouts": HOPS, "keys": [1, 2]}
+    return ops.sample_hops(GRAPH._replace(**own), **right | changed)
 
 
 def typed_in_time(**changed: Any) -> Any:
-    right = {"graph": GRAPH, "timed": (TIMED, TIMED), "seeds": SEEDS, "times": TIMES, "fanouts": HOPS, "keys": [1, 2]}
+    right: dict[str, Any] = {
+        "graph": GRAPH,
+        "timed": (TIMED, TIMED),
+        "seeds": SEEDS,
+        "times": TIMES,
+        "fanouts": HOPS,
+        "keys": [1, 2],
+    }
     return sample_typed_timed(**right | changed)
 
 
