@@ -168,7 +168,7 @@ def problems(draw: st.DrawFn, strategy: str, in_time: bool) -> Problem:
     ("strategy", "in_time"),
     [("uniform", False), ("labor", False), ("uniform", True), ("labor", True), ("latest", True)],
 )
-@settings(max_examples=3 * settings().max_examples)
+@settings(max_examples=max(60, settings().max_examples))
 @given(st.data())
 def test_all_hops_are_those_of_the_reference(
     dtype: torch.dtype, strategy: str, in_time: bool, data: st.DataObject

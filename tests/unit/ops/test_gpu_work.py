@@ -21,7 +21,7 @@ from graphfeed.storage.memory import count_bytes, tensors_in
 from tests.stand_ins import emulated_cuda
 from tests.stand_ins.emulated_cuda import EmulatedCuda, Pretended, device_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
 ROW = re.compile(r"^\| ([^|]+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 CROSSES = re.compile(r"^\| ([^|]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 NODES, EDGES = 40, 400
