@@ -182,6 +182,10 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     "SamplingRequest": lambda: Call(
         gf.SamplingRequest, {"fanouts": [torch.tensor([2])]}, lambda made: graph().sample_hops(IDS, made, [7])
     ),
+    "Seeds": lambda: Call(
+        gf.Seeds, {"ids": IDS, "times": IDS + 5, "windows": IDS + 1},
+        lambda made: graph().sample_hops(made, request(temporal=gf.TemporalQuery(None, "time")), [7]),
+    ),
     "TemporalQuery": lambda: Call(
         gf.TemporalQuery, {"edge_timestamp_attr_name": "time"},
         lambda made: graph().sample_hops(IDS, request(temporal=made), [7], seeds_timestamp=IDS + 5),

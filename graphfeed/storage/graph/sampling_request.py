@@ -1,4 +1,4 @@
-"""What a graph samples: `Seeds`, `SamplingRequest`, `TemporalQuery` and `Hop`, and the keys of hops."""
+"""Parameters of sampling: `Seeds`, `SamplingRequest`, `TemporalQuery` and `Hop`, and the keys of hops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ class Seeds(NamedTuple):
 
     @property
     def on_cpu(self) -> bool:
+        """Whether all ids are on the CPU."""
         parts = self.ids.values() if isinstance(self.ids, dict) else [self.ids]
         return all(getattr(part, "is_cpu", True) for part in parts)
 
