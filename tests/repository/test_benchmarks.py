@@ -15,7 +15,7 @@ from benchmarks import cuda, gpu_cache, graphs, plain, predicted, worker_start
 from benchmarks.__main__ import REPORTS, main
 from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
-from benchmarks.timing import Times, in_turn
+from benchmarks.timing import Times
 from tests.kinds.pages import rows
 from tests.stand_ins.compiled_kernels import COMPILER
 from tests.stand_ins.counted_cuda import counting
@@ -63,15 +63,6 @@ def test_plain_sampling_finds_real_edges(edges: tuple[graphs.Ints, graphs.Ints])
             counts = np.where(degrees > 0, fanout, 0) if replaced else np.minimum(degrees, fanout)
             assert np.array_equal(np.diff(hop.indptr), counts[columns])
             assert replaced or len(np.unique(hop.positions)) == len(hop.positions)
-
-
-def test_cases_take_turns() -> None:
-    order: list[str] = []
-    times = in_turn({"a": lambda _: order.append("a"), "b": lambda _: order.append("b")}, 3)
-    assert "".join(order) == "ab" * 5
-    assert len(times["a"].values) == 3
-    ticks = in_turn({"nap": lambda _: time.sleep(0.01)}, 1, time.perf_counter)
-    assert ticks["nap"].median >= 0.01
 
 
 def test_numbers_are_written_for_the_site_without_names_of_the_machine(
