@@ -85,6 +85,7 @@ def sampled(graph: gf.FusedCSCSamplingGraph) -> list[list[str]]:
 def test_mini_batches_after_edits_in_place_and_a_check_are_those_of_new_arrays() -> None:
     graph, other = random_graph(0), random_graph(1)
     before, expected = sampled(graph), sampled(other)
+    assert sampled(graph) == before  # what was prepared is kept from now on
     assert all(own != its for own, its in zip(before, expected, strict=True))
     graph.csc_indptr.copy_(other.csc_indptr)
     graph.indices.copy_(other.indices)
