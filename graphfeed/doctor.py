@@ -71,7 +71,7 @@ class Machine:
     """Bytes that are available, and that this process may use in total."""
     shared_folder: Path = Path("/dev/shm")
     shared_bytes: int | None = None
-    """Free bytes for graphs that are shared by name. None: ask the system."""
+    """Free bytes for graphs that are shared by name. None: query the system."""
     huge_pages: bool | None = None
     """Whether shared memory is on huge pages. None: allocate some."""
     descriptors: tuple[int, int] | None = field(default_factory=lambda: find_descriptors())

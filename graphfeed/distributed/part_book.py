@@ -132,7 +132,7 @@ class RangeBook(PartBook):
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         # The part of an id is the number of inner bounds that are not above it, those of empty parts included.
-        # By NumPy: torch's function waits for busy cores from some 200 values on.
+        # By NumPy: torch's function waits for busy cores, starting at about 200 values.
         owners = np.searchsorted(self.bounds[1:-1].numpy(), ids.numpy(), side="right")
         return torch.from_numpy(owners.astype(np.int32))
 

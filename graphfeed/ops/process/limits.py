@@ -61,7 +61,7 @@ class Limits:
     waiting_requests: int = 1000
     """Requests that may wait in a sampling server; it rejects others."""
     backoff_seconds: float = 1.0
-    """Time after which a lost server is asked again; it doubles with each loss, up to 60 times as long."""
+    """Time after which a lost server is queried again; it doubles with each loss, up to 60 times as long."""
     arena_bytes: int = 1 << 28
     """Size of the shared memory through which a process sends mini-batches; larger ones use separate files. It is
     address space: pages are allocated when they are first written, and the lowest free block is used."""

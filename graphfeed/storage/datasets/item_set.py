@@ -270,7 +270,7 @@ class HeteroItemSet(Shareable):
             name = list(self._itemsets)[number]
             return {name: self._itemsets[name][place - int(self._starts[number])]}
         places = torch.arange(*place.indices(len(self)), device="cpu") if isinstance(place, slice) else place
-        # By NumPy: torch's function waits for busy cores from some 200 values on.
+        # By NumPy: torch's function waits for busy cores, starting at about 200 values.
         numbers = torch.from_numpy(np.searchsorted(self._starts[1:].numpy(), places.numpy(), side="right"))
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):

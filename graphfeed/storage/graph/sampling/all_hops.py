@@ -22,7 +22,7 @@ from graphfeed.storage.graph.sampling.graph_files import (
 )
 from graphfeed.storage.graph.sampling.one_hop import as_seeds, check_typed_seeds, complete_seeds, pick_hop
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import has_windows, stack_seed_times, timed_columns
+from graphfeed.storage.graph.sampling.temporal_sampling import stack_seed_times, timed_columns
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, fanout_tensor
 from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict, type_numbers
 
@@ -46,7 +46,8 @@ def sample_all_hops(
     by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds.ids) if typed else {None: as_seeds(graph, seeds.ids)}
     parts = list(by_type.values())
     try:
-        prepared = prepare_hops(graph, request, has_windows(seeds, request), on_cpu=parts[0].is_cpu)
+        windowed = moments is not None and moments.windows is not None
+        prepared = prepare_hops(graph, request, windowed, on_cpu=parts[0].is_cpu)
         edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         # Without original ids, the id of an edge is its position.
         read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
@@ -71,7 +72,7 @@ def sample_all_hops(
 PREPARED: WeakKeyDictionary[GraphArrays, tuple[Any, dict[Any, ops.PreparedHops]]] = WeakKeyDictionary()
 """By graph: its version, and the hops that were prepared for it."""
 MOST_PREPARED = 64
-"""Number of requests for which a graph keeps what is prepared."""
+"""Maximum number of requests whose prepared hops a graph keeps."""
 
 
 def prepare_hops(graph: GraphArrays, request: SamplingRequest, windowed: bool, *, on_cpu: bool) -> ops.PreparedHops:

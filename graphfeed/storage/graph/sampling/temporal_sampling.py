@@ -52,10 +52,6 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
     return times  # type: ignore[no-any-return]
 
 
-def has_windows(seeds: Seeds, request: SamplingRequest) -> bool:
-    return seeds.windows is not None or (request.temporal is not None and request.temporal.pre_time_window is not None)
-
-
 def timed_columns(
     graph: GraphArrays, request: SamplingRequest, *, windowed: bool, by_type: bool = False
 ) -> ops.TemporalGraph:
