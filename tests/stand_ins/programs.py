@@ -38,11 +38,8 @@ class Program:
 
     def __init__(self, warm: "Warm", pid: int, output: Path, errors: Path) -> None:
         self.pid, self._warm, self._output, self._errors = pid, warm, output, errors
-
-    @property
-    def returncode(self) -> int | None:
+        self.returncode: int | None = None
         """Exit code of the process; None if it has not been waited for."""
-        return self._warm.codes.get(self.pid)
 
     def wait(self, seconds: float) -> bool:
         """Wait until the process has ended; return whether it has."""
@@ -87,7 +84,7 @@ class Warm:
     """The process that forks programs; see `warm`."""
 
     def __init__(self) -> None:
-        self.codes: dict[int, int] = {}
+        self._running: dict[int, Program] = {}  # without those that have ended, whose numbers are used again
         self._outputs = TemporaryDirectory(prefix="graphfeed-programs-")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.stand_ins.warm"],
@@ -111,7 +108,7 @@ class Warm:
             return None
         said: dict[str, Any] = json.loads(line)
         if "ended" in said:
-            self.codes[said["ended"]] = said["code"]
+            self._running.pop(said["ended"]).returncode = said["code"]
         return said
 
     def start(self, program: str, arguments: tuple[str, ...], cwd: Path, together: bool, **settings: str) -> Program:
@@ -125,7 +122,8 @@ class Warm:
         self._process.stdin.write(json.dumps({**asked, "output": str(output), "errors": str(errors)}).encode() + b"\n")
         while "started" not in (said := self.hear(START_SECONDS) or {}):
             assert self._process.poll() is None, "the process that forks programs has ended"
-        return Program(self, said["started"], output, errors)
+        program = self._running[said["started"]] = Program(self, said["started"], output, errors)
+        return program
 
 
 @cache
