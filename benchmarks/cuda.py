@@ -37,9 +37,9 @@ def report(scale: Scale) -> Iterator[str]:
     yield gather_table("gather on the device; ratio to a copy of as many bytes in it", features.to(DEVICE), scale)
     yield gather_table("gather from pinned memory; ratio to a copy of as many bytes over the bus", pin(features), scale)
     indptr, indices = (torch.from_numpy(part) for part in load_edges(scale.products, scale.cache))
-    there = ops.HopGraph(indptr.to(DEVICE), indices.to(DEVICE))
+    there = ops.Graph.unchecked(indptr.to(DEVICE), indices.to(DEVICE))
     yield sampling_table(there, scale)
-    yield edges_table(ops.HopGraph(indptr, indices), there, scale)
+    yield edges_table(ops.Graph.unchecked(indptr, indices), there, scale)
     arrays = {"indptr": indptr, "indices": indices, "features": features}
     yield predicted.comparison(
         predicted.cases(arrays, DEVICE, scale), torch.cuda.get_device_name(), scale, device_clock
@@ -86,7 +86,7 @@ def limited(threads: int, values: torch.Tensor, index: torch.Tensor) -> Case:
     return read
 
 
-def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
+def sampling_table(graph: ops.Graph, scale: Scale) -> str:
     """Time all hops of a mini-batch and their parts, with different seeds in each round."""
     indptr, indices, nodes = graph.indptr, graph.indices, graph.indptr.numel() - 1
     seeds = torch.randint(nodes, (scale.repeats, scale.batch_size)).to(DEVICE)
@@ -116,10 +116,10 @@ def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
     return render(f"sampling {edges} edges, fan-outs {FANOUTS} from the seeds outward; ratio to random reads", rows)
 
 
-def edges_table(here: ops.HopGraph, there: ops.HopGraph, scale: Scale) -> str:
+def edges_table(here: ops.Graph, there: ops.Graph, scale: Scale) -> str:
     """Time all hops from the same seeds on one core, on the device, and on the device with a pinned graph."""
     seeds = torch.randint(here.indptr.numel() - 1, (scale.repeats, scale.batch_size))
-    pinned = ops.HopGraph(pin(here.indptr), pin(here.indices))
+    pinned = ops.Graph.unchecked(pin(here.indptr), pin(here.indices))
     keys = list(range(len(FANOUTS)))
     counts: list[int] = []
     for own in seeds:
@@ -127,7 +127,7 @@ def edges_table(here: ops.HopGraph, there: ops.HopGraph, scale: Scale) -> str:
         assert layers is not None
         counts.append(sum(hop.edges[0].positions.numel() for hop in layers))
 
-    def sample(graph: ops.HopGraph, own: torch.Tensor) -> Case:
+    def sample(graph: ops.Graph, own: torch.Tensor) -> Case:
         return lambda number: ops.sample_hops(graph, [own[number]], COUNTS, keys)
 
     def sample_here(number: int) -> object:

@@ -112,9 +112,9 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
     }
 
 
-def graph_of(arrays: dict[str, torch.Tensor]) -> ops.HopGraph:
+def graph_of(arrays: dict[str, torch.Tensor]) -> ops.Graph:
     """Return the graph of the arrays `indptr` and `indices`."""
-    return ops.HopGraph(arrays["indptr"], arrays["indices"])
+    return ops.Graph.checked(arrays["indptr"], arrays["indices"])
 
 
 def share_of(case: str, scale: Scale) -> float:

@@ -19,7 +19,7 @@ from benchmarks.scale import Scale
 from benchmarks.table import Row, compare
 from benchmarks.timing import Times
 from graphfeed import ops
-from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
+from graphfeed.storage.graph.sampling.temporal_sampling import order_for
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 FANOUTS = (5, 10, 15)
@@ -69,6 +69,7 @@ def make_graph(indptr: Array, indices: Array) -> gf.FusedCSCSamplingGraph:
     starts = torch.from_numpy(indptr)
     moments = torch.from_numpy(np.random.default_rng(1).integers(0, SPAN, len(indices)))
     rising = ops.order_by_time(starts, moments).times
+    assert rising is not None
     late = np.empty(len(indices), np.int64)
     late[:] = SPAN * (rising.numpy() / SPAN) ** 0.25
     attributes = {"time": moments, "rising": rising, "late": torch.from_numpy(late)}
@@ -81,7 +82,7 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
     for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
         start = time.process_time()
         request = SamplingRequest([], temporal=gf.TemporalQuery(edge_timestamp_attr_name=attribute))
-        columns = timed_columns(graph, request, windowed=False)
+        columns = order_for(graph, request, windowed=False)
         seconds = time.process_time() - start
         made = (columns.times, columns.order if columns.links is None else columns.links)
         size = 0 if columns.order is None else sum(part.nbytes for part in made if part is not None)

@@ -1,6 +1,7 @@
 """A partitioned graph: the neighbors of each node are sampled by the rank that owns it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,6 @@ from graphfeed.storage.graph import (
     ByType,
     CSCFormatBase,
     Draws,
-    EdgeArrays,
     FusedCSCSamplingGraph,
     Hop,
     Picked,
@@ -228,8 +228,8 @@ class PartitionedGraph(SamplingGraph):
             starts = offsets[low : high + 1] - first
             # The responses are in the order of the picks.
             if isinstance(seeds, dict):
-                arrays = EdgeArrays(own["sources"], own["types"], own["edge_ids"])
-                hop, _ = group_hop(columns, seeds, ops.Picks(starts, torch.arange(last - first, device="cpu")), arrays)
+                picks = ops.Picks(starts, torch.arange(last - first, device="cpu"))
+                hop, _ = group_hop(columns, seeds, picks, own["types"], partial(take_edges, own))
             else:
                 csc = CSCFormatBase.unchecked(starts.to(columns.csc_indptr.dtype), own["sources"])
                 # Clone the ids, which outlive the responses of all mini-batches.
@@ -279,6 +279,11 @@ class PartitionedGraph(SamplingGraph):
     def __repr__(self) -> str:
         part = f"part {self.part.number} of {self.part.book.num_parts}"
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
+
+
+def take_edges(edges: Mapping[str, torch.Tensor], places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and the ids of edges."""
+    return gather_unchecked(edges["sources"], places), gather_unchecked(edges["edge_ids"], places)
 
 
 def further_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> list[tuple[str, torch.Tensor]]:

@@ -14,7 +14,7 @@ from graphfeed import ops
 from graphfeed.ops import EdgeSet, Population
 from tests.kinds import gpu_calls as calls_on_gpus
 from tests.kinds.gpu_calls import Call, make_inputs
-from tests.kinds.hops import plain_hops
+from tests.kinds.hops import changed, plain_hops
 
 INDPTR = torch.tensor([0, 4, 4, 7, 12, 13, 20])
 INDICES = torch.tensor([1, 2, 3, 5, 0, 1, 5, 2, 3, 4, 4, 0, 2, 0, 1, 2, 3, 4, 5, 5])
@@ -26,13 +26,13 @@ KEYS = [11, 12]
 PAIRS = [(11, 12), (12, 13)]
 
 
-def timed() -> ops.TemporalGraph:
-    """Return a graph in time with all that it may have."""
+def timed() -> ops.TimeOrder:
+    """Return an order of time with all that it may have."""
     found = ops.order_by_time(INDPTR, TIMES)
     assert found.order is not None
     links = ops.link_sources(INDPTR, INDICES, found.order)
     sums = ops.cumulate_weights(INDPTR, WEIGHTS)
-    return ops.TemporalGraph(INDPTR, INDICES, found.times, found.order, links, cumulative=sums, edge_times=TIMES)
+    return ops.TimeOrder(found.times, found.order, links, cumulative=sums)
 
 
 def index() -> ops.HighDegreeIndex:
@@ -102,14 +102,14 @@ def sampling_calls() -> dict[str, Call]:
 
 def hop_calls() -> dict[str, Call]:
     """Return the calls of operations on all hops."""
-    plain, typed = ops.HopGraph(INDPTR, INDICES), typed_graph()
+    plain, typed = ops.Graph.checked(INDPTR, INDICES), typed_graph()
     sums, windows = ops.cumulate_weights(INDPTR, WEIGHTS), torch.tensor([3, 4, 0, 9])
     labor = {"drawing": ops.Drawing("labor", switch_threshold=1 << 62), "keys": PAIRS}
-    both = timed(), timed()
-    guided = plain._replace(cumulative=ops.GuidedSums(sums, ops.guide_sums(INDPTR, sums)))
+    in_order = {"by_column": timed(), "edge_times": TIMES}
+    guided = changed(plain, cumulative=ops.GuidedSums(sums, ops.guide_sums(INDPTR, sums)))
     hops = {"graph": guided, "seeds": SEEDS, "fanouts": [2, 3], "drawing": ops.Drawing(), "keys": KEYS}
     in_time = {
-        "graph": plain._replace(timed=both),
+        "graph": changed(plain, **in_order),
         "moments": ops.SeedTimes(MOMENTS, windows),
         "drawing": ops.Drawing(rows="edge"),
     }
@@ -118,7 +118,7 @@ def hop_calls() -> dict[str, Call]:
         "fanouts": [torch.tensor([2]), torch.tensor([1, 2, -1, 0])],
     }  # fmt: skip
     typed_in_time = {
-        "graph": typed._replace(timed=both), "drawing": ops.Drawing(replace=True, rows="edge"),
+        "graph": changed(typed, **in_order), "drawing": ops.Drawing(replace=True, rows="edge"),
         "moments": ops.SeedTimes(MOMENTS[:3], windows[[0, 1, 3]]),
     }  # fmt: skip
     budget = {
@@ -128,7 +128,7 @@ def hop_calls() -> dict[str, Call]:
     return {
         "NodeBudget": Call(draw_from_budget, budget),
         "sample_hops": Call(plain_hops, hops),
-        "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": plain._replace(large_columns=index())}),
+        "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": changed(plain, large_columns=index())}),
         "sample_hops in trees": Call(plain_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
         "sample_hops with times": Call(plain_hops, {**hops, **in_time}),
         "sample_hops with types": Call(ops.sample_hops, by_type),
@@ -144,15 +144,15 @@ def draw_from_budget(key: int, wanted: list[int], first_ids: Any, **given: Any) 
     return budget.draw(wanted, key)
 
 
-def typed_graph() -> ops.HopGraph:
+def typed_graph() -> ops.Graph:
     """Return a graph with types: nodes 0 to 2 are of one, 3 to 5 of another, and edges lead from each to each."""
     columns = torch.arange(6).repeat_interleave(INDPTR.diff())
     types = 2 * (columns > 2) + (INDICES > 2)
     order = torch.argsort(columns * 4 + types, stable=True)
     ends = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]])
-    return ops.HopGraph(
-        INDPTR, INDICES[order], types[order].to(torch.uint8), torch.tensor([0, 3, 6]), ends, torch.tensor([3, 1, 0, 2]),
-        ops.cumulate_weights(INDPTR, WEIGHTS),
+    return ops.Graph.checked(
+        INDPTR, INDICES[order], types=types[order].to(torch.uint8), first_ids=[0, 3, 6], ends=ends, order=[3, 1, 0, 2],
+        cumulative=ops.cumulate_weights(INDPTR, WEIGHTS),
     )  # fmt: skip
 
 

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphfeed import ops
 from graphfeed.ops.rows import CacheSets
 from tests.kinds.gpu_calls import Call, Inputs, calls
+from tests.kinds.hops import given_arrays
 
 
 class Comparison(NamedTuple):
@@ -86,6 +88,8 @@ def moved(value: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return a value with all of its tensors moved, also those inside of tuples and lists."""
     if isinstance(value, torch.Tensor):
         return move(value)
+    if isinstance(value, ops.Graph):
+        return ops.Graph.unchecked(**{name: moved(own, move) for name, own in given_arrays(value).items()})
     if isinstance(value, CacheSets):
         return CacheSets(move(value.keys), move(value.uses))
     if isinstance(value, (list, tuple)):

@@ -13,15 +13,14 @@ import torch
 from graphfeed.ops import rows, sampling, structure
 from graphfeed.ops.sampling import (
     Drawing,
-    HopGraph,
+    Graph,
     OneHop,
     SeedTimes,
-    StaticGraph,
-    TemporalGraph,
+    TimeOrder,
     sample_neighbors,
 )
 from graphfeed.ops.structure import check_csc, check_edge_types, check_joined
-from tests.kinds.hops import plain_hops
+from tests.kinds.hops import changed, plain_hops, record
 
 NUM_TYPES = 3
 KEYS = (17, 23)
@@ -204,18 +203,15 @@ def calls_of_one_hop(inputs: Inputs) -> dict[str, Call]:
     """Return the calls of one hop: uniform, by weight, by type, with replacement, of whole columns; and by LABOR."""
     cumulative = sampling.cumulate_weights(inputs.indptr, inputs.weights)
     fanouts = [torch.tensor(own) for own in ([4, 70, 2], [5], [60], [-1], [4, -1, 0])]
-    graph = StaticGraph(inputs.indptr, inputs.indices, cumulative, inputs.types, NUM_TYPES)
+    graph = record(inputs.indptr, inputs.indices, types=inputs.types, num_types=NUM_TYPES)
     changes = [
         {
-            "graph": graph._replace(cumulative=weights),
+            "graph": changed(graph, cumulative=weights),
             "hop": OneHop(inputs.seeds, own, KEYS[:1], Drawing(replace=replace)),
         }
         for own, weights, replace in product(fanouts, (cumulative, None), (False, True))
     ]
-    picks = [
-        {"picks": sample_neighbors(graph._replace(cumulative=None), OneHop(inputs.seeds, own, KEYS[:1]))}
-        for own in fanouts
-    ]
+    picks = [{"picks": sample_neighbors(graph, OneHop(inputs.seeds, own, KEYS[:1]))} for own in fanouts]
     starts = {"column_starts": torch.tensor([0, len(inputs.seeds)]), "destinations": torch.zeros(NUM_TYPES).long()}
     return {
         "sample_neighbors": call_of_hops({**changes[0], "checked": True}, changes),
@@ -230,29 +226,34 @@ def calls_of_one_hop(inputs: Inputs) -> dict[str, Call]:
 def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
     """Return the calls of several hops, with uniform and temporal sampling."""
     ordered = sampling.order_by_time(inputs.indptr, inputs.times)
-    timed = TemporalGraph(inputs.indptr, inputs.indices, ordered.times, ordered.order, earliest=ordered.times - 100)
-    graph, seeds = HopGraph(inputs.indptr, inputs.indices), inputs.seeds.to(inputs.indices.dtype)
+    assert ordered.times is not None
+    timed = TimeOrder(ordered.times, ordered.order, earliest=ordered.times - 100)
+    graph, seeds = record(inputs.indptr, inputs.indices), inputs.seeds.to(inputs.indices.dtype)
     moments = SeedTimes(torch.arange(len(seeds)) * 37 % 1100, None)
     return {
         "sample_hops": Call(
             plain_hops,
             {"graph": graph, "seeds": seeds, "fanouts": [5, 3], "keys": KEYS, "drawing": Drawing(), "moments": None},
-            [{}, {"graph": graph._replace(timed=[timed, timed]), "moments": moments, "drawing": Drawing(rows="edge")}],
+            [{}, {"graph": changed(graph, by_column=timed), "moments": moments, "drawing": Drawing(rows="edge")}],
             over_the_bus=("graph",),
         ),
         "sample_hops with types": Call(
-            typed_hops, {"graph": graph._replace(types=inputs.types), "seeds": [seeds], "fanouts": [5, 3]},
+            typed_hops, {"graph": typed_graph(inputs), "seeds": [seeds], "fanouts": [5, 3]},
             over_the_bus=("graph",),
         ),
     }  # fmt: skip
 
 
-def typed_hops(graph: HopGraph, seeds: Sequence[torch.Tensor], fanouts: Sequence[int]) -> list[Any]:
-    """Sample by edge type in a graph of one node type; return the edges of each type."""
-    first_ids, order = torch.tensor([0, graph.indptr.numel() - 1]), torch.arange(NUM_TYPES).flip(0)
-    ends = torch.zeros(NUM_TYPES, 2, dtype=torch.int64)
-    typed = graph._replace(first_ids=first_ids, ends=ends, order=order)
-    hops = sampling.sample_hops(typed, seeds, [torch.tensor([own]) for own in fanouts], KEYS)
+def typed_graph(inputs: Inputs) -> Graph:
+    """Return a graph of one node type, whose edge types number new nodes in descending order."""
+    return record(
+        inputs.indptr, inputs.indices, types=inputs.types, num_types=NUM_TYPES, order=list(range(NUM_TYPES))[::-1]
+    )
+
+
+def typed_hops(graph: Graph, seeds: Sequence[torch.Tensor], fanouts: Sequence[int]) -> list[Any]:
+    """Sample by edge type; return the edges of each type."""
+    hops = sampling.sample_hops(graph, seeds, [torch.tensor([own]) for own in fanouts], KEYS)
     return [[hop.rows, [own for _, own in sorted(hop.edges.items())]] for hop in hops]
 
 
@@ -262,15 +263,14 @@ def calls_in_time(inputs: Inputs) -> dict[str, Call]:
     changes: list[dict[str, Any]] = []
     for by_type, weighted in product((True, False), (True, False)):
         ordered = sampling.order_by_time(inputs.indptr, inputs.times, inputs.types if by_type else None)
+        assert ordered.times is not None
         assert ordered.order is not None
         cumulative = None
         if weighted:
             positions = sampling.places_in_order(inputs.indptr, ordered.order)
             cumulative = sampling.cumulate_weights(inputs.indptr, inputs.weights[positions])
-        graph = TemporalGraph(
-            inputs.indptr, inputs.indices, ordered.times, ordered.order, earliest=ordered.times - 100,
-            cumulative=cumulative, types=inputs.types, num_types=NUM_TYPES,
-        )  # fmt: skip
+        timed = TimeOrder(ordered.times, ordered.order, None, ordered.times - 100, cumulative)
+        graph = record(inputs.indptr, inputs.indices, types=inputs.types, num_types=NUM_TYPES, by_column=timed)
         for fanouts in ([4, -1, 60], [-1, -1, -1]) if by_type else ([5], [60], [-1]):
             for replace, window in product((False, True), (windows, None)):
                 drawing, moments = Drawing(replace=replace), SeedTimes(times, window)
@@ -282,7 +282,7 @@ def calls_in_time(inputs: Inputs) -> dict[str, Call]:
     latest = [
         {**own, "hop": own["hop"]._replace(drawing=Drawing("latest"))}
         for own in changes
-        if not own["hop"].drawing.replace and own["graph"].cumulative is None
+        if not own["hop"].drawing.replace and own["graph"].by_column.cumulative is None
     ]
     return {
         "sample_neighbors (temporal)": call_of_hops(changes[0], [*changes, *latest]),

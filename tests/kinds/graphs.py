@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.kinds import reference
+from tests.kinds.hops import record
 
 ID_DTYPES = [torch.int32, torch.int64]
 WIDE = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.int16, torch.int32, torch.int64)]
@@ -48,13 +48,17 @@ class Graph:
         *,
         weighted: bool = False,
         types: torch.dtype | None = None,
-    ) -> ops.StaticGraph:
-        """Return the arrays that one hop takes, in some dtypes; without a dtype of types, these are left out."""
+        put: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    ) -> ops.Graph:
+        """Return the arrays that `put` makes, in some dtypes; without a dtype of types, these are left out."""
         sums = torch.tensor(reference.cumulate_weights(self.indptr, self.weights), dtype=torch.int64)
-        return ops.StaticGraph(
-            torch.tensor(self.indptr, dtype=starts), torch.tensor(self.indices, dtype=ids), sums if weighted else None,
-            None if types is None else torch.tensor(self.types, dtype=types), 1 if types is None else self.num_types,
-        )  # fmt: skip
+        return record(
+            put(torch.tensor(self.indptr, dtype=starts)),
+            put(torch.tensor(self.indices, dtype=ids)),
+            cumulative=put(sums) if weighted else None,
+            types=None if types is None else put(torch.tensor(self.types, dtype=types)),
+            num_types=self.num_types,
+        )
 
 
 @st.composite
@@ -80,11 +84,6 @@ def graphs_and_seeds(draw: st.DrawFn) -> tuple[Graph, list[int]]:
     if graph.num_nodes == 0:
         return graph, []
     return graph, draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8))
-
-
-def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: Any) -> Any:
-    """Return a named tuple with its tensors where a function puts them."""
-    return type(columns)._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
 
 
 def split(picks: ops.Picks) -> list[list[int]]:

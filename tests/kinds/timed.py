@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.kinds import reference
-from tests.kinds.graphs import put_columns
-from tests.kinds.hops import sample_one
+from tests.kinds.hops import record, sample_one
 
 NUM_TYPES = 3
 DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 15, 16, 17, 33, 49, 130, 700]))
@@ -33,13 +32,20 @@ class TimedGraph:
     times: list[int]
     windows: list[int] | None
 
-    def columns(self, dtype: torch.dtype, *, weighted: bool = False, by_type: bool = False) -> ops.TemporalGraph:
-        """Return the arrays that the ops take."""
+    def columns(
+        self, dtype: torch.dtype, *, weighted: bool = False, by_type: bool = False, put: Any = lambda tensor: tensor
+    ) -> ops.Graph:
+        """Return the arrays that `put` makes for the ops."""
         indptr, types = torch.tensor(self.indptr, dtype=dtype), torch.tensor(self.types, dtype=torch.uint8)
         weights = torch.tensor(self.weights, dtype=torch.float64)
-        plain = ops.TemporalGraph(indptr, torch.tensor(self.indices, dtype=dtype), types=types, num_types=NUM_TYPES)
+        indices = torch.tensor(self.indices, dtype=dtype)
+
+        def in_order(**arrays: torch.Tensor | None) -> ops.Graph:
+            ranked = ops.TimeOrder(**{name: None if own is None else put(own) for name, own in arrays.items()})
+            return record(put(indptr), put(indices), types=put(types), num_types=NUM_TYPES, by_column=ranked)
+
         if self.stamps and not self.stamps[0]:
-            return plain._replace(cumulative=ops.cumulate_weights(indptr, weights) if weighted else None)
+            return in_order(cumulative=ops.cumulate_weights(indptr, weights) if weighted else None)
         last = torch.tensor([max(own) for own in self.stamps], dtype=torch.int64)
         from_when = [[2**63 - 1 if time == ops.ALWAYS else time for time in own] for own in self.stamps]
         first = torch.tensor([min(own) for own in from_when], dtype=torch.int64)
@@ -48,7 +54,7 @@ class TimedGraph:
         places = torch.arange(len(last)) if found.order is None else ops.places_in_order(indptr, found.order)
         earliest = first[places] if is_split else None
         cumulative = ops.cumulate_weights(indptr, weights[places]) if weighted else None
-        return plain._replace(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
+        return in_order(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
 
     def periods(self) -> list[tuple[int, Period]]:
         """Return node and period of each seed."""
@@ -62,11 +68,11 @@ class TimedGraph:
         weighted: bool = False, **drawing: Any,
     ) -> ops.Picks:  # fmt: skip
         """Sample one hop of the seeds by the arrays that `put` makes."""
-        columns = self.columns(dtype, weighted=weighted, by_type=len(fanouts) > 1)
+        columns = self.columns(dtype, weighted=weighted, by_type=len(fanouts) > 1, put=put)
         seeds, times = put(torch.tensor(self.seeds, dtype=dtype)), put(torch.tensor(self.times, dtype=torch.int64))
         windows = None if self.windows is None else put(torch.tensor(self.windows, dtype=torch.int64))
         moments = {"times": times, "windows": windows}
-        return sample_one(put_columns(put, columns), seeds, torch.tensor(fanouts), *keys, **moments, **drawing)
+        return sample_one(columns, seeds, torch.tensor(fanouts), *keys, **moments, **drawing)
 
     @property
     def units(self) -> list[int]:

@@ -122,8 +122,8 @@ class Warm:
         self._process.stdin.write(json.dumps({**asked, "output": str(output), "errors": str(errors)}).encode() + b"\n")
         while "started" not in (said := self.hear(START_SECONDS) or {}):
             assert self._process.poll() is None, "the process that forks programs has ended"
-        program = self._running[said["started"]] = Program(self, said["started"], output, errors)
-        return program
+        begun = self._running[said["started"]] = Program(self, said["started"], output, errors)
+        return begun
 
 
 @cache

@@ -7,8 +7,8 @@ from operator import index
 
 import torch
 
+from graphfeed.ops.arguments.id_bounds import are_below, mark_below
 from graphfeed.ops.arguments.texts import brief
-from graphfeed.ops.arguments.verified import are_below, mark_below
 
 MOST_SECONDS = 1e8
 """The longest timeout, three years, which all of the system's waiting functions accept."""

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from numbers import Number
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from graphfeed.ops.arguments.checks import ID_DTYPES
 from graphfeed.ops.arguments.texts import brief
 from graphfeed.ops.mapped_memory import note_memmap
 
+Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 NOTHING = torch.empty(0, dtype=torch.int64, device="cpu")
 """Stands for a missing array."""
 OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)

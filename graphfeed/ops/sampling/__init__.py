@@ -6,11 +6,11 @@ neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampli
 """
 
 from graphfeed.ops.sampling.draw_places import draw_places
+from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, JoinedHops, SampledHop, SeedTimes
-from graphfeed.ops.sampling.hops.pick_edges import OneHop, Picks, StaticGraph, bound_edges
+from graphfeed.ops.sampling.hops.pick_edges import LARGEST_WINDOW, OneHop, Picks, bound_edges
 from graphfeed.ops.sampling.hops.sample_hops import PreparedHops, sample_hops
 from graphfeed.ops.sampling.negatives import (
     NO_EDGES,
@@ -24,7 +24,6 @@ from graphfeed.ops.sampling.node_budget import NodeBudget
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import random_walks
 from graphfeed.ops.sampling.sample_neighbors import sample_neighbors
-from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import (
     ALWAYS,
     TimeOrder,
@@ -38,11 +37,11 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "ALWAYS", "NO_EDGES", "NO_TYPES", "Drawing", "EdgeSet", "GuidedSums", "HighDegreeIndex", "HopEdges", "HopGraph",
-    "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
-    "StaticGraph", "TemporalGraph", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
-    "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time",
-    "permute", "places_in_order", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives",
-    "sample_neighbors",
+    "ALWAYS", "LARGEST_WINDOW", "NO_EDGES", "NO_TYPES", "Drawing", "EdgeSet", "Graph", "GuidedSums",
+    "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops",
+    "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
+    "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources", "linked_order",
+    "order_by_time", "permute", "places_in_order", "random_walks", "sample_hops", "sample_negative_pairs",
+    "sample_negatives", "sample_neighbors",
 ]
 # fmt: on

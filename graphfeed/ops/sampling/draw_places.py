@@ -3,7 +3,6 @@
 import torch
 
 from graphfeed.ops.arguments import MOST_VALUES, NOTHING, check_count, check_length, check_seed, check_vector
-from graphfeed.ops.arguments.verified import check_once
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 
@@ -28,7 +27,7 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
     check_vector("cumulative", cumulative, (torch.int64,))
     if cumulative.numel():
         check_length("cumulative", cumulative, size, "place")
-        check_once("running sums of a row", (cumulative,), lambda: check_sums("cumulative", cumulative))
+        check_sums("cumulative", cumulative)
     module = kernels("sampling.draw_places", cumulative)
     out = buffers.empty(count, torch.int64, cumulative.device)
     module.draw_places(size, cumulative.contiguous(), key, out)

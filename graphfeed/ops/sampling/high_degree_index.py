@@ -5,11 +5,10 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import check_ids, check_vector
-from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
-from graphfeed.ops.structure.csc import check_columns, edited, ensure_csc
+from graphfeed.ops.structure.csc import check_columns, edited
 
 
 class HighDegreeIndex(NamedTuple):
@@ -38,8 +37,8 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
         >>> build_high_degree_index(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 1])).columns
         tensor([], dtype=torch.int64)
     """
-    ensure_csc(indptr, indices)
-    check_columns("indptr", indptr, indices.numel())  # again: undetected edits by NumPy would misdirect writes
+    check_vector("indices", indices)
+    check_columns("indptr", indptr, indices.numel())  # each time: undetected edits by NumPy would misdirect writes
     degrees, limits = indptr.diff().to(torch.int64), current_limits()
     # An entry has 32 bits for the offset in a column.
     columns = torch.nonzero((degrees >= limits.index_degree) & (degrees < 1 << 32)).flatten()
@@ -55,14 +54,7 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
         graph = as_int64(indptr, indptr), indices.contiguous()
         if not module.build_high_degree_index(*graph, columns, starts, torch.empty_like(starts), entries):
             raise edited()
-    index = HighDegreeIndex(columns, sizes, starts, entries)
-    mark_valid("high-degree index", tuple(index))
-    return index
-
-
-def ensure_index(index: HighDegreeIndex) -> None:
-    """Check the index, unless `build_high_degree_index` returned it."""
-    check_once("high-degree index", tuple(index), lambda: check_index(index))
+    return HighDegreeIndex(columns, sizes, starts, entries)
 
 
 def check_index(index: HighDegreeIndex) -> None:

@@ -18,7 +18,7 @@ from graphfeed.ops.arguments import (
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.draw_places import check_sums
-from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_start_ends
 
 
 def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:
@@ -179,9 +179,12 @@ def check_negative_edges(edges: EdgeSet, num_sources: int, num_destinations: int
     check_count("first_destination of edges", edges.first_destination, 0, LARGEST)
     if edges.indptr.numel() == 0:
         return
-    ensure_csc(edges.indptr, edges.indices)
+    # The kernel checks what it reads.
+    check_vector("indices of edges", edges.indices)
+    check_start_ends("indptr of edges", edges.indptr, edges.indices.numel())
     if edges.types.numel():
-        ensure_edge_types(edges.indptr, edges.types, edges.num_types)
+        check_vector("types of edges", edges.types, TYPE_DTYPES)
+        check_length("types of edges", edges.types, edges.indices.numel(), "edge")
     total = edges.indptr.numel() - 1
     for name, first, size in (
         ("sources", edges.first_source, num_sources),

@@ -4,23 +4,20 @@ LABOR-0 is from "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNN
 with the sequential Poisson sampling of its appendix A.3.
 """
 
-from graphfeed.ops.arguments import check_ids, check_vector
+from graphfeed.ops.arguments import brief, check_ids, check_vector
+from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.pick_edges import (
     OneHop,
     Picks,
-    StaticGraph,
     check_fanouts,
     check_keys,
     check_latest,
     check_moments,
     pick_edges,
 )
-from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
-from graphfeed.ops.sampling.weights import ensure_cumulative
-from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
 
 
-def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked: bool = False) -> Picks:
+def sample_neighbors(graph: Graph, hop: OneHop, *, checked: bool = False) -> Picks:
     """Sample in-edges of each seed.
 
     Without replacement, `min(fanout, eligible)` distinct edges are sampled. All such sets are equally likely; with
@@ -42,41 +39,33 @@ def sample_neighbors(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked
     heaviest edges. Columns with more than `fanout` eligible edges are read completely, and their picks are sorted.
 
     Args:
-        graph: A graph. Temporal graphs are sorted within each edge type for fan-outs per type, else within each column.
-        hop: The seeds, the fan-outs and the method; with times if the graph has times.
+        graph: A graph, whose arrays are not checked here.
+        hop: The seeds, the fan-outs and the method; with times if the graph has an order of time.
         checked: Whether the seeds are known to be in the graph. If so, seeds on a GPU are not checked again, which
             would need a synchronization.
 
     Raises:
         ValueError: A seed is not in the graph, a fan-out is below -1 or too large, the number of fan-outs or of times
-            is wrong, a window is negative, or the arrays are not a valid graph.
+            is wrong, or a window is negative.
 
     Example:
         >>> import torch
-        >>> graph = StaticGraph(torch.tensor([0, 2, 3]))
+        >>> graph = Graph.checked(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]))
         >>> sample_neighbors(graph, OneHop(torch.tensor([1, 0]), torch.tensor([-1]), (7,))).positions
         tensor([2, 0, 1])
     """
-    seeds, is_labor = hop.seeds, hop.drawing.method == "labor"
-    if isinstance(graph, TemporalGraph) != (hop.moments is not None):
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be an ops.Graph, but is {brief(graph)}; create it with Graph.checked")
+    if (graph.by_column is None) != (hop.moments is None):
         raise ValueError("hop.moments must be given if the graph has times, and only then")
     if hop.drawing.method == "latest":
         check_latest(graph, hop.drawing)
-    if isinstance(graph, TemporalGraph):
-        ensure_temporal(graph)
-    else:
-        ensure_columns("indptr", graph.indptr)
-        if is_labor:
-            ensure_length("indices", graph.indices, graph.indptr)
-        if graph.cumulative is not None:
-            ensure_cumulative(graph.indptr, graph.cumulative)
-        if graph.types is not None:
-            ensure_edge_types(graph.indptr, graph.types, graph.num_types)
+    seeds = hop.seeds
     check_vector("seeds", seeds)
-    check_fanouts(hop.fanouts, graph.num_types, graph.types, hop.drawing.replace)
+    check_fanouts(hop.fanouts, graph, hop.drawing.replace)
     check_keys(hop)
     if not checked or seeds.is_cpu:
-        check_ids("seeds", seeds, graph.indptr.numel() - 1)
+        check_ids("seeds", seeds, graph.num_nodes)
     if hop.moments is not None:
         check_moments(seeds.numel(), hop.moments)
     return pick_edges(graph, hop)

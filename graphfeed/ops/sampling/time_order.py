@@ -6,10 +6,9 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import bounds, check_ids, check_length, check_vector
-from graphfeed.ops.arguments.verified import check_once, is_verified, mark_valid
 from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited, ensure_columns, ensure_length
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, edited
 
 UPPER_HALF = int(sys.byteorder == "little")
 """Index of the upper half of an int64 that is viewed as two int32."""
@@ -19,12 +18,22 @@ ALWAYS = INT64.min
 
 
 class TimeOrder(NamedTuple):
-    """The edges of each column, sorted by time; equal times keep the order of positions."""
+    """The edges of each column, or of each edge type in it, sorted by time; equal times keep the order of positions.
 
-    times: torch.Tensor
-    """int64, one per edge: the sorted times."""
-    order: torch.Tensor | None
-    """int64, one per edge: its offset in its column. None if the edges of the graph are already sorted."""
+    All arrays have an entry per edge, and are indexed by rank: the position of an edge in this order.
+    """
+
+    times: torch.Tensor | None = None
+    """int64: the sorted times. None: all edges are before any time."""
+    order: torch.Tensor | None = None
+    """The offset of the edge in its column. None if the edges of the graph are already sorted."""
+    links: torch.Tensor | None = None
+    """int64: offset and source of the edge (see `link_sources`), which CPU kernels prefer to `order`."""
+    earliest: torch.Tensor | None = None
+    """int64: a second time of the edge, which must be inside the window, too. It is not later than the first time,
+    unless that is `ALWAYS`."""
+    cumulative: torch.Tensor | None = None
+    """Running sums of weights, as `cumulate_weights` returns them."""
 
 
 def as_times(name: str, times: object) -> torch.Tensor:
@@ -77,11 +86,12 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
     rising = buffers.empty_long_lived(times.numel(), torch.int64, times.device)
     scratch = torch.empty(int(indptr.diff().max()) if times.is_cpu else 0, dtype=torch.int64, device="cpu")
     module.sort_by_time(*columns, order, rising, scratch)
-    mark_valid("order", (indptr, order))
     return TimeOrder(rising, order)
 
 
-def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tensor) -> torch.Tensor | None:
+def link_sources(
+    indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tensor, num_nodes: int = 1 << 62
+) -> torch.Tensor | None:
     """Combine the offset and the source of each edge into one value, so that a single random read finds both.
 
     Returns int64, one per edge: its offset in its column times 2**32, plus its source; or None if these are too large.
@@ -90,17 +100,18 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     long.
 
     Raises:
-        ValueError: The arrays are not a valid graph, or `order` is not a valid order of its edges.
+        ValueError: The arrays are not a valid graph, a source is not below `num_nodes`, or `order` is not a valid order
+            of the edges.
 
     Example:
         >>> link_sources(torch.tensor([0, 2]), torch.tensor([5, 7]), torch.tensor([1, 0]))
         tensor([4294967303,          5])
     """
-    check_columns("indptr", indptr)
-    ensure_length("indices", indices, indptr)
-    ensure_order(indptr, order)
+    check_vector("indices", indices)
+    check_edge_places("order", indptr, order)
+    check_length("indices", indices, order.numel(), "edge")
     lowest, highest = bounds(indices) if indices.numel() else (0, 0)
-    if is_verified("csc", (indptr, indices)) and not 0 <= lowest <= highest < max(indptr.numel() - 1, 1):
+    if not 0 <= lowest <= highest < max(num_nodes, 1):
         raise edited()
     # Both have 32 bits; the offset is in the upper half, which has the sign bit.
     if highest >= 1 << 32 or (indices.numel() and int(indptr.diff().max()) > 1 << 31):
@@ -108,19 +119,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)
     module = kernels("sampling.time_order", order)
     module.link_sources(as_int64(indptr, order), indices.contiguous(), as_int64(order, order), links)
-    if is_verified("csc", (indptr, indices)):
-        mark_valid("links", (indptr, links))
     return links
-
-
-def ensure_order(indptr: torch.Tensor, order: torch.Tensor) -> None:
-    """Check the order, unless `order_by_time` returned it."""
-    check_once("order", (indptr, order), lambda: check_edge_places("order", indptr, order))
-
-
-def ensure_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
-    """Check the links, unless `link_sources` returned them."""
-    check_once("links", (indptr, links), lambda: check_links(indptr, links))
 
 
 def check_edge_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
@@ -154,7 +153,7 @@ def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         >>> places_in_order(torch.tensor([0, 2, 4]), torch.tensor([1, 0, 0, 1]))
         tensor([1, 0, 2, 3])
     """
-    ensure_columns("indptr", indptr)
+    check_columns("indptr", indptr)
     check_vector("order", order)
     check_length("order", order, int(indptr[-1]), "edge")
     places = torch.empty(order.numel(), dtype=torch.int64, device=order.device)

@@ -5,11 +5,10 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import check_length, check_vector
-from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.pinned import empty_locked, is_page_locked
-from graphfeed.ops.structure.csc import check_columns, cut_columns, ensure_columns
+from graphfeed.ops.structure.csc import check_columns, cut_columns
 
 
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -41,19 +40,13 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     module, exact = kernels("sampling.weights", weights, indptr=indptr), exact.contiguous()
     for _, columns in cut_columns("accumulating weights", indptr):
         module.cumulate_weights(as_int64(columns, weights), exact, out)
-    mark_valid("running sums", (indptr, out))
     return out
-
-
-def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
-    """Check the running sums, unless `cumulate_weights` returned them."""
-    check_once("running sums", (indptr, cumulative), lambda: check_cumulative(indptr, cumulative))
 
 
 def check_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
     """Raise unless there is a running sum per edge that restarts in each column and never decreases."""
     check_vector("cumulative", cumulative, (torch.int64,))
-    ensure_columns("indptr", indptr)
+    check_columns("indptr", indptr)
     check_length("cumulative", cumulative, int(indptr[-1]), "edge")
     starts = indptr[:-1][indptr.diff() > 0].to(torch.int64)
     falls = torch.cat([cumulative[:1] < 0, cumulative[1:] < cumulative[:-1]])
@@ -96,7 +89,8 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
         ValueError: The arrays are not valid column starts and running sums.
     """
     check_vector("cumulative", cumulative, (torch.int64,))
-    ensure_cumulative(indptr, cumulative)
+    check_columns("indptr", indptr)
+    check_length("cumulative", cumulative, int(indptr[-1]), "edge")
     guides = buffers.empty_long_lived(cumulative.numel(), torch.int32, cumulative.device)
     module = kernels("sampling.weights", cumulative, indptr=indptr)
     missed = 0
@@ -105,13 +99,12 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     return guides if missed * MISSED > cumulative.numel() else NO_GUIDES
 
 
-def split_sums(cumulative: torch.Tensor | GuidedSums | None) -> tuple[torch.Tensor | None, torch.Tensor]:
-    if not isinstance(cumulative, GuidedSums):
-        return cumulative, NO_GUIDES
-    sums, guides = cumulative
+def as_guided(cumulative: torch.Tensor | GuidedSums) -> GuidedSums:
+    """Return contiguous running sums with guides, which may be empty."""
+    sums, guides = cumulative if isinstance(cumulative, GuidedSums) else (cumulative, NO_GUIDES)
     check_vector("cumulative", sums, (torch.int64,))
     check_vector("guides", guides, (torch.int32,))
     # The values of guides are not checked: any guides yield correct draws.
     if guides.numel() not in (0, sums.numel()):
         raise ValueError(f"guides must have {sums.numel()} values, one for each running sum, but has {guides.numel()}")
-    return sums, guides
+    return GuidedSums(sums.contiguous(), guides.contiguous())

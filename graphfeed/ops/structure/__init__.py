@@ -18,7 +18,6 @@ from graphfeed.ops.structure.csc import (
     coo_to_csc,
     expand_indptr,
     indptr_edge_ids,
-    joined_by,
 )
 from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
@@ -33,7 +32,7 @@ __all__ = [
     "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "Marked", "PairedEdges", "assign_slots",
     "check_columns", "check_csc", "check_edge_types", "check_joined", "check_start_ends", "check_starts", "compact",
     "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees",
-    "isin", "join_columns", "joined_by", "mark_first", "match_pairs", "match_pairs_of_each", "merge_columns",
+    "isin", "join_columns", "mark_first", "match_pairs", "match_pairs_of_each", "merge_columns",
     "mirror_edges", "place_nodes", "read_columns", "unique_and_compact",
 ]
 # fmt: on

@@ -1,6 +1,6 @@
 """Compressed sparse columns (CSC): conversion from an edge list, validation and expansion."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from graphfeed.ops.arguments import (
     check_vector,
     checked,
 )
-from graphfeed.ops.arguments.verified import check_once, mark_valid
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits, progress_bar
@@ -106,26 +105,6 @@ def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None)
         )
 
 
-def ensure_columns(name: str, indptr: torch.Tensor) -> None:
-    check_vector(name, indptr)
-    # Skipped if the tensor has passed this or check_csc().
-    check_once("columns", (indptr,), lambda: check_columns(name, indptr))
-
-
-def ensure_length(name: str, edges: torch.Tensor, indptr: torch.Tensor) -> None:
-    check_vector(name, edges)
-    # `indptr` has been checked. On a GPU, this would synchronize.
-    if indptr.is_cpu:
-        check_length(name, edges, int(indptr[-1]), "edge")
-
-
-def ensure_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
-    check_vector("indptr", indptr)
-    check_vector("indices", indices)
-    # Skipped if the tensors have passed check_csc().
-    check_once("csc", (indptr, indices), lambda: check_csc(indptr, indices))
-
-
 def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     """Raise unless the arrays are a valid graph. This takes one pass over each.
 
@@ -142,8 +121,6 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
         check_vector("indices", indices)
         for part in cut_edges("checking edges", indices):
             check_ids("indices", part, indptr.numel() - 1)
-    mark_valid("columns", (indptr,))
-    mark_valid("csc", (indptr, indices))
 
 
 def edited() -> ValueError:
@@ -163,7 +140,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     """
     check_vector("type_per_edge", types, TYPE_DTYPES)
     check_count("num_types", num_types, 0)
-    ensure_columns("csc_indptr", indptr)
+    check_columns("csc_indptr", indptr)
     check_length("type_per_edge", types, int(indptr[-1]), "edge")
     for part in cut_edges("checking edge types", types):
         check_ids("type_per_edge", part, num_types)
@@ -175,12 +152,6 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
                 f"type_per_edge must ascend inside each column, but falls at {first + column}; sort each column's "
                 "edges by type"
             )
-    mark_valid(("types", num_types), (indptr, types))
-
-
-def ensure_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
-    # Skipped if the tensors have passed check_edge_types().
-    check_once(("types", num_types), (indptr, types), lambda: check_edge_types(indptr, types, num_types))
 
 
 def check_joined(
@@ -189,20 +160,18 @@ def check_joined(
     """Raise unless the endpoints of each edge have the node types of its edge type. This takes one pass.
 
     Args:
-        indptr, indices, types: The edges.
+        indptr, indices, types: The edges, which `check_csc` and `check_edge_types` accept; this is not checked again.
         offsets: First id of each node type, followed by the number of nodes.
         ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
     Raises:
         IndexError: `ends` contains a node type that is not in `offsets`.
-        ValueError: An edge joins nodes of other types, or the arrays are not consistent.
+        ValueError: An edge joins nodes of other types.
     """
     check_tensors(ends=ends)
     check_vector("offsets", offsets)
     if ends.dim() != 2 or ends.shape[1] != 2 or ends.dtype not in ID_DTYPES:
         raise ValueError(f"ends must hold ids in shape (edge types, 2), but has {tuple(ends.shape)} of {ends.dtype}")
-    ensure_csc(indptr, indices)
-    ensure_edge_types(indptr, types, ends.shape[0])
     check_ids("ends", ends, offsets.numel() - 1, IndexError)
     bounds = offsets.to("cpu", torch.int64)
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
@@ -216,29 +185,6 @@ def check_joined(
                 f"type_per_edge is {int(types[edge])} for edge {edge}, but that type does not join its two nodes; "
                 "check the types against node_type_offset and edge_type_to_id"
             )
-    mark_valid(joined_by(offsets, ends), (indptr, indices, types))
-
-
-def joined_by(offsets: torch.Tensor, ends: torch.Tensor) -> Hashable:
-    """Return the key under which `check_joined` records that it passed."""
-    return "joined", tuple(offsets.tolist()), tuple(ends.flatten().tolist())
-
-
-def ensure_joined(
-    indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
-) -> None:
-    """Call `check_joined`, unless the arrays have passed it already."""
-
-    def check() -> None:
-        check_columns("first_ids", offsets, indptr.numel() - 1)
-        check_ids("ends", ends, offsets.numel() - 1)
-        check_joined(indptr, indices, types, offsets, ends)
-
-    for name, given in (("indptr", indptr), ("indices", indices), ("first_ids", offsets)):
-        check_vector(name, given)
-    check_tensors(ends=ends)
-    check_vector("types", types, TYPE_DTYPES)
-    check_once(joined_by(offsets, ends), (indptr, indices, types), check)
 
 
 def check_starts(indptr: torch.Tensor) -> None:

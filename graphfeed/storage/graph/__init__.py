@@ -30,7 +30,7 @@ from graphfeed.storage.graph.sampling.compaction import (
 from graphfeed.storage.graph.sampling.graph_files import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, negative_pairs_of
-from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, group_hop, open_seeds, pick_hop, stack_trees
+from graphfeed.storage.graph.sampling.one_hop import group_hop, open_seeds, pick_hop, stack_trees
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_seed_times
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together
@@ -68,7 +68,7 @@ from graphfeed.storage.graph.type_names import (
 
 __all__ = [
     "CANONICAL_ETYPE_DELIMITER", "METHODS", "ORIGINAL_EDGE_ID", "SHARE", "ByType", "CSCFormatBase", "Draws",
-    "EdgeArrays", "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "HasFiles", "Hop", "HopTime", "NegativeQuery",
+    "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "HasFiles", "Hop", "HopTime", "NegativeQuery",
     "NodeType", "NodeWeights", "Picked", "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph",
     "SamplingRequest", "Seeds", "Strategy", "TemporalQuery", "Together", "add_reverse_edges", "assign_by_ldg",
     "assign_by_metis", "assign_nodes", "by_type_name", "check_query", "check_shapes", "columns_by_type",

@@ -16,12 +16,13 @@ from graphfeed.storage.graph.sampling.all_hops import (
     pick_each_by_page,
     reads_together,
     sample_all_hops,
-    weights_for,
+    sample_one_hop,
 )
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
-from graphfeed.storage.graph.sampling.one_hop import as_seeds, sample_one_hop
+from graphfeed.storage.graph.sampling.one_hop import as_seeds
+from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import mask_of, timed_columns
+from graphfeed.storage.graph.sampling.temporal_sampling import mask_of
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks
 from graphfeed.storage.graph.sampling_request import (
     Draws,
@@ -73,15 +74,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def prepare(self, request: SamplingRequest) -> None:
         """Precompute the order of times, sums of weights, index of large columns or wider dtypes for a request."""
-        kernel_columns(self)
-        if request.temporal is not None:
-            # Fan-outs by type need a separate order of times for each edge type.
-            for by_type in {len(fanout) > 1 for fanout in request.fanouts}:
-                timed_columns(self, request, windowed=request.temporal.pre_time_window is not None, by_type=by_type)
-        elif request.probs_name is not None:
-            weights_for(self, request)
-        elif request.strategy == "labor" and not request.replace:
-            self.high_degree_index()
+        windowed = request.temporal is not None and request.temporal.pre_time_window is not None
+        record_of(self, request, windowed=windowed, indexed=self.indices.is_cpu)
 
     # fmt: off
     @overload

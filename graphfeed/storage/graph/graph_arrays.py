@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, check_once, checked, forget_valid, is_verified, mark_valid
+from graphfeed.ops.arguments import Tensors, as_tensor, checked
 from graphfeed.ops.memory import is_page_locked, page_lock
 from graphfeed.ops.process import ForkLock
-from graphfeed.ops.structure import joined_by
 from graphfeed.storage.graph.checks import as_attributes, attribute, check_attributes, check_shapes, check_types
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.graph_files import FilesRead, files_read, in_passes, kernel_columns
-from graphfeed.storage.graph.type_names import by_type_name, type_numbers
+from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.stream_order import Published
 from graphfeed.storage.memory.tensor_tree import to_device
@@ -95,6 +94,8 @@ class GraphArrays(Shareable):
             edge_attributes=as_attributes("edge", edge_attributes or {}),
         )
         self._cached: dict[str, tuple[Any, ...]] = {}
+        self._passed: Literal["", "shapes", "all"] = ""
+        """What `check` or `trust_saved` has found to be valid."""
 
     @checked
     def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
@@ -226,10 +227,9 @@ class GraphArrays(Shareable):
         valid CSC, lengths that don't match and types that don't agree raise a ValueError.
         """
         # Cached arrays don't reflect edits in place.
-        forget_valid("graph", self._structure())
-        self._cached = {}
+        self._cached, self._passed = {}, ""
         self._check_arrays()
-        self.mark_checked()
+        self._passed = "all"
 
     def _check_arrays(self) -> None:
         with in_passes(self):
@@ -244,36 +244,12 @@ class GraphArrays(Shareable):
         don't, on a GPU or over the whole graph, check the arrays first. Shapes that don't agree raise a ValueError.
         """
         check_shapes(self)
-        self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
-        mark_valid("saved graph", self._structure())
+        self._passed = "shapes"
 
     def ensure_checked(self, *, whole: bool = True) -> None:
-        """Check the graph unless it has been checked or, if `whole` is False, comes from an unchanged file."""
-        # Passed checks are recorded by the identity of the arrays.
-        arrays = self._structure()
-        if not is_verified("graph", arrays) and (whole or not is_verified("saved graph", arrays)):
-            check_once("graph", arrays, self.check)
-
-    def mark_checked(self) -> None:
-        """Mark the arrays as a valid graph, without checking them."""
-        self.mark_for_sampling(self.csc_indptr, self.type_per_edge)
-        mark_valid("graph", self._structure())
-
-    def mark_for_sampling(self, indptr: torch.Tensor, types: torch.Tensor | None) -> None:
-        """Mark the arrays, or copies of column starts and edge types, as valid, so that operations don't check them."""
-        mark_valid("columns", (indptr,))
-        mark_valid("csc", (indptr, self.indices))
-        if self.edge_type_to_id is not None:
-            assert self.node_type_to_id is not None
-            assert self.node_type_offset is not None
-            mark_valid(("types", len(self.edge_type_to_id)), (indptr, types))
-            ends = type_numbers(self.node_type_to_id, self.edge_type_to_id).ends
-            mark_valid(joined_by(self.node_type_offset, ends), (indptr, self.indices, types))
-
-    def _structure(self) -> Tensors:
-        """Return the arrays that are checked together, on which memory safety depends."""
-        own = self.__dict__
-        return own["csc_indptr"], own["indices"], own["node_type_offset"], own["type_per_edge"]
+        """Check the graph unless it has been checked, is on a GPU or, if not `whole`, comes from an unchanged file."""
+        if self._passed != "all" and (whole or not self._passed) and self.csc_indptr.is_cpu and self.indices.is_cpu:
+            self.check()
 
     @property
     def version(self) -> tuple[object, ...]:
@@ -313,8 +289,14 @@ class GraphArrays(Shareable):
         if str(device) != "cpu":
             self.ensure_checked()  # GPU kernels don't check the bounds of edges
         if str(device) == "pinned" and self.indices.is_cpu:
-            return type(self)(**self.fields())._pin()
-        return type(self)(**{name: to_device(value, device) for name, value in self.fields().items()})
+            return self._copy_with(self.fields())._pin()
+        return self._copy_with({name: to_device(value, device) for name, value in self.fields().items()})
+
+    def _copy_with(self, fields: Fields) -> Self:
+        """Return a graph with copies of the arrays, which are as valid as these."""
+        duplicate = type(self)(**fields)
+        duplicate._passed = self._passed
+        return duplicate
 
     def pin_memory_(self) -> Self:
         """Page-lock the arrays until the graph is deleted, so that a GPU can read them; return this object.
@@ -361,8 +343,13 @@ class GraphArrays(Shareable):
     def open_by_name(cls, name: str) -> Self:
         """Map a graph in shared memory."""
         graph = cls(**open_shared(name))
-        graph.mark_checked()
+        graph._passed = "all"
         return graph
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "tensors" in state:  # a file of `torch.save`, which others may have written
+            self._passed = ""
 
     def __repr__(self) -> str:
         # Counting edges by type would take a pass over them.

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below, mark_valid
+from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, isin, match_pairs_of_each
 from graphfeed.storage.graph.layer_data import make_layer_data
@@ -226,5 +226,5 @@ def mark_sampled(
             mark_below(ids, num_nodes[node_type])
     for edge_type, csc in cscs.items():
         if not csc.indices.is_cpu:
-            mark_valid(("starts", csc.indices.numel()), (csc.indptr,))
+            mark_below(csc.indptr, csc.indices.numel() + 1)
             mark_below(csc.indices, rows[ends_of(edge_type)[0]].numel())

@@ -9,7 +9,7 @@ from typing import Any, Self, SupportsIndex
 
 import torch
 
-from graphfeed.ops.arguments import check_can_pin, mark_copies_valid, passed_among
+from graphfeed.ops.arguments import check_can_pin
 from graphfeed.ops.memory import page_lock
 from graphfeed.ops.process import ForkLock
 from graphfeed.storage.memory.shared import (
@@ -103,7 +103,6 @@ class Shareable:
                     "be sent to another process; pass tensor.detach()"
                 )
         places: list[Any] = [*find_places(tensors, BY_VALUE_BYTES)]
-        passed = passed_among(tensors)
         elsewhere = [number for number, place in enumerate(places) if place is None]
         # Small tensors are moved, too, if they are large in total.
         if sum(tensors[number].nbytes for number in elsewhere) > BY_VALUE_BYTES:
@@ -112,10 +111,9 @@ class Shareable:
                 tensors[number], places[number] = tensor, find_handle(tensor)
             # The object keeps the shared tensors, so that pickling it again copies nothing.
             self.__dict__.update(insert_tensors(skeleton, tensors))
-            mark_copies_valid(passed, tensors)
         for number in elsewhere:
             places[number] = places[number] or to_bytes(tensors[number])
-        return {"fields": skeleton, "places": places, "passed": passed}
+        return {"fields": skeleton, "places": places}
 
     def _pin(self) -> Self:
         """Page-lock the tensors until this object is deleted, in place or as copies; return this object."""
@@ -129,20 +127,16 @@ class Shareable:
             skeleton, tensors = self._extracted()
             locked = page_lock(tensors, self)
             self.__dict__.update(insert_tensors(skeleton, locked))
-            mark_copies_valid(passed_among(tensors), locked)
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # `torch.save` stores the tensors themselves.
         tensors = state["tensors"] if "tensors" in state else [open_tensor(place) for place in state["places"]]
         self.__dict__.update(insert_tensors(state["fields"], tensors))
-        mark_copies_valid(state.get("passed", ()), tensors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         duplicate = object.__new__(type(self))
         # Before the fields are copied, since they may refer to this object. The copy is not in shared memory.
         memo[id(self)] = duplicate
         duplicate.__dict__.update(copy.deepcopy(vars(self), memo))
-        # Copies of checked tensors need no checks.
-        mark_copies_valid(passed_among(self._extracted()[1]), duplicate._extracted()[1])
         return duplicate

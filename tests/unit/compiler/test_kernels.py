@@ -62,7 +62,7 @@ def more_calls() -> dict[str, Call]:
     typed, one = EVERY["sample_hops with types"], EVERY["sample_hops by LABOR"]
     merged = EVERY["merge_columns"]
     twice = [own * 2 for own in merged.arguments["values"]]
-    mapped, parts = {"reads": ReadChoice()}, torch.zeros(6, dtype=torch.int32)
+    parts = torch.zeros(6, dtype=torch.int32)
     placed = {
         "indptr": INDPTR,
         "indices": INDICES,
@@ -76,14 +76,18 @@ def more_calls() -> dict[str, Call]:
         "permute few": Call(ops.permute, {"start": 0, "stop": 9, "size": 9, "key": 1}),
         "place_nodes": Call(place_nodes, placed),
         "compact many": Call(ops.compact, {"seeds": INDICES, "neighbors": INDICES.repeat(20), "num_nodes": 6}),
-        "by page": Call(typed.run, {**typed.arguments, "graph": typed.arguments["graph"]._replace(**mapped)}),
+        "by page": Call(sample_by_page, typed.arguments),
         "merge pairs": Call(merged.run, {**merged.arguments, "values": twice, "dtypes": [torch.int64] * 2}),
         "joined": Call(sample_joined, typed.arguments),
-        "LABOR by page": Call(one.run, {**one.arguments, "graph": one.arguments["graph"]._replace(**mapped)}),
+        "LABOR by page": Call(one.run, {**one.arguments, "reads": ReadChoice()}),
     }
 
 
-def sample_joined(graph: ops.HopGraph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> list[torch.Tensor]:
+def sample_by_page(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> Any:
+    return ops.PreparedHops(graph, fanouts, drawing, ReadChoice()).sample(seeds, keys)
+
+
+def sample_joined(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> list[torch.Tensor]:
     return [*ops.PreparedHops(graph, fanouts, drawing).sample(seeds, keys, joined=True).edges.values()]
 
 

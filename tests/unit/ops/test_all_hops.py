@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import mark_valid
 from graphfeed.ops.cpu import pages
 from graphfeed.ops.memory import ReadChoice
 from tests.kinds import reference
@@ -31,8 +30,8 @@ def as_lists(layers: Sequence[PlainHop]) -> list[list[list[int]]]:
 
 def test_more_edges_than_are_sorted_together_are_read_by_page() -> None:
     indptr, indices = random_graph(num_edges=pages.CHUNK + 5000)
-    graph, seeds = ops.HopGraph(indptr, indices), torch.randperm(NUM_NODES)
-    layers = plain_hops(graph._replace(reads=ReadChoice()), seeds, [-1], [1])
+    graph, seeds = ops.Graph.checked(indptr, indices), torch.randperm(NUM_NODES)
+    layers = plain_hops(graph, seeds, [-1], [1], reads=ReadChoice())
     layer = layers[0]
     assert torch.equal(layer.rows[layer.indices], indices[layer.positions])
 
@@ -64,7 +63,6 @@ def test_positions_beyond_32_bits(disk_path: Path) -> None:
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]
     indices = torch.from_numpy(np.memmap(disk_path / "indices", np.int32, "w+", shape=(2**34,)))
     columns, seeds = torch.tensor(indptr), torch.tensor([1, 2], dtype=torch.int32)
-    mark_valid("csc", (columns, indices))  # a pass over them takes long
     layers = sample_all(columns, indices, seeds, [5, 60], [1, 2])
     for layer, fanout, key in zip(layers, [5, 60], [1, 2], strict=True):
         picked = reference.pick_edges(reference.Graph(indptr, []), layer.columns.tolist(), [fanout], key)

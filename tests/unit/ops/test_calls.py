@@ -18,7 +18,6 @@ from tests.kinds.calls import other_calls
 from tests.kinds.compare_kernels import moved, run
 from tests.kinds.gpu_calls import Call, calls, make_inputs
 from tests.kinds.graphs import strided
-from tests.kinds.hops import plain_hops
 from tests.kinds.refusals import Refusal, check_refused
 from tests.kinds.tfrecords import as_tensor
 
@@ -119,7 +118,8 @@ OTHERS: list[Refusal] = [
     (lambda: ops.set_max_uva_threads(0), ValueError, "max_uva_threads must be 1 or more, but is 0"),
     (lambda: ops.pin_in_place(torch.zeros(4, 4)[:, 1], ANY), ValueError,
      "only contiguous tensors on the CPU .* is on cpu with strides"),
-    (lambda: plain_hops(ANY.HopGraph(TWO, ONE[:0], ends=5), ONE, [1], [1]), TypeError, "types must be a torch"),
+    (lambda: ANY.Graph.checked(TWO, ONE[:0], ends=[(0, 0)]), TypeError, "types must be a torch"),
+    (lambda: ANY.sample_hops(TWO, [ONE], [ONE], [1]), TypeError, "graph must be an ops.Graph, but is"),
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from graphfeed.ops.random import bounded, draw
 from graphfeed.testing import limits
 from tests.kinds import reference
 from tests.kinds.graphs import DEGREES, ID_DTYPES
-from tests.kinds.hops import sample_all, sample_one
+from tests.kinds.hops import record, sample_all, sample_one
 from tests.stand_ins.devices import Device, Put, results
 
 TYPE_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -197,7 +197,7 @@ def draw_from_hub(weights: torch.Tensor, fanout: int, *, replace: bool) -> tuple
     """Return the units of a column, and what is drawn from it."""
     indptr = torch.tensor([0, len(weights)])
     sums = ops.cumulate_weights(indptr, weights)
-    columns = ops.StaticGraph(indptr, cumulative=sums)
+    columns = record(indptr, cumulative=sums)
     picks = sample_one(columns, torch.tensor([0]), torch.tensor([fanout]), 5, replace=replace)
     return sums.diff(prepend=torch.tensor([0])).tolist(), picks.positions.tolist()
 

@@ -11,12 +11,13 @@ import torch
 
 from graphfeed import ops
 from tests.kinds.compare_kernels import moved
-from tests.kinds.hops import plain_hops, sample_all, sample_timed, sample_typed_timed
+from tests.kinds.hops import changed as changed_arrays
+from tests.kinds.hops import given_arrays, plain_hops, sample_all, sample_timed, sample_typed_timed
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.emulated_cuda import Cuda
 
 
-def random_graph() -> ops.HopGraph:
+def random_graph() -> ops.Graph:
     """Return a graph of three node types and five edge types; the middle type is no type's source."""
     num_nodes, chance = 600, torch.Generator().manual_seed(1)
     first_ids = torch.tensor([0, num_nodes // 2, num_nodes // 2 + 50, num_nodes])
@@ -28,16 +29,19 @@ def random_graph() -> ops.HopGraph:
     )
     order = torch.argsort(destinations * 5 + kinds)
     indptr, _, _ = ops.coo_to_csc(sources, destinations, num_nodes)
-    return ops.HopGraph(indptr, sources[order], kinds[order].to(torch.uint8), first_ids, ends, torch.arange(5))
+    return ops.Graph.checked(
+        indptr, sources[order], types=kinds[order].to(torch.uint8), first_ids=first_ids.tolist(), ends=ends
+    )
 
 
 SEEDS = [torch.arange(0, 300, 7), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)]
 HOPS = [torch.tensor([4]), torch.tensor([1, 2, 3, 0, -1])]
 INDPTR, INDICES = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0])
-COLUMNS = ops.TemporalGraph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
+RISING = ops.TimeOrder(torch.tensor([1, 2, 3]))
+COLUMNS = ops.Graph.checked(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), by_column=RISING)
 ZERO, ONE, PAIR = torch.tensor([0]), torch.tensor([1]), [(1, 2)]
 GRAPH = random_graph()
-TIMED = ops.TemporalGraph(GRAPH.indptr, GRAPH.indices, torch.arange(GRAPH.indices.numel()))
+TIMED = ops.TimeOrder(torch.arange(GRAPH.num_edges))
 """The time of an edge is its position."""
 TIMES = 20_000 - torch.arange(45)
 
@@ -48,21 +52,18 @@ def plain(**changed: Any) -> Any:
 
 
 def timed(**changed: Any) -> Any:
-    right: dict[str, Any] = {"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]}
+    right: dict[str, Any] = {"graph": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]}
     return sample_timed(**right | changed)
 
 
 def typed(**changed: Any) -> Any:
-    """Sample a graph with types, some of whose fields are others."""
-    own = {name: changed.pop(name) for name in GRAPH._fields if name in changed}
-    right: dict[str, Any] = {"seeds": SEEDS, "fanouts": HOPS, "keys": [1, 2]}
-    return ops.sample_hops(GRAPH._replace(**own), **right | changed)
+    right: dict[str, Any] = {"graph": GRAPH, "seeds": SEEDS, "fanouts": HOPS, "keys": [1, 2]}
+    return ops.sample_hops(**right | changed)
 
 
 def typed_in_time(**changed: Any) -> Any:
     right: dict[str, Any] = {
-        "graph": GRAPH,
-        "timed": (TIMED, TIMED),
+        "graph": changed_arrays(GRAPH, by_column=TIMED),
         "seeds": SEEDS,
         "times": TIMES,
         "fanouts": HOPS,
@@ -71,16 +72,16 @@ def typed_in_time(**changed: Any) -> Any:
     return sample_typed_timed(**right | changed)
 
 
-def second(**fields: Any) -> Any:
-    """Sample with other arrays for hops with a fan-out per edge type."""
-    return typed_in_time(timed=(TIMED, TIMED._replace(**fields)))
+def check(**arrays: Any) -> ops.Graph:
+    """Check the arrays of a graph with types, of which some are others."""
+    return ops.Graph.checked(**given_arrays(GRAPH) | arrays)
 
 
 def test_all_hops_name_what_is_wrong() -> None:
     large = [2**58 + 1]
     plain(fanouts=large * 2), plain(fanouts=large, keys=PAIR, method="labor"), typed(), typed_in_time()
     timed(fanouts=large), timed(fanouts=large, keys=PAIR, method="labor")
-    sums, both = torch.tensor([1, 2, 3]), ops.HopGraph(COLUMNS.indptr, COLUMNS.indices, timed=(COLUMNS, COLUMNS))
+    sums = torch.tensor([1, 2, 3])
     ends = torch.tensor([[0, 0], [2, 0], [0, 1], [0, 2], [2, 1]])
     check_refused([
         (lambda: plain(seeds=ONE + 2), ValueError, r"seeds must lie in 0 \.\. 2, but holds 3"),
@@ -96,9 +97,7 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: plain(rows="nodes"), ValueError, "drawing.rows must be one of node, tree, edge, but is 'nodes'"),
         (lambda: plain(cumulative=ops.GuidedSums(sums, torch.zeros(1).int())), ValueError,
          "guides must have 3 values, one for each running sum"),
-        (lambda: plain_hops(both, ZERO, [1], [1]), ValueError, "moments .* must be given if graph.timed is given, and"),
-        (lambda: plain_hops(both._replace(timed=(COLUMNS,)), ZERO, [1], [1]), ValueError,
-         "timed must hold 2 graphs, for one fan-out and for one per edge type, but"),
+        (lambda: plain_hops(COLUMNS, ZERO, [1], [1]), ValueError, "moments .* must be given if the graph has an order"),
         (lambda: timed(rows="node"), ValueError, "with times, drawing.rows must be"),
         (lambda: timed(times=torch.tensor([1, 2])), ValueError, "times must have 1 values, one per seed, but has 2"),
         (lambda: timed(window=-1), ValueError, "windows must be 0 or more, but one is -1"),
@@ -108,13 +107,17 @@ def test_all_hops_name_what_is_wrong() -> None:
          r"seeds\[2\] must lie in 0 \.\. 249, but holds 250"),
         (lambda: typed(fanouts=[HOPS[0], HOPS[1][:2]]), ValueError, r"or 5 \(one per edge type\), but holds 2"),
         (lambda: typed(keys=[(1, 2), (3,)], drawing=ops.Drawing("labor")), ValueError, "each hop needs two keys"),
-        (lambda: typed(order=torch.tensor([0, 1, 2, 3, 3])), ValueError, "order must hold each of the 5 edge types"),
-        (lambda: typed(first_ids=torch.tensor([0, 300, 200, 600])), ValueError, "first_ids must not decrease"),
-        (lambda: typed(ends=ends), ValueError, "does not join its two nodes"),
-        (lambda: typed(ends=ends + torch.tensor([0, 2])), ValueError, r"ends must lie in 0 \.\. 2"),
-        (lambda: second(edge_times=torch.arange(20_000)), ValueError, "must have the same edge_times"),
-        (lambda: second(times=torch.arange(9)), ValueError, "graph.times must have 20000 values, one per edge"),
-        (lambda: second(order=torch.full((20_000,), 9_000)), ValueError, "offset .* in its column, but one"),
+        (lambda: check(order=[0, 1, 2, 3, 3]), ValueError, "order must hold each of the 5 edge types"),
+        (lambda: check(first_ids=[0, 300, 200, 600]), ValueError, "first_ids must not decrease"),
+        (lambda: check(ends=None), ValueError, "ends is missing; give the source and destination node type"),
+        (lambda: check(ends=ends), ValueError, "does not join its two nodes"),
+        (lambda: check(ends=ends + torch.tensor([0, 2])), IndexError, r"ends must lie in 0 \.\. 2"),
+        (lambda: check(edge_times=torch.arange(9)), ValueError, "edge_times must have 20000 values, one per edge"),
+        (lambda: check(by_type=TIMED._replace(times=torch.arange(9))), ValueError,
+         "by_type.times must have 20000 values, one per edge"),
+        (lambda: check(by_column=TIMED._replace(order=torch.full((20_000,), 9_000))), ValueError,
+         "offset .* in its column, but one"),
+        (lambda: check(by_column=torch.arange(20_000)), TypeError, "by_column must be a TimeOrder, but is"),
     ])  # fmt: skip
 
 
@@ -133,11 +136,11 @@ def little_memory() -> Iterator[None]:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of this process is unknown")
 @pytest.mark.parametrize("typed", [False, True])
 def test_hops_of_int32_have_up_to_its_largest_number_of_edges(typed: bool) -> None:
-    graph = GRAPH if typed else ops.HopGraph(INDPTR, INDICES)
-    narrow = graph._replace(indptr=graph.indptr.int(), indices=graph.indices.int())
+    graph = GRAPH if typed else ops.Graph.checked(INDPTR, INDICES)
+    narrow = changed_arrays(graph, indices=graph.indices.int(), indptr_dtype=torch.int32)
     num_types = 3 if typed else 1
 
-    def sample(graph: ops.HopGraph, seeds: int, fanout: int) -> None:
+    def sample(graph: ops.Graph, seeds: int, fanout: int) -> None:
         starts = [torch.zeros(seeds if kind == 0 else 0, dtype=graph.indices.dtype) for kind in range(num_types)]
         ops.sample_hops(graph, starts, [torch.tensor([fanout])], [1], drawing=ops.Drawing(replace=True))
 
@@ -152,19 +155,19 @@ def test_hops_of_int32_have_up_to_its_largest_number_of_edges(typed: bool) -> No
 
 
 def test_all_hops_on_a_gpu_name_what_is_wrong(cuda: Cuda) -> None:
-    columns = ops.TemporalGraph(torch.tensor([0, 1]), ZERO, ZERO)
+    columns = ops.Graph.checked(torch.tensor([0, 1]), ZERO, by_column=ops.TimeOrder(ZERO))
     with cuda.running():
         there, zero = moved(columns, cuda.put), cuda.put(ZERO)
-        graph = ops.HopGraph(cuda.put(INDPTR), cuda.put(INDICES))
+        graph = ops.Graph.unchecked(cuda.put(INDPTR), cuda.put(INDICES))
         arrays: dict[str, Any] = {name: cuda.put(getattr(GRAPH, name)) for name in ("indptr", "indices", "types")}
-        by_type = GRAPH._replace(**arrays)
+        by_type = changed_arrays(GRAPH, **arrays)
         seeds = [cuda.put(torch.tensor(part)) for part in ([0, 299], [1, 50], [0])]
         check_refused([
             (lambda: plain_hops(graph, zero - 1, [2, -1], [1, 2]), ValueError, r"lie in 0 \.\. 2, but holds -1"),
             (lambda: ops.sample_hops(by_type, seeds, HOPS, [1, 2]), ValueError, r"seeds\[1\] must lie in 0"),
             (lambda: sample_timed(there, zero + 1, zero, [1], [0]), ValueError, r"lie in 0 \.\. 0, but holds 1"),
             (
-                lambda: sample_timed(columns._replace(indptr=there.indptr), zero, zero, [1], [0]),
-                ValueError, r"but graph\.indices is on cpu",
+                lambda: sample_timed(changed_arrays(columns, indptr=there.indptr), zero, zero, [1], [0]),
+                ValueError, "but indices is on cpu",
             ),
         ])  # fmt: skip

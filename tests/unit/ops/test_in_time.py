@@ -12,7 +12,7 @@ from graphfeed import ops
 from graphfeed.ops.sampling.hops import scratch
 from tests.kinds import reference
 from tests.kinds.graphs import FANOUTS, ID_DTYPES, KEYS, split
-from tests.kinds.hops import sample_one
+from tests.kinds.hops import record, sample_one
 from tests.kinds.timed import NUM_TYPES, timed_graphs
 from tests.stand_ins.devices import Device, Put, results
 from tests.stand_ins.emulated_cuda import Cuda
@@ -34,6 +34,7 @@ def test_each_column_is_in_the_order_of_time(
     def order(put: Put) -> tuple[torch.Tensor, torch.Tensor | None]:
         starts, kinds = put(torch.tensor(indptr, dtype=dtype)), put(torch.tensor(types, dtype=torch.uint8))
         own = ops.order_by_time(starts, put(torch.tensor(times, dtype=torch.int64)), kinds if by_type else None)
+        assert own.times is not None
         return own.times, None if own.order is None else ops.places_in_order(starts, own.order)
 
     for found, places in results(device, order):
@@ -44,7 +45,9 @@ def test_each_column_is_in_the_order_of_time(
 
 def test_a_graph_in_the_order_of_time_costs_no_memory() -> None:
     times = torch.tensor([1, 1, 5, 0, 2])
-    assert ops.order_by_time(torch.tensor([0, 3, 5]), times).times.data_ptr() == times.data_ptr()
+    found = ops.order_by_time(torch.tensor([0, 3, 5]), times).times
+    assert found is not None
+    assert found.data_ptr() == times.data_ptr()
 
 
 def test_times_of_any_integers_become_int64() -> None:
@@ -105,7 +108,8 @@ def test_equal_to_the_reference(
 def test_picks_are_kept_where_more_edges_are_eligible_than_are_gathered_at_once() -> None:
     size = 1000
     ranks, seeds = torch.arange(size), torch.zeros(3 * scratch.BLOCK_EDGES // size, dtype=torch.int64)
-    columns = ops.TemporalGraph(torch.tensor([0, size]), torch.zeros_like(ranks), ranks, earliest=ranks)
+    order = ops.TimeOrder(ranks, earliest=ranks)
+    columns = record(torch.tensor([0, size]), torch.zeros_like(ranks), by_column=order)
     moments = {"times": torch.full_like(seeds, size), "windows": torch.full_like(seeds, size)}
     picks = sample_one(columns, seeds, torch.tensor([-1]), 0, **moments)
     assert split(picks) == [ranks[1:].tolist()] * len(seeds)

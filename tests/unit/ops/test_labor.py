@@ -14,7 +14,7 @@ from graphfeed.ops.random import UPPER, high_bits, mix
 from tests.kinds import reference
 from tests.kinds.chance import check_counts, check_subsets
 from tests.kinds.graphs import split
-from tests.kinds.hops import sample_one
+from tests.kinds.hops import record, sample_one
 
 WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 
@@ -32,7 +32,7 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
     assert [high_bits(key, node) for node in below] == [high_bits(key, node) for node in above]
     for fanout in range(1, 9):
         indices = rng.sample(below + above, 80)
-        graph = ops.StaticGraph(torch.tensor([0, 80]), torch.tensor(indices))
+        graph = record(torch.tensor([0, 80]), torch.tensor(indices))
         picks = sample_labor(graph, torch.tensor([0]), torch.tensor([fanout]), *keys, switch_threshold=share)
         expected = reference.pick_edges(reference.Graph([0, 80], indices), [0], [fanout], (keys, share), "labor")
         assert split(picks) == expected
@@ -42,7 +42,7 @@ def sample_column(fanout: int, units: list[int]) -> list[int]:
     """Sample a column with replacement, in a thread, since a kernel that doesn't end can't be stopped."""
     size, made = len(units), list[ops.Picks]()
     cumulative = torch.tensor(units).cumsum(0) if set(units) != {1} else None
-    graph = ops.StaticGraph(torch.tensor([0, size]), torch.arange(size), cumulative)
+    graph = record(torch.tensor([0, size]), torch.arange(size), cumulative=cumulative)
 
     def sample() -> None:
         made.append(sample_labor(graph, torch.tensor([0]), torch.tensor([fanout]), 1, 2, replace=True))
@@ -76,7 +76,7 @@ def sample_one_column(
     """Sample as many columns, none with a neighbour of another; return the places of the picks, one trial a row."""
     indptr = torch.arange(trials + 1) * degree
     sums = None if weights is None else ops.cumulate_weights(indptr, weights.repeat(trials))
-    graph = ops.StaticGraph(indptr, torch.arange(trials * degree), sums)
+    graph = record(indptr, torch.arange(trials * degree), cumulative=sums)
     picks = sample_labor(graph, torch.arange(trials), torch.tensor([fanout]), 3, 4, **drawing)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
@@ -107,7 +107,7 @@ def test_columns_choose_the_same_neighbors() -> None:
     columns = [sorted(rng.sample(range(40), 20)) for _ in range(50)]
     columns += columns[:5]
     indptr, indices = torch.arange(len(columns) + 1) * 20, torch.tensor(columns).flatten()
-    picks = sample_labor(ops.StaticGraph(indptr, indices), torch.arange(len(columns)), torch.tensor([5]), 1, 1)
+    picks = sample_labor(record(indptr, indices), torch.arange(len(columns)), torch.tensor([5]), 1, 1)
     chosen = [set(indices[part].tolist()) for part in split(picks)]
     assert chosen[:5] == chosen[50:]
     assert len(set(map(frozenset, chosen))) > 10
@@ -120,7 +120,7 @@ def test_columns_choose_the_same_neighbors() -> None:
 
 def test_a_growing_share_changes_each_variate_once() -> None:
     steps = 16
-    graph, asked = ops.StaticGraph(torch.arange(4001) * 2, torch.arange(8000)), (torch.arange(4000), torch.tensor([1]))
+    graph, asked = record(torch.arange(4001) * 2, torch.arange(8000)), (torch.arange(4000), torch.tensor([1]))
 
     def choose(period: int, step: int) -> torch.Tensor:
         share = step * 2**64 // steps

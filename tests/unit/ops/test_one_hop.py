@@ -20,10 +20,9 @@ from tests.kinds.graphs import (
     Graph,
     equal_columns,
     graphs_and_seeds,
-    put_columns,
     split,
 )  # fmt: skip
-from tests.kinds.hops import sample_one
+from tests.kinds.hops import record, sample_one
 from tests.stand_ins.devices import Put, results
 from tests.stand_ins.emulated_cuda import Cuda
 
@@ -54,8 +53,7 @@ def test_equal_to_the_reference(
 ) -> None:
     (graph, seeds), starts, share = given, data.draw(st.sampled_from(ID_DTYPES)), data.draw(SHARES)
     replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
-    columns = graph.arrays(starts, ids, weighted=weighted, types=type_dtype)
-    fanouts = [data.draw(FANOUTS) for _ in range(columns.num_types if by_type and type_dtype else 1)]
+    fanouts = [data.draw(FANOUTS) for _ in range(graph.num_types if by_type and type_dtype else 1)]
     arrays = reference.Graph(graph.indptr, graph.indices, graph.types, graph.units if weighted else None)
     trees = data.draw(st.none() | st.lists(KEYS.map(lambda key: key >> 1), min_size=len(seeds), max_size=len(seeds)))
     expected = [
@@ -71,7 +69,8 @@ def test_equal_to_the_reference(
         drawing, asked = ops.Drawing(method, replace, share), put(torch.tensor(seeds, dtype=ids))
         own_trees = None if trees is None else put(torch.tensor(trees, dtype=torch.int64))
         hop = ops.OneHop(asked, torch.tensor(fanouts), keys, drawing, trees=own_trees)
-        return ops.sample_neighbors(put_columns(put, columns), hop)
+        columns = graph.arrays(starts, ids, weighted=weighted, types=type_dtype, put=put)
+        return ops.sample_neighbors(columns, hop)
 
     for picks in results(cuda, sample, each_order=method == "labor"):
         assert picks.offsets.dtype == picks.positions.dtype == torch.int64
@@ -85,7 +84,7 @@ def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, da
     chance = random.Random(data.draw(st.integers(0, 2**32)))
     weights = [chance.random() ** power * chance.choice([0, 1, 1]) for _ in range(indptr[-1])]
     sums = torch.tensor(reference.cumulate_weights(indptr, weights))
-    graph, seeds = ops.StaticGraph(torch.tensor(indptr), cumulative=sums), list(range(len(degrees)))
+    graph, seeds = record(torch.tensor(indptr), cumulative=sums), list(range(len(degrees)))
     for fanout in (1, 20, 60):
         picks = sample_one(graph, torch.tensor(seeds), torch.tensor([fanout]), 1, replace=replace)
         units = reference.weights_to_units(indptr, weights)
@@ -99,7 +98,7 @@ def test_positions_beyond_32_bits(replace: bool) -> None:
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**33, 2**33, 2**40]
     seeds = [4, 1, 0, 3, 2, 0]
     for fanout in (5, MAX_LOOK_BACK + 10):
-        columns = ops.StaticGraph(torch.tensor(indptr))
+        columns = record(torch.tensor(indptr))
         picks = sample_one(columns, torch.tensor(seeds), torch.tensor([fanout]), 3, replace=replace)
         assert split(picks) == reference.pick_edges(reference.Graph(indptr, []), seeds, [fanout], 3, replace=replace)
     assert int(picks.positions.max()) > 2**39
@@ -113,13 +112,13 @@ WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 def sample_alike(degree: int, fanout: int, trials: int, *, replace: bool = False, key: int = 1) -> torch.Tensor:
     """Sample as many nodes with as many neighbours each; return the picks, one node a row."""
     indptr = equal_columns(trials, degree)
-    picks = sample_one(ops.StaticGraph(indptr), torch.arange(trials), torch.tensor([fanout]), key, replace=replace)
+    picks = sample_one(record(indptr), torch.arange(trials), torch.tensor([fanout]), key, replace=replace)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
 
 def sample_weighted(fanout: int, trials: int, *, replace: bool) -> torch.Tensor:
     indptr = equal_columns(trials, WEIGHTS.numel())
-    columns = ops.StaticGraph(indptr, cumulative=ops.cumulate_weights(indptr, WEIGHTS.repeat(trials)))
+    columns = record(indptr, cumulative=ops.cumulate_weights(indptr, WEIGHTS.repeat(trials)))
     picks = sample_one(columns, torch.arange(trials), torch.tensor([fanout]), 2, replace=replace)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
@@ -142,7 +141,7 @@ def test_sets_are_drawn_evenly() -> None:
 
 
 def test_one_node_gets_even_draws_over_the_batches() -> None:
-    columns, node, fanouts = ops.StaticGraph(equal_columns(4, 6)), torch.tensor([2]), torch.tensor([3])
+    columns, node, fanouts = record(equal_columns(4, 6)), torch.tensor([2]), torch.tensor([3])
     keys = [ops.Key(seed=0, epoch=0, index=index).at(0) for index in range(3000)]
     picks = [sample_one(columns, node, fanouts, key).positions for key in keys]
     check_subsets(torch.stack(picks) - 2 * 6, 6)
@@ -192,7 +191,7 @@ def test_each_edge_type_is_drawn_evenly_and_apart_from_the_others(fanout: int, r
     indptr = equal_columns(trials, 3 * degree)
     types = torch.arange(3).repeat_interleave(degree).repeat(trials)
     fanouts = torch.tensor([fanout, 0, fanout])
-    graph = ops.StaticGraph(indptr, types=types, num_types=3)
+    graph = record(indptr, types=types, num_types=3)
     picks = sample_one(graph, torch.arange(trials), fanouts, 4, replace=replace)
     columns = picks.positions.reshape(trials, 2 * fanout) - indptr[:-1, None]
     first, last = columns[:, :fanout], columns[:, fanout:] - 2 * degree

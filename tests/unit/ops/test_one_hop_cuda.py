@@ -8,28 +8,28 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import check_edge_types, check_joined
 from graphfeed.testing import limits
-from tests.kinds.graphs import put_columns
-from tests.kinds.hops import sample_one
+from tests.kinds.compare_kernels import moved
+from tests.kinds.hops import changed, record, sample_one
 from tests.stand_ins.counted_cuda import Counted, counting
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, check_equal
 
 
-def check_each_order(cuda: Cuda, graph: ops.StaticGraph, seeds: list[int], fanouts: list[int], **drawing: Any) -> None:
+def check_each_order(cuda: Cuda, graph: ops.Graph, seeds: list[int], fanouts: list[int], **drawing: Any) -> None:
     """Compare one hop on a GPU, whichever thread comes first, with that of the CPU."""
     asked = torch.tensor(seeds), torch.tensor(fanouts)
     expected = sample_one(graph, *asked, 3, 4, **drawing)
     for order in cuda.each_order():
         with order, cuda.running():
-            found = sample_one(put_columns(cuda.put, graph), cuda.put(asked[0]), asked[1], 3, 4, **drawing)
+            found = sample_one(moved(graph, cuda.put), cuda.put(asked[0]), asked[1], 3, 4, **drawing)
             check_equal(cuda, found, expected)
 
 
 def test_columns_look_up_many_picks_each_by_itself(cuda: Cuda) -> None:
-    check_each_order(cuda, ops.StaticGraph(torch.tensor([0, 130, 390])), [0, 1, 0, 1, 1], [60])
+    check_each_order(cuda, record(torch.tensor([0, 130, 390])), [0, 1, 0, 1, 1], [60])
 
 
 def test_a_large_column_is_read_by_a_whole_warp(cuda: Cuda) -> None:
-    graph = ops.StaticGraph(torch.tensor([0, 5000]), torch.randint(0, 300, (5000,)))
+    graph = record(torch.tensor([0, 5000]), torch.randint(0, 300, (5000,)))
     check_each_order(cuda, graph, [0], [40], method="labor")
 
 
@@ -38,25 +38,24 @@ def test_whole_columns_are_those_of_the_cpu(cuda: Cuda, fanouts: list[int]) -> N
     indptr, types = torch.tensor([0, 0, 700, 703]), (torch.arange(703) // 600).to(torch.uint8)
     types[700:] = torch.tensor([0, 0, 1])
     for sums in (None, ops.cumulate_weights(indptr, torch.rand(703) > 0.8)):
-        check_each_order(
-            cuda, ops.StaticGraph(indptr, cumulative=sums, types=types, num_types=2), [1, 0, 2, 1, 0], fanouts
-        )
+        check_each_order(cuda, record(indptr, cumulative=sums, types=types, num_types=2), [1, 0, 2, 1, 0], fanouts)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("fanouts", [[60, -1, 7], [-1, -1, -1], [-1], [60]], ids=str)
 def test_large_columns_in_time_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
     indptr, types = torch.tensor([0, 70, 5000]), torch.arange(5000).sub(70).clamp(min=0).div(2000).to(torch.uint8)
-    times, order = ops.order_by_time(indptr, torch.randint(0, 2000, (5000,)), types if len(fanouts) > 1 else None)
-    earliest, weights = times - torch.randint(0, 900, (5000,)), torch.randint(0, 3, (5000,)).float()
-    columns = ops.TemporalGraph(indptr, times % 2, times, order, earliest=earliest, types=types, num_types=3)
+    order = ops.order_by_time(indptr, torch.randint(0, 2000, (5000,)), types if len(fanouts) > 1 else None)
+    assert order.times is not None
+    order = order._replace(earliest=order.times - torch.randint(0, 900, (5000,)))
     if weighted:
-        columns = columns._replace(cumulative=ops.cumulate_weights(indptr, weights))
+        order = order._replace(cumulative=ops.cumulate_weights(indptr, torch.randint(0, 3, (5000,)).float()))
+    columns = record(indptr, torch.arange(5000) % 2, types=types, num_types=3, by_column=order)
     seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 1500, 1500])
 
     def sample(put: Any) -> ops.Picks:
         moments = {"times": put(at), "windows": put(torch.tensor([700, 1400, 1000]))}
-        return sample_one(put_columns(put, columns), put(seeds), torch.tensor(fanouts), 5, **moments)
+        return sample_one(moved(columns, put), put(seeds), torch.tensor(fanouts), 5, **moments)
 
     expected = sample(lambda tensor: tensor)
     assert expected.offsets.diff().min() > 10
@@ -67,11 +66,11 @@ def test_large_columns_in_time_are_read_by_whole_warps(cuda: Cuda, fanouts: list
 def test_pinned_columns_are_read_by_few_threads(cuda: Cuda) -> None:
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("the launches of a device are not noted")
-    graph, seeds = ops.StaticGraph(torch.arange(0, 4_004, 4)), torch.arange(1_000)
+    graph, seeds = record(torch.arange(0, 4_004, 4)), torch.arange(1_000)
     expected = sample_one(graph, seeds, torch.tensor([2]), 5)
     for put, threads in ((cuda.pin, 256), (cuda.put, 1_024)):
         with limits(uva_threads=256), cuda.running():
-            found = sample_one(graph._replace(indptr=put(graph.indptr)), cuda.put(seeds), torch.tensor([2]), 5)
+            found = sample_one(record(put(graph.indptr)), cuda.put(seeds), torch.tensor([2]), 5)
             assert cuda.launches == [("count_plain_neighbors", threads), ("fill_plain_neighbors", threads)]
         check_equal(cuda, found, expected)
 
@@ -109,8 +108,8 @@ class Hub:
 def weighted(hub: Hub, put: Any) -> Any:
     """Few edges have a weight, so that all of the column must be read."""
     sums = ops.cumulate_weights(put(hub.indptr), put(hub.weights))
-    graph, seeds = ops.StaticGraph(put(hub.indptr), cumulative=sums), put(hub.seeds)
-    typed = graph._replace(types=put(hub.types), num_types=2)
+    graph, seeds = record(put(hub.indptr), cumulative=sums), put(hub.seeds)
+    typed = record(put(hub.indptr), cumulative=sums, types=put(hub.types), num_types=2)
     picks = [sample_one(typed, seeds, fanouts, 1) for fanouts in (FANOUT, BY_TYPE)]
     return [sums, *picks, sample_one(graph, seeds, torch.tensor([-1]), 1)]
 
@@ -122,15 +121,15 @@ def whole_types(hub: Hub, put: Any) -> Any:
     check_joined(
         put(hub.indptr.clone()), put(hub.indices), types, torch.tensor([0, 4]), torch.zeros(2, 2, dtype=torch.int64)
     )
-    picks = sample_one(ops.StaticGraph(put(hub.indptr), types=types, num_types=2), put(hub.seeds), BY_TYPE, 1)
+    picks = sample_one(record(put(hub.indptr), types=types, num_types=2), put(hub.seeds), BY_TYPE, 1)
     grouped = ops.group_by_type(picks, types, torch.tensor([0, 4]), torch.tensor([0, 0]), torch.int64)
     return [picks.offsets, grouped]
 
 
 def labor(hub: Hub, put: Any) -> Any:
     """The smallest variates of all edges, of all neighbours alike, and their first events."""
-    graph, seeds = ops.StaticGraph(put(hub.indptr), put(hub.indices)), put(hub.seeds)
-    many = graph._replace(indices=put(torch.arange(hub.edges)))
+    graph, seeds = record(put(hub.indptr), put(hub.indices)), put(hub.seeds)
+    many = changed(graph, indices=put(torch.arange(hub.edges)))
     return [
         sample_one(columns, seeds, FANOUT, *KEYS, method="labor", replace=replace)
         for replace in (False, True)
@@ -141,16 +140,20 @@ def labor(hub: Hub, put: Any) -> Any:
 def in_time(hub: Hub, put: Any) -> Any:
     """Edges before a time, with a second time and without, the latest and all; by LABOR and not."""
     order = ops.order_by_time(hub.indptr, hub.times)
-    graph = ops.TemporalGraph(put(hub.indptr), put(hub.indices), put(order.times), put(order.order))
-    late = graph._replace(earliest=put(order.times - 900))
-    sums = put(ops.cumulate_weights(hub.indptr, hub.weights))
+    assert order.times is not None
+    earliest, sums = put(order.times - 900), put(ops.cumulate_weights(hub.indptr, hub.weights))
+    plain = moved(order, put)
+
+    def graph(**more: torch.Tensor) -> ops.Graph:
+        return record(put(hub.indptr), put(hub.indices), by_column=plain._replace(**more))
+
     seeds, times, windows = put(hub.seeds), put(torch.full((4,), 2000)), put(torch.full((4,), 1800))
     whole = torch.tensor([-1])
     return [
-        sample_one(graph._replace(cumulative=sums), seeds, FANOUT, 1, times=times),
-        sample_one(graph, seeds, whole, 1, times=times, method="latest"),
-        sample_one(late._replace(cumulative=sums), seeds, whole, 1, times=times, windows=windows),
-        sample_one(late, seeds, FANOUT, *KEYS, times=times, windows=windows, method="labor"),
+        sample_one(graph(cumulative=sums), seeds, FANOUT, 1, times=times),
+        sample_one(graph(), seeds, whole, 1, times=times, method="latest"),
+        sample_one(graph(earliest=earliest, cumulative=sums), seeds, whole, 1, times=times, windows=windows),
+        sample_one(graph(earliest=earliest), seeds, FANOUT, *KEYS, times=times, windows=windows, method="labor"),
     ]
 
 
@@ -186,7 +189,7 @@ def test_the_threads_of_a_warp_pick_at_once(cuda: Cuda, fanouts: list[int], by_w
 
     def sample(put: Any) -> ops.Picks:
         weights = None if sums is None else put(sums)
-        graph = ops.StaticGraph(put(indptr), cumulative=weights, types=put(types), num_types=4)
+        graph = record(put(indptr), cumulative=weights, types=put(types), num_types=4)
         return sample_one(graph, put(torch.arange(columns)), torch.tensor(fanouts), 1)
 
     expected = sample(lambda tensor: tensor)

@@ -6,16 +6,16 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import EdgeSet, Population
-from graphfeed.ops.sampling.temporal_graph import ensure_temporal
 from tests.kinds.calls import draw_from_budget
-from tests.kinds.graphs import put_columns
-from tests.kinds.hops import sample_one
+from tests.kinds.compare_kernels import moved
+from tests.kinds.hops import changed as changed_arrays
+from tests.kinds.hops import record, sample_one
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.emulated_cuda import Cuda
 
 INDPTR, INDICES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2])
-PLAIN = ops.StaticGraph(INDPTR)
-TIMED = ops.TemporalGraph(INDPTR, INDICES, torch.arange(8))
+PLAIN = ops.Graph.checked(INDPTR, INDICES)
+TIMED = ops.Graph.checked(INDPTR, INDICES, by_column=ops.TimeOrder(torch.arange(8)))
 ZERO, ONE, TWO, HALF = torch.tensor([0]), torch.tensor([1]), torch.tensor([1, 2]), torch.tensor([0.5])
 NO_FANOUTS = torch.tensor([], dtype=torch.int64)
 PER_SEED = torch.zeros(1, dtype=torch.uint64)
@@ -23,7 +23,7 @@ ANY: Any = ops
 
 
 def pick(
-    graph: ops.StaticGraph | ops.TemporalGraph = PLAIN, *keys: Any, seeds: Any = ZERO,
+    graph: ops.Graph = PLAIN, *keys: Any, seeds: Any = ZERO,
     fanouts: Any = ONE, **drawing: Any,
 ) -> ops.Picks:  # fmt: skip
     """Sample one hop."""
@@ -32,22 +32,21 @@ def pick(
 
 def test_one_hop_names_what_is_wrong() -> None:
     def by_keys(keys: Any, method: Any = "uniform") -> ops.Picks:
-        return ops.sample_neighbors(ops.StaticGraph(INDPTR, INDICES), ops.OneHop(ZERO, ONE, keys, ops.Drawing(method)))
+        return ops.sample_neighbors(PLAIN, ops.OneHop(ZERO, ONE, keys, ops.Drawing(method)))
 
-    def at(graph: ops.TemporalGraph = TIMED, **changed: Any) -> ops.Picks:
+    def at(graph: ops.Graph = TIMED, **changed: Any) -> ops.Picks:
         return pick(graph, **({"times": ONE} | changed))
 
+    weighted = changed_arrays(TIMED, by_column=ops.TimeOrder(cumulative=INDICES))
     together = r"hop\.moments must be given if the graph has times, and only then"
     check_refused([
-        (lambda: pick(PLAIN._replace(indptr=HALF)), TypeError, "indptr must be .*int32 .*, but is torch.float32"),
-        (lambda: pick(PLAIN._replace(indptr=ZERO)), ValueError, r"seeds must lie in 0 \.\. -1, but holds 0"),
+        (lambda: ops.Graph.checked(HALF, INDICES), TypeError, "indptr must be .*int32 .*, but is torch.float32"),
+        (lambda: pick(record(ZERO)), ValueError, r"seeds must lie in 0 \.\. -1, but holds 0"),
         (lambda: pick(seeds=-ONE), ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
         (lambda: pick(fanouts=-ONE - 1), ValueError, "fanouts must be -1 .* or more, but holds -2"),
         (lambda: pick(fanouts=NO_FANOUTS), ValueError, "fanouts .* must hold 1 number, .* holds 0"),
-        (lambda: pick(ops.StaticGraph(INDPTR, num_types=3), fanouts=TWO), ValueError,
+        (lambda: pick(record(INDPTR, types=INDICES, num_types=3), fanouts=TWO), ValueError,
          r"fanouts of a hop must hold 1 number, or 3 \(one per edge type\), but holds 2"),
-        (lambda: pick(ops.StaticGraph(INDPTR, num_types=2), fanouts=TWO), ValueError,
-         "fanouts has 2 numbers, one per edge type, but the graph has no edge types"),
         (lambda: by_keys(PER_SEED.repeat(2)), ValueError, "keys must have 1 values, one per seed, but has 2"),
         (lambda: by_keys(PER_SEED, "labor"), ValueError, "keys must be those of the hop on a GPU and for LABOR"),
         (lambda: by_keys((0,), "labor"), ValueError, "two keys, its own and the one that follows it, but one has 1"),
@@ -58,14 +57,15 @@ def test_one_hop_names_what_is_wrong() -> None:
         (lambda: at(windows=-ONE), ValueError, "windows must be 0 or more, but one is -1"),
         (lambda: pick(method="latest"), ValueError, "the latest edges are selected by their times; give"),
         (lambda: at(method="latest", replace=True), ValueError, "edges are selected without replacement"),
-        (lambda: at(TIMED._replace(cumulative=INDICES), method="latest"), ValueError, "regardless of their weights"),
+        (lambda: at(weighted, method="latest"), ValueError, "regardless of their weights"),
     ])  # fmt: skip
 
 
 def test_one_hop_on_a_gpu_names_what_is_wrong(cuda: Cuda) -> None:
-    graph, timed = ops.StaticGraph(torch.tensor([0, 1, 2])), ops.TemporalGraph(torch.tensor([0, 1]), ZERO, ZERO)
+    graph = record(torch.tensor([0, 1, 2]))
+    timed = record(torch.tensor([0, 1]), ZERO, by_column=ops.TimeOrder(ZERO))
     with cuda.running():
-        zero, there, timed_there = cuda.put(ZERO), put_columns(cuda.put, graph), put_columns(cuda.put, timed)
+        zero, there, timed_there = cuda.put(ZERO), moved(graph, cuda.put), moved(timed, cuda.put)
         check_refused([
             (lambda: pick(there, seeds=zero + 2), ValueError, r"seeds must lie in 0 \.\. 1, but holds 2"),
             (lambda: pick(graph, seeds=zero), ValueError, r"but graph\.indptr is on cpu"),
@@ -78,7 +78,6 @@ def test_weights_and_times_that_are_none_are_named() -> None:
         return ops.cumulate_weights(torch.tensor([0, 2, 3]), torch.tensor(weights, dtype=dtype))
 
     nan, infinite, short = float("nan"), float("inf"), INDICES[:2]
-    graph = ops.TemporalGraph(INDPTR, INDICES, short)
     check_refused([
         (lambda: sums(1, 1), ValueError, "weights must have 3 values, one per edge, but has 2"),
         (lambda: sums(1, 1, 1, dtype=torch.int64), TypeError, "weights must be .* torch.float64, but is torch.int64"),
@@ -90,7 +89,8 @@ def test_weights_and_times_that_are_none_are_named() -> None:
          "t must be torch.int64, but is torch.float32, which rounds large numbers: read the times as float64; count"),
         (lambda: ops.as_times("t", HALF.double()), TypeError, "must be torch.int64, but is torch.float64; count"),
         (lambda: ops.order_by_time(INDPTR, short), ValueError, "times must have 8 values, one per edge, but has 2"),
-        (lambda: ensure_temporal(graph), ValueError, "graph.times must have 8 values, one"),
+        (lambda: ops.Graph.checked(INDPTR, INDICES, by_column=ops.TimeOrder(short)), ValueError,
+         "by_column.times must have 8 values, one"),
     ])  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.storage.graph.sampling import all_hops
+from graphfeed.storage.graph.sampling import prepared
 from graphfeed.testing import limits
 from tests.kinds.digests import digests
 from tests.unit.ops.test_checks import large_graph
@@ -97,7 +97,7 @@ def test_mini_batches_after_edits_in_place_and_a_check_are_those_of_new_arrays()
 
 
 def test_hops_that_are_prepared_during_an_edit_are_neither_used_again_nor_kept_in_memory() -> None:
-    prepare, other = all_hops.hop_graph, random_graph(1)
+    prepare, other = prepared.record_of, random_graph(1)
     names = ["csc_indptr", "indices", "node_attributes", "edge_attributes"]
     edited = [gf.FusedCSCSamplingGraph(**{**random_graph(0).fields(), name: getattr(other, name)}) for name in names]
     for name, number, after in (
@@ -115,7 +115,7 @@ def test_hops_that_are_prepared_during_an_edit_are_neither_used_again_nor_kept_i
             setattr(graph, name, getattr(other, name))
             return arrays
 
-        with patch.object(all_hops, "hop_graph", prepare_and_edit):
+        with patch.object(prepared, "record_of", prepare_and_edit):
             digests(pipe)
         gc.collect()
         assert len(made) == 1

@@ -11,11 +11,9 @@ import torch
 from graphfeed.ops.arguments import are_below
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape, check_ranges, shape_of
+from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
-from graphfeed.ops.sampling.hops.pick_edges import OneHop, StaticGraph, bound_edges, pick_edges
-from graphfeed.ops.sampling.temporal_graph import TemporalGraph
-from graphfeed.ops.sampling.weights import split_sums
+from graphfeed.ops.sampling.hops.pick_edges import OneHop, bound_edges, check_ranges, pick_edges
 
 Bound = Callable[[Sequence[int], Sequence[int]], int | None]
 """Returns the maximum number of edges of a hop from its columns and fan-outs; None if they must be counted first."""
@@ -38,11 +36,11 @@ def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
 class TypeTables:
     """Counts and starts of each type and hop of a mini-batch, in one tensor that a GPU fills and the CPU reads once."""
 
-    def __init__(self, shape: Shape, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
+    def __init__(self, graph: Graph, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
         # Edge types are in the order in which new nodes are numbered.
-        ends = [(shape.sources[kind], shape.destinations[kind]) for kind in shape.order] or [(0, 0)]
+        ends = [(graph.sources[kind], graph.destinations[kind]) for kind in graph.order] or [(0, 0)]
         sources, destinations = map(list, zip(*ends, strict=True))
-        ranks = sorted(range(len(shape.order)), key=shape.order.__getitem__) or [0]
+        ranks = sorted(range(len(graph.order)), key=graph.order.__getitem__) or [0]
         starts = [0, *itertools.accumulate(counts)]
         parts = [0, *itertools.accumulate(counts[end] + 1 for end in destinations)]
         # Per hop: starts of node types' columns, of edge types' column starts, and of their edges; and shifts.
@@ -50,7 +48,7 @@ class TypeTables:
         blank = [0] * (len(parts) + len(ends))
         # Without columns, each edge type still has a column start.
         empty = [*[0] * len(starts), *range(len(parts)), *blank] * num_hops
-        known = [[0], shape.first_ids, sources, destinations, ranks, [*starts, *parts, *blank, *empty]]
+        known = [[0], graph.first_ids, sources, destinations, ranks, [*starts, *parts, *blank, *empty]]
         self.table = torch.tensor([*itertools.chain(*known)], device="cpu").to(device, non_blocking=True)
         parted = torch.split(self.table, [*map(len, known[:-1]), *self.sizes * (num_hops + 1)])
         self.is_wrong, self.first_ids, self.sources, self.destinations, self.ranks, *self.of_hops = parted
@@ -75,47 +73,42 @@ class TypeTables:
 
 @within_memory
 def hops_on_gpu(
-    graph: HopGraph, seeds: Sequence[torch.Tensor], wanted: Sequence[tuple[Sequence[int], Any]], drawing: Drawing,
+    graph: Graph, seeds: Sequence[torch.Tensor], wanted: Sequence[tuple[Sequence[int], Any]], drawing: Drawing,
     moments: SeedTimes | None, read: Read | None, bound: Bound,
 ) -> list[SampledHop]:  # fmt: skip
     """Implement `sample_hops` on a GPU; `wanted` has the fan-outs and the key of each hop."""
-    shape, num_nodes, counts = shape_of(graph), graph.indptr.numel() - 1, [part.numel() for part in seeds]
-    indices, by_type = graph.indices.contiguous(), {} if graph.types is None else {"types": graph.types.contiguous()}
-    columns: StaticGraph | TemporalGraph
-    columns = StaticGraph(graph.indptr, indices, split_sums(graph.cumulative)[0], **by_type, num_types=graph.num_types)
-    edge_times = None
-    if graph.timed is not None and moments is not None:
-        columns = graph.timed[0]._replace(indptr=graph.indptr, indices=indices)
-        edge_times = None if columns.edge_times is None else columns.edge_times.contiguous()
+    counts, indices = [part.numel() for part in seeds], graph.indices
+    by_type = {} if graph.types is None else {"types": graph.types}
+    if moments is not None:
         times, windows = moments
         moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
     module = kernels("sampling.gpu_hops", seeds[0], indices=indices, **by_type)
-    tables = TypeTables(shape, counts, len(wanted), seeds[0].device)
+    tables = TypeTables(graph, counts, len(wanted), seeds[0].device)
     rows = given = (
         torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
     )
     # Seeds out of range become -1 and are reported at the end, which avoids a synchronization here.
-    if by_type or not are_below(given, num_nodes):
+    if by_type or not are_below(given, graph.num_nodes):
         rows = torch.empty_like(given)
         module.clean_seeds(given, (tables.of_hop(0)[0], tables.first_ids), rows, tables.is_wrong)
-    room = [] if moments else bound_nodes(shape, counts, [fanout for fanout, _ in wanted], bound)
+    room = [] if moments else bound_nodes(graph, counts, [fanout for fanout, _ in wanted], bound)
     slots = iter(kernels("structure.relabel", given).new_slots(room, given) if room else ())
     most, written = counts, []
     for number, (fanout, key) in enumerate(wanted):
         starts, draw = tables.of_hop(number)[0], key if drawing.method == "labor" else (key,)
-        edges = bound(columns_per_fanout(shape, most, fanout), fanout)
+        edges = bound(columns_per_fanout(graph, most, fanout), fanout)
         hop = OneHop(
             rows, torch.tensor(fanout, device="cpu"), draw, drawing, moments, num_seeds=starts[-1:], most=edges
         )
-        offsets, positions = picks = pick_edges(columns, hop)
-        before, most = most, bound_rows(shape, None if moments else counts, most, fanout, positions.numel())
+        offsets, positions = picks = pick_edges(graph, hop)
+        before, most = most, bound_rows(graph, None if moments else counts, most, fanout, positions.numel())
         size = min(sum(most), rows.numel() + positions.numel())
         rows, local = (buffers.empty(own, given.dtype, given.device) for own in (size, positions.numel()))
         hop_types = tables.types_of(number, kernels("structure.relabel", rows).HopTypes)
-        dtype = graph.indptr_dtype or graph.indptr.dtype
+        dtype = graph.indptr_dtype
         if by_type:
             # Each edge type has one more column start than columns.
-            indptr = buffers.empty(sum([before[end] + 1 for end in shape.destinations or [0]]), dtype, given.device)
+            indptr = buffers.empty(sum([before[end] + 1 for end in graph.destinations or [0]]), dtype, given.device)
             written.append((rows, torch.empty_like(rows), indptr, torch.empty_like(positions), local))
             graph_arrays = by_type["types"], indices
             module.compact_typed_hop(hop, graph_arrays, picks, hop_types, tables.ranks, written[-1], next(slots, None))
@@ -126,48 +119,48 @@ def hops_on_gpu(
         else:
             times, windows = moments
             moments = SeedTimes(times.new_empty(size), None if windows is None else windows.new_empty(size))
-            module.append_rows(hop, indices, edge_times, picks, rows, local, moments, hop_types)
+            module.append_rows(hop, indices, graph.edge_times, picks, rows, local, moments, hop_types)
     # The first synchronization, unless the edges of a hop had to be counted.
     is_wrong, found = tables.read()
     if is_wrong:
-        check_ranges(graph, shape, seeds)
-    return cut(shape, seeds, written, found, read)
+        check_ranges(graph, seeds)
+    return cut(graph, seeds, written, found, read)
 
 
-def columns_per_fanout(shape: Shape, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:
+def columns_per_fanout(graph: Graph, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:
     """Return the maximum number of columns for each fan-out."""
-    return [most[end] for end in shape.destinations] if len(fanouts) > 1 else [sum(most)]
+    return [most[end] for end in graph.destinations] if len(fanouts) > 1 else [sum(most)]
 
 
-def bound_nodes(shape: Shape, counts: Sequence[int], fanouts: Sequence[Sequence[int]], bound: Bound) -> list[int]:
+def bound_nodes(graph: Graph, counts: Sequence[int], fanouts: Sequence[Sequence[int]], bound: Bound) -> list[int]:
     """Return the maximum number of seeds plus edges of each hop, up to the first hop without a bound."""
     room, most = [], counts
     for fanout in fanouts:
-        edges = bound(columns_per_fanout(shape, most, fanout), fanout)
+        edges = bound(columns_per_fanout(graph, most, fanout), fanout)
         if edges is None:
             break
         room.append(sum(most) + edges)
-        most = bound_rows(shape, counts, most, fanout, edges)
+        most = bound_rows(graph, counts, most, fanout, edges)
     return room
 
 
 def bound_rows(
-    shape: Shape, counts: Sequence[int] | None, most: Sequence[int], fanouts: Sequence[int], edges: int
+    graph: Graph, counts: Sequence[int] | None, most: Sequence[int], fanouts: Sequence[int], edges: int
 ) -> list[int]:
     """Return the maximum number of rows of each node type after a hop of at most `edges` edges."""
     rows = list(most)
-    for number, (source, end) in enumerate(zip(shape.sources, shape.destinations, strict=True)):
+    for number, (source, end) in enumerate(zip(graph.sources, graph.destinations, strict=True)):
         fanout = fanouts[number % len(fanouts)]
         rows[source] += edges if fanout < 0 else min(most[end] * fanout, edges)
     if counts is None:  # in temporal sampling, each edge adds a row
         return rows
     # Each node has one row, besides the seeds, which may repeat.
-    ids = zip(shape.first_ids, shape.first_ids[1:], strict=False)
+    ids = zip(graph.first_ids, graph.first_ids[1:], strict=False)
     return [min(own, count + high - low) for own, count, (low, high) in zip(rows, counts, ids, strict=True)]
 
 
 def cut(
-    shape: Shape,
+    graph: Graph,
     seeds: Sequence[torch.Tensor],
     written: Sequence[Any],
     found: Sequence[list[list[int]]],
@@ -180,7 +173,7 @@ def cut(
     ):
         rows = [ids[low:high] for low, high in itertools.pairwise(starts)]
         values, of_types = positions[: edges[-1]] if read is None else read(positions[: edges[-1]]), {}
-        for place, kind in enumerate(shape.order):
+        for place, kind in enumerate(graph.order):
             own = slice(edges[place], edges[place + 1])
             of_types[kind] = HopEdges(indptr[bounds[place] : bounds[place + 1]], local[own], values[own])
         parts.append(SampledHop(columns, rows, of_types))

@@ -1,22 +1,24 @@
 """The arrays of a mini-batch, in the layout of `graphfeed.ops.cpu.sampling.passes.state`, and scratch for passes."""
 
 import itertools
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import NOTHING
 from graphfeed.ops.cpu.jit import Block, dtype_name
 from graphfeed.ops.cpu.sampling.passes import in_time, state, weighted
 from graphfeed.ops.cpu.sampling.passes.edges import enter_rows
 from graphfeed.ops.memory import align, buffers
 from graphfeed.ops.process import current_limits
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, Shape
+from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, Recipe
 from graphfeed.ops.sampling.hops.scratch import OF_PICKS, enlarge, new_block
-from graphfeed.ops.sampling.weights import GuidedSums
+from graphfeed.ops.sampling.time_order import TimeOrder
 
 Ints = NDArray[np.int64]
 
@@ -59,6 +61,8 @@ class HopArrays:
         """Without types, picks are written directly to the result."""
         self.scratch: dict[str, Block] = {}
         """Blocks that only some recipes need."""
+        self.bound: Callable[[], Graph | None] = lambda: None
+        """Returns the graph whose arrays the blocks point to, unless it is gone."""
         self.fit()
 
     def new(self, kind: Any, ids: torch.dtype | None = None, /, **sizes: Any) -> Block:
@@ -71,25 +75,10 @@ class HopArrays:
             self.fit()
         return self.scratch[name]
 
-    def bind(self, graph: HopGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
-        """Point to the arrays of a `kernel_graph`, which the caller keeps alive; set keys, threshold and fan-outs."""
-        self.indptr.set_borrowed("indptr", graph.indptr)
-        # Sampling positions only needs no indices.
-        self.indptr.arrays["num_edges"][0] = graph.indices.numel() or int(graph.indptr[-1])
-        self.sources.set_borrowed("indices", graph.indices)
-        if graph.types is not None:
-            self.types.set_borrowed("types", graph.types)
-        if isinstance(graph.cumulative, GuidedSums) and self.recipe.weighted:
-            self.sums.set_borrowed("cumulative", graph.cumulative.cumulative)
-            self.sums.set_borrowed("guides", graph.cumulative.guides)
-        for block, sums, own in zip(self.ranked, self.ranked_sums, graph.timed or (), strict=False):
-            for name in ("times", "order", "links", "earliest"):
-                block.set_borrowed(name, getattr(own, name))
-            sums.set_borrowed("cumulative", own.cumulative)
-            self.moments.set_borrowed("edge_times", own.edge_times)
-        if "index" in self.scratch and graph.large_columns is not None:
-            for name, part in graph.large_columns._asdict().items():
-                self.scratch["index"].set_borrowed(name, part)
+    def bind(self, graph: Graph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
+        """Point to the arrays of a graph, which the caller keeps alive; set keys, threshold and fan-outs."""
+        if self.bound() is not graph:
+            self.bind_graph(graph)
         largest, is_pair = 1, self.recipe.drawing.method == "labor"
         # Each hop has one key, or two for LABOR; and one fan-out, or one per edge type.
         for hop, (own, fanout) in enumerate(zip(keys, fanouts, strict=True)):
@@ -98,7 +87,7 @@ class HopArrays:
             largest = max(largest, *fanout)
         # Without replacement, a column has at most as many picks as the graph has edges.
         if largest > MAX_LOOK_BACK and not self.recipe.drawing.replace:
-            largest = min(largest, int(graph.indptr[-1]))
+            largest = min(largest, int(self.indptr.arrays["num_edges"][0]))
         if "table" in self.scratch:
             # At most half of the slots are used. A few picks are compared with each other instead.
             size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
@@ -108,6 +97,26 @@ class HopArrays:
             self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
         # Passes accumulate offsets starting here, hop by hop.
         self.columns.arrays["offsets"][0] = 0
+
+    def bind_graph(self, graph: Graph) -> None:
+        self.indptr.set_borrowed("indptr", graph.indptr)
+        self.indptr.arrays["num_edges"][0] = graph.num_edges or int(graph.indptr[-1])
+        self.sources.set_borrowed("indices", graph.indices)
+        if graph.types is not None:
+            self.types.set_borrowed("types", graph.types)
+        if graph.sums is not None and self.recipe.weighted:
+            self.sums.set_borrowed("cumulative", graph.sums.cumulative)
+            self.sums.set_borrowed("guides", graph.sums.guides)
+        if self.recipe.ranked is not None:
+            self.moments.set_borrowed("edge_times", NOTHING if graph.edge_times is None else graph.edge_times)
+        orders = zip((graph.by_column, graph.by_type), self.recipe.ranked or (), strict=False)
+        for block, sums, (order, reads) in zip(self.ranked, self.ranked_sums, orders, strict=False):
+            for name, part, is_read in zip(TimeOrder._fields, order or (), reads, strict=True):
+                (sums if name == "cumulative" else block).set_borrowed(name, part if is_read else NOTHING)
+        if "index" in self.scratch and graph.large_columns is not None:
+            for name, part in graph.large_columns._asdict().items():
+                self.scratch["index"].set_borrowed(name, part)
+        self.bound = weakref.ref(graph)
 
     def open_one(self, seeds: torch.Tensor, num_nodes: int, moments: Sequence[torch.Tensor], room: int) -> None:
         """Set the seeds of a single hop, whose picks are the result. The caller keeps seeds and times alive."""
@@ -121,27 +130,38 @@ class HopArrays:
         self.picks.set_array("positions", np.empty(room, np.int64))
         self.widen(self.columns, count)
 
-    def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: InitialCapacity, moments: Sequence[Ints]) -> None:
-        """Copy the seeds of a mini-batch, ids within their type by node type; allocate the arrays of its results."""
+    def open(
+        self,
+        seeds: Sequence[NDArray[Any]],
+        graph: Graph,
+        room: InitialCapacity,
+        moments: Sequence[Ints],
+        trees: Ints | None = None,
+    ) -> None:
+        """Copy the seeds of a mini-batch, ids within their type by node type; allocate the arrays of its results.
+
+        `moments` and `trees` are ordered by node type, like the seeds; windows may be missing.
+        """
         take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
         rows["known"][0] = counts
-        rows["first_ids"][1:] = shape.first_ids[1:]
+        rows["first_ids"][1:] = graph.first_ids[1:]
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         rows["firsts"][:] = firsts
         self.nodes.set_array("rows", take(firsts[-1], self.ids))
         self.enter(self.nodes, "rows", seeds)
         if typed:
             for name in ("sources", "destinations", "order"):
-                self.relations.arrays[name][:] = getattr(shape, name)
-        # Both are ordered by node type; windows may be missing.
+                self.relations.arrays[name][:] = getattr(graph, name)
+        if self.recipe.drawing.rows == "tree":
+            trees = np.arange(sum(counts))
+        self.table.set_array("trees", take(0 if trees is None else firsts[-1], np.int64))
+        if trees is not None:
+            self.enter(self.table, "trees", np.split(trees, np.cumsum(counts)[:-1]))
         for name, values in zip(("times", "windows"), moments, strict=False):
             self.at_least(self.moments, firsts[-1], name)
             self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
         if self.recipe.by_table:
-            if self.recipe.drawing.rows == "tree":
-                self.table.set_array("trees", take(firsts[-1], np.int64))
-                self.enter(self.table, "trees", np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1]))
             self.open_table(sum(counts) + min(room.edges, sum(room.rows), current_limits().first_table))
         columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
         self.starts.set_array("indptr", take(columns, np.int64))

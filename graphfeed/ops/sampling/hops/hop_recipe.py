@@ -5,8 +5,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
-from graphfeed.ops.sampling.hops.hop_graph import BY_RANK, HopGraph
-from graphfeed.ops.sampling.weights import GuidedSums
+from graphfeed.ops.sampling.graph import Graph
+from graphfeed.ops.sampling.time_order import TimeOrder
 
 Method: TypeAlias = Literal["uniform", "labor", "latest"]
 RowKind: TypeAlias = Literal["node", "tree", "edge"]
@@ -97,8 +97,8 @@ class Recipe(NamedTuple):
     """For each hop, the number of fan-outs, and the largest one, at most `MANY`."""
     weighted: bool
     ranked: tuple[tuple[bool, ...], ...] | None
-    """Which arrays by rank are present, in the order of `BY_RANK`: for hops with one fan-out, and for hops with one per
-    edge type. None: sampling is not temporal."""
+    """Which arrays of `Graph.by_column` and of `Graph.by_type` passes read, in the order of the fields of `TimeOrder`.
+    None: sampling is not temporal."""
     windows: bool
     indexed: int
     """Number of columns in LABOR's index."""
@@ -124,31 +124,33 @@ class Recipe(NamedTuple):
 
 
 def recipe_of(
-    graph: HopGraph,
-    ids: torch.dtype,
-    drawing: Drawing,
-    fanouts: Sequence[Sequence[int]],
-    windows: bool,
+    graph: Graph, ids: torch.dtype, drawing: Drawing, fanouts: Sequence[Sequence[int]], **more: Any
 ) -> Recipe:
-    """Return the recipe of a `kernel_graph`, for single hops without relabelling."""
-    ranked = None
-    if graph.timed is not None:
-        ranked = tuple([tuple([getattr(own, name).numel() > 0 for name in BY_RANK]) for own in graph.timed])
-    return Recipe(
-        ids,
-        graph.indices.dtype,
-        None if graph.types is None else graph.types.dtype,
-        torch.int64,
+    """Return the recipe of a single hop without relabelling, apart from the fields in `more`."""
+    timed, sums, large = graph.by_column is not None, graph.sums, graph.large_columns
+    given: dict[str, Any] = {
+        "ids": ids,
+        "sources": graph.indices.dtype,
+        "types": None if graph.types is None else graph.types.dtype,
+        "starts": torch.int64,
         # The threshold is an argument of each mini-batch, so it doesn't need another program.
-        drawing._replace(switch_threshold=0) if drawing.switch_threshold else drawing,
-        tuple([(len(own), min(max(own), MANY)) for own in fanouts]),
-        isinstance(graph.cumulative, GuidedSums) and graph.cumulative.cumulative.numel() > 0,
-        ranked,
-        windows,
-        0 if graph.large_columns is None else graph.large_columns.columns.numel(),
-        num_node_types=1,
-        num_types=1,
-        relabelled=False,
-        by_table=False,
-        by_page=False,
-    )
+        "drawing": drawing._replace(switch_threshold=0) if drawing.switch_threshold else drawing,
+        "fanouts": tuple([(len(own), min(max(own), MANY)) for own in fanouts]),
+        "weighted": not timed and sums is not None and sums.cumulative.numel() > 0,
+        "ranked": tuple([arrays_read(own) for own in (graph.by_column, graph.by_type)]) if timed else None,
+        "windows": False,
+        "indexed": 0 if timed or large is None else large.columns.numel(),
+        "num_node_types": 1,
+        "num_types": 1,
+        "relabelled": False,
+        "by_table": False,
+        "by_page": False,
+    }
+    return Recipe(**{**given, **more})
+
+
+def arrays_read(order: TimeOrder | None) -> tuple[bool, ...]:
+    """Return which arrays of an order of time passes read. Links include the order."""
+    assert order is not None
+    filled = {name: part is not None and part.numel() > 0 for name, part in order._asdict().items()}
+    return tuple({**filled, "order": filled["order"] and not filled["links"]}.values())

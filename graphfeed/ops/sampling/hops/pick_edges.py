@@ -5,27 +5,24 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 
-from graphfeed.ops.arguments import NOTHING, brief, check_count, check_length, check_vector, is_verified
-from graphfeed.ops.backend import kernels, on_gpu, package_for
+from graphfeed.ops.arguments import NOTHING, are_below, brief, check_count, check_ids, check_length, check_vector
+from graphfeed.ops.backend import kernels, package_for
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.random import MASK
-from graphfeed.ops.sampling.hops.hop_graph import HopGraph, kernel_graph
+from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, Method, RowKind, SeedTimes, recipe_of
-from graphfeed.ops.sampling.temporal_graph import TemporalGraph
-from graphfeed.ops.sampling.time_order import earliest_times
+from graphfeed.ops.sampling.time_order import TimeOrder, earliest_times
 
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement. Numbers of edges computed from it don't overflow."""
 METHODS, ROW_KINDS = get_args(Method), get_args(RowKind)
 FEW_PICKS = 1 << 14
 """On the CPU, up to this many picks of a hop are allocated before they are counted."""
-ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
-"""Empty arrays for missing ones, as arguments of GPU kernels, if the dtype isn't int64."""
-
-
+LARGEST_WINDOW = 1 << 63
+"""Bound of windows that are known to be 0 or more."""
 NO_KEYS = torch.empty(0, dtype=torch.uint64, device="cpu")
 
 
@@ -38,18 +35,16 @@ class Picks(NamedTuple):
     """int64: positions in the graph's edge arrays."""
 
 
-class StaticGraph(NamedTuple):
-    """Graph arrays for sampling without times."""
+class HopColumns(NamedTuple):
+    """The arrays of a graph that the GPU kernels of one hop read; those that are missing are empty."""
 
     indptr: torch.Tensor
-    """Column starts, int32 or int64, shape (nodes + 1,)."""
-    indices: torch.Tensor = NOTHING
-    """Source of each edge, int32 or int64. Only needed for LABOR."""
-    cumulative: torch.Tensor | None = None
-    """Running sums of weights, as `cumulate_weights` returns them."""
-    types: torch.Tensor | None = None
-    """Edge type of each edge, ascending within each column. Only needed for fan-outs per edge type."""
-    num_types: int = 1
+    indices: torch.Tensor
+    times: torch.Tensor
+    order: torch.Tensor
+    earliest: torch.Tensor
+    cumulative: torch.Tensor
+    types: torch.Tensor
 
 
 class OneHop(NamedTuple):
@@ -82,20 +77,19 @@ def bound_edges(columns: Sequence[int], fanouts: Sequence[int]) -> int | None:
     return most if min(fanouts) >= 0 and most <= current_limits().bounded_edges else None
 
 
-def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None, replace: bool) -> None:
+def check_fanouts(fanouts: torch.Tensor, graph: Graph, replace: bool) -> None:
     """Raise unless a hop has one fan-out, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
-    if fanouts.numel() not in (1, max(num_types, 1)):
+    if fanouts.numel() not in (1, max(graph.num_types, 1)):
         raise ValueError(
-            f"fanouts of a hop must hold 1 number, or {num_types} (one per edge type), but holds {fanouts.numel()}"
+            f"fanouts of a hop must hold 1 number, or {graph.num_types} (one per edge type), but holds "
+            f"{fanouts.numel()}"
         )
     counts = fanouts.tolist()
     if min(counts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {min(counts)}")
     if replace and max(counts) > MOST_REPEATED:
         raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {max(counts)}")
-    if len(counts) > 1 and types is None:
-        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
 
 
 def check_keys(hop: OneHop) -> None:
@@ -143,13 +137,13 @@ def check_hop_keys(keys: Sequence[Any], drawing: Drawing) -> None:
             check_count("keys", key, 0, MASK)
 
 
-def check_latest(graph: StaticGraph | TemporalGraph | None, drawing: Drawing) -> None:
+def check_latest(graph: Graph, drawing: Drawing) -> None:
     """Raise unless the method "latest" is used with times, and without weights and replacement."""
-    if not isinstance(graph, TemporalGraph):
+    if graph.by_column is None or graph.by_type is None:
         raise ValueError("the latest edges are selected by their times; give the times of edges, or sample uniformly")
     if drawing.replace:
         raise ValueError("the latest edges are selected without replacement; omit replace, or sample uniformly")
-    if graph.cumulative is not None:
+    if graph.by_column.cumulative is not None or graph.by_type.cumulative is not None:
         raise ValueError("the latest edges are selected regardless of their weights; omit the weights")
 
 
@@ -163,27 +157,53 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
         check_length(name, values, num_seeds, "seed")
     if windows is not None:
         check_vector("windows", windows, (torch.int64,))
-        if windows.numel() and not is_verified("windows", (windows,)) and int(windows.min()) < 0:
+        if windows.numel() and not are_below(windows, LARGEST_WINDOW) and int(windows.min()) < 0:
             raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
 
 
-def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
+def check_seeds_by_type(graph: Graph, seeds: Sequence[torch.Tensor]) -> None:
+    """Raise unless there is a tensor of seeds for each node type. Passes and `check_ranges` check the ids."""
+    if not isinstance(seeds, (list, tuple)):
+        raise TypeError(f"seeds must be a list of tensors, one per node type, but is {brief(seeds)}")
+    if len(seeds) != graph.num_node_types:
+        raise ValueError(f"seeds must hold {graph.num_node_types} tensors, one per node type, but holds {len(seeds)}")
+    for kind, part in enumerate(seeds):
+        check_vector("seeds" if graph.types is None else f"seeds[{kind}]", part, (graph.indices.dtype,))
+
+
+def check_ranges(graph: Graph, seeds: Sequence[torch.Tensor]) -> None:
+    """Raise unless the seeds are valid ids of their node types."""
+    for kind, (part, first, end) in enumerate(zip(seeds, graph.first_ids, graph.first_ids[1:], strict=False)):
+        check_ids("seeds" if graph.types is None else f"seeds[{kind}]", part, end - first)
+
+
+def pick_edges(graph: Graph, hop: OneHop) -> Picks:
     """Sample in-edges of each seed. Of the arguments, only the devices are checked here."""
-    given: tuple[Any, ...] = (hop.seeds, *graph, *(hop.moments or ()))
-    # A list, as a generator would be resumed for each tensor of a small call.
-    if not all([part.is_cpu for part in given if isinstance(part, torch.Tensor)]):  # noqa: C419
-        fields = {f"graph.{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
-        if hop.moments is not None:
-            fields["times"] = hop.moments.times
-        package_for("sampling.sample_neighbors", hop.seeds, **fields)
-    return pick_on_gpu(graph, hop) if on_gpu(hop.seeds) else pick_on_cpu(graph, hop)
+    if hop.seeds.is_cpu and graph.indptr.is_cpu and graph.indices.is_cpu:
+        return pick_on_cpu(graph, hop)
+    columns = columns_of(graph, by_type=hop.fanouts.numel() > 1)
+    fields = {f"graph.{name}": part for name, part in columns._asdict().items()}
+    if hop.moments is not None:
+        fields["times"] = hop.moments.times
+    package_for("sampling.sample_neighbors", hop.seeds, **fields)
+    return pick_on_gpu(columns, hop)
 
 
-def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
+def columns_of(graph: Graph, *, by_type: bool) -> HopColumns:
+    """Return the arrays that the GPU kernels of a hop read."""
+    ranked = graph.ranked(by_type=by_type)
+    if ranked is None:
+        ranked = TimeOrder(cumulative=None if graph.sums is None else graph.sums.cumulative)
+    times, earliest, sums = (
+        NOTHING if part is None else part for part in (ranked.times, ranked.earliest, ranked.cumulative)
+    )
+    order = NOTHING.to(torch.int32) if ranked.order is None else ranked.order.contiguous()
+    types = NOTHING.to(torch.uint8) if graph.types is None else graph.types
+    return HopColumns(graph.indptr, graph.indices, times, order, earliest, sums, types)
+
+
+def pick_on_gpu(columns: HopColumns, hop: OneHop) -> Picks:
     """Sample in-edges with GPU kernels. Synchronizes once, unless `hop.most` bounds the number of edges."""
-    fields: dict[str, Any] = {**dict.fromkeys(TemporalGraph._fields), **graph._asdict()}
-    whole: dict[str, Any] = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in fields.items()}
-    given = TemporalGraph(**{name: part if name == "num_types" else part.contiguous() for name, part in whole.items()})
     seeds, moments = hop.seeds.contiguous(), SeedTimes(NOTHING, NOTHING)
     module = kernels("sampling.sample_neighbors", seeds)
     if hop.moments is not None:
@@ -193,31 +213,29 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     trees = None if hop.trees is None else hop.trees.contiguous()
     wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments, trees=trees)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    module.count_neighbors(given, wanted, offsets)
+    module.count_neighbors(columns, wanted, offsets)
     # With a bound, `positions` begins with the actual picks; the rest is unused.
     room = int(offsets[-1]) if hop.most is None else hop.most
     picks = Picks(offsets, buffers.empty(room, torch.int64, seeds.device))
     fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors
-    fill(given, wanted, *picks)
+    fill(columns, wanted, *picks)
     return picks
 
 
-def pick_on_cpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
+def pick_on_cpu(graph: Graph, hop: OneHop) -> Picks:
     """Sample in-edges with the same passes as all hops of a mini-batch."""
-    timed = [graph, graph] if isinstance(graph, TemporalGraph) else None
-    columns = kernel_graph(HopGraph(*graph[:2], graph.types, cumulative=graph.cumulative, timed=timed))
     wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
-    recipe = recipe_of(columns, hop.seeds.dtype, hop.drawing, [wanted], windows is not None)
-    program = PROGRAMS.acquire(recipe._replace(by_page=True) if hop.by_page else recipe)
+    recipe = recipe_of(graph, hop.seeds.dtype, hop.drawing, [wanted], windows=windows is not None, by_page=hop.by_page)
+    program = PROGRAMS.acquire(recipe)
     arrays = program.arrays
     by_seed = hop.keys if isinstance(hop.keys, torch.Tensor) else NO_KEYS
     key = hop.keys if hop.drawing.method == "labor" else 0 if hop.keys is by_seed else hop.keys[0]
-    arrays.bind(columns, [key], hop.drawing.switch_threshold, [wanted])
+    arrays.bind(graph, [key], hop.drawing.switch_threshold, [wanted])
     # The program only has their addresses, so keep them alive until it has run.
     seeds = hop.seeds.contiguous()
     moments = [NOTHING if part is None else part.contiguous() for part in (times, windows)]
     room = seeds.numel() * sum(wanted) if min(wanted) >= 0 else 0
-    arrays.open_one(seeds, graph.indptr.numel() - 1, moments, room if room <= FEW_PICKS else 0)
+    arrays.open_one(seeds, graph.num_nodes, moments, room if room <= FEW_PICKS else 0)
     by_seed, trees = by_seed.contiguous(), NOTHING if hop.trees is None else hop.trees.contiguous()
     arrays.columns.set_borrowed("keys", by_seed)
     arrays.table.set_borrowed("trees", trees)

@@ -7,28 +7,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import as_int64, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.process import current_limits
+from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
-from graphfeed.ops.sampling.hops.hop_graph import (
-    HopGraph,
-    Shape,
-    check_graph,
-    check_hop_seeds,
-    check_ranges,
-    kernel_graph,
-    shape_of,
-)
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS, HopProgram
 from graphfeed.ops.sampling.hops.hop_recipe import (
     Drawing,
     HopEdges,
     JoinedHops,
     Read,
-    Recipe,
     SampledHop,
     SeedTimes,
     recipe_of,
@@ -40,6 +32,8 @@ from graphfeed.ops.sampling.hops.pick_edges import (
     check_hop_keys,
     check_latest,
     check_moments,
+    check_ranges,
+    check_seeds_by_type,
 )
 
 FIRST_ROWS = 1 << 24
@@ -48,7 +42,7 @@ UNIFORM = Drawing()
 
 
 def sample_hops(
-    graph: HopGraph,
+    graph: Graph,
     seeds: Sequence[torch.Tensor],
     fanouts: Sequence[torch.Tensor],
     keys: Sequence[Any],
@@ -74,16 +68,16 @@ def sample_hops(
     with windows. Temporal sampling of typed graphs is not supported on a GPU.
 
     Args:
-        graph: A graph. An untyped graph has one node type and one edge type.
+        graph: A graph, whose arrays are not checked here.
         seeds: Node ids within their type, by node type, with the dtype of `graph.indices`.
         fanouts: One tensor per hop, beginning with the hop of the seeds: one fan-out, or one per edge type.
         keys: The key of each hop (`Key.at`); two keys for LABOR.
         drawing: How edges are selected.
-        moments: For temporal sampling: the times of the seeds, ordered by node type. Needs `graph.timed`.
+        moments: For temporal sampling: the times of the seeds, ordered by node type. Needs `graph.by_column`.
 
     Raises:
         ValueError: A seed is out of range for its type, a fan-out is below -1 or too large, a window is negative, the
-            number of keys or times is wrong, or the arrays are not a valid graph.
+            number of keys or times is wrong.
     """
     found: list[SampledHop] = PreparedHops(graph, fanouts, drawing).sample(seeds, keys, moments)
     return found
@@ -96,21 +90,29 @@ class PreparedHops:
     an instance saves a tenth of the time. It keeps the arrays of the graph, and the arrays computed from them.
     """
 
-    def __init__(self, graph: HopGraph, fanouts: Sequence[torch.Tensor], drawing: Drawing = UNIFORM) -> None:
-        check_graph(graph)
+    def __init__(
+        self,
+        graph: Graph,
+        fanouts: Sequence[torch.Tensor],
+        drawing: Drawing = UNIFORM,
+        reads: ReadChoice | None = None,
+    ) -> None:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph must be an ops.Graph, but is {brief(graph)}; create it with Graph.checked")
         check_drawing(drawing)
         if not fanouts:
             raise ValueError("fanouts is empty; give a number for each hop")
         for fanout in fanouts:
-            check_fanouts(fanout, graph.num_types, graph.types, drawing.replace)
-        for part in (graph.timed or (None,)) if drawing.method == "latest" else ():
-            check_latest(part, drawing)
-        self.graph, self.drawing, self.shape = graph, drawing, shape_of(graph)
-        self.num_nodes = graph.indptr.numel() - 1
+            check_fanouts(fanout, graph, drawing.replace)
+        if drawing.method == "latest":
+            check_latest(graph, drawing)
+        self.graph, self.drawing, self.reads = graph, drawing, reads
         self.wanted: list[list[int]] = [own.tolist() for own in fanouts]
-        self.most = [widest(own, self.shape.destinations) for own in self.wanted]
-        self.prepared: tuple[HopGraph, Recipe] | None = None
-        """The graph in the form that CPU kernels expect, and the recipe of its program; prepared at the first use."""
+        self.most = [widest(own, graph.destinations) for own in self.wanted]
+        self.recipe = recipe_of(
+            graph, graph.indices.dtype, drawing, self.wanted, starts=graph.indptr_dtype, num_types=graph.num_types,
+            num_node_types=graph.num_node_types, relabelled=True,
+        )  # fmt: skip
 
     def sample(
         self,
@@ -120,22 +122,24 @@ class PreparedHops:
         switch_threshold: int = 0,
         read: Read | None = None,
         joined: bool = False,
+        trees: torch.Tensor | None = None,
     ) -> Any:
         """Sample all hops of a mini-batch, as `sample_hops` does; for LABOR, optionally with its own threshold.
 
         Positions of edges are replaced by the values that `read` returns for them: it is called once on the CPU, and
-        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`.
+        once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`. For a
+        single hop on the CPU, `trees` has the tree of each seed, int64, which is then part of the key of its draws.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
             drawing = drawing._replace(switch_threshold=switch_threshold)
-        check_hop_seeds(graph, self.shape, seeds)
+        check_seeds_by_type(graph, seeds)
         check_hop_keys(keys, drawing)
         if len(keys) != len(self.wanted):
             what = "pairs" if drawing.method == "labor" else "numbers"
             raise ValueError(f"keys must hold {len(self.wanted)} {what}, one per hop, but holds {len(keys)}")
-        if (graph.timed is None) != (moments is None):
-            raise ValueError("moments (times of seeds) must be given if graph.timed is given, and only then")
+        if (graph.by_column is None) != (moments is None):
+            raise ValueError("moments (times of seeds) must be given if the graph has an order of time, and only then")
         if moments is not None:
             check_moments(sum(part.numel() for part in seeds), moments)
             if drawing.rows == "node":
@@ -147,38 +151,29 @@ class PreparedHops:
                 return hops_on_gpu(graph, seeds, wanted, drawing, moments, read)
             package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
-        passed, recipe = self.prepared or self._prepare(len(seeds))
-        room = first_room(graph, sum([part.numel() for part in seeds]), self.most, self.shape, drawing)
+        recipe = self.recipe
+        room = first_room(graph, sum([part.numel() for part in seeds]), self.most, drawing)
         # A map of all nodes is only useful if each node has one row.
-        with buffers.NODE_MAPS.leased_map(self.num_nodes if drawing.rows == "node" else 0) as node_map:
+        with buffers.NODE_MAPS.leased_map(graph.num_nodes if drawing.rows == "node" else 0) as node_map:
             by_table = drawing.rows == "tree" or node_map is None
-            by_page = graph.reads is not None and graph.reads.from_disk
+            by_page = self.reads is not None and self.reads.from_disk
             if by_table or by_page or len(times) > 1:
                 recipe = recipe._replace(by_table=by_table, by_page=by_page, windows=len(times) > 1)
             program = PROGRAMS.acquire(recipe)
             arrays = program.arrays
             if node_map is not None:
                 arrays.node_map.set_borrowed("places", node_map)
-            arrays.bind(passed, keys, drawing.switch_threshold, self.wanted)
-            arrays.open([part.numpy() for part in seeds], self.shape, room, times)
+            arrays.bind(graph, keys, drawing.switch_threshold, self.wanted)
+            arrays.open([part.numpy() for part in seeds], graph, room, times, None if trees is None else trees.numpy())
             try:
-                program.run() if graph.reads is None else run_from_files(program, graph.reads)
+                program.run() if self.reads is None else run_from_files(program, self.reads)
             except ValueError:
-                check_ranges(graph, self.shape, seeds)
+                check_ranges(graph, seeds)
                 raise
             hops = joined_views(arrays, read) if joined else cut_hops(arrays, read)
         # From here on, another mini-batch may use the arrays. A program that failed is not reused.
         PROGRAMS.release(program)
         return hops
-
-    def _prepare(self, num_node_types: int) -> tuple[HopGraph, Recipe]:
-        graph, passed = self.graph, kernel_graph(self.graph)
-        recipe = recipe_of(passed, graph.indices.dtype, self.drawing, self.wanted, False)._replace(
-            starts=graph.indptr_dtype or graph.indptr.dtype, num_node_types=num_node_types, num_types=graph.num_types,
-            relabelled=True,
-        )  # fmt: skip
-        self.prepared = passed, recipe
-        return self.prepared
 
 
 def run_from_files(program: HopProgram, reads: ReadChoice) -> None:
@@ -207,14 +202,12 @@ def widest(fanouts: Sequence[int], destinations: Sequence[int]) -> int:
     return max(sums)
 
 
-def first_room(
-    graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, drawing: Drawing
-) -> InitialCapacity:
+def first_room(graph: Graph, num_seeds: int, fanouts: Sequence[int], drawing: Drawing) -> InitialCapacity:
     """Estimate the edges of all hops, the columns of the last hop and the rows per node type, up to `first_edges`."""
-    num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
+    num_nodes, num_edges = graph.num_nodes, graph.num_edges
     nodes, new, found, opened = num_seeds, num_seeds, 0, num_seeds
     # If all edges are sampled, guess twice the average degree, or one edge with times; the arrays grow.
-    guess = 2 * -(-num_edges // max(num_nodes, 1)) if graph.timed is None else 1
+    guess = 2 * -(-num_edges // max(num_nodes, 1)) if graph.by_column is None else 1
     for fanout in fanouts:
         opened = nodes
         new = (new if drawing.only_new else nodes) * (guess if fanout < 0 else fanout)
@@ -225,12 +218,12 @@ def first_room(
     room, columns = min(found, limit) + 1, min(opened, limit) + 1
     if drawing.rows == "node":
         return InitialCapacity(
-            room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)]
+            room, columns, [min(room, end - first) for first, end in itertools.pairwise(graph.first_ids)]
         )
-    sources = set(shape.sources)
+    sources = set(graph.sources)
     # In trees, the number of nodes also bounds the rows.
     share = min(room, FIRST_ROWS // max(len(sources), 1), room if drawing.rows == "edge" else nodes)
-    return InitialCapacity(room, columns, [share if kind in sources else 0 for kind in range(len(shape.first_ids) - 1)])
+    return InitialCapacity(room, columns, [share if kind in sources else 0 for kind in range(graph.num_node_types)])
 
 
 def cut_hops(arrays: HopArrays, read: Read | None) -> list[SampledHop]:

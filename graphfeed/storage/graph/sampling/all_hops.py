@@ -1,29 +1,29 @@
 """Sampling of all hops from graph arrays in one call, which releases the GIL on the CPU."""
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, mark_sampled
-from graphfeed.storage.graph.sampling.graph_files import (
-    gather_edges,
-    kernel_columns,
-    read_choice,
-    take_edges_of_each,
+from graphfeed.storage.graph.sampling.graph_files import gather_edges, take_edges_of_each
+from graphfeed.storage.graph.sampling.one_hop import (
+    as_seeds,
+    check_typed_seeds,
+    complete_seeds,
+    pick_and_group,
+    pick_hop,
+    stack_trees,
 )
-from graphfeed.storage.graph.sampling.one_hop import as_seeds, check_typed_seeds, complete_seeds, pick_hop
+from graphfeed.storage.graph.sampling.prepared import prepare_hops
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import stack_seed_times, timed_columns
-from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, fanout_tensor
+from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, stack_seed_times
+from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds
 from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict, type_numbers
 
 
@@ -37,66 +37,96 @@ def sample_all_hops(
 ) -> Any:
     """Sample all hops of a request in one call; return subgraphs, the outermost hop first, or `JoinedHops`."""
     # `draws` begin with the seeds' own hop.
+    is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
+    keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
+    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    # Without original ids, the id of an edge is its position.
+    read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
+    node_types, hops = run_prepared(graph, seeds, request, keys, share=share, read=read, joined=joined)
+    numbers = type_numbers_of(graph)
+    if not joined:
+        # The program begins at the seeds; subgraphs begin with the outermost hop.
+        return [subgraph_of(graph, node_types, numbers, hop) for hop in reversed(hops)]
+    rows, num_rows, trees = (
+        own and dict(zip(node_types, own.values(), strict=True)) for own in (hops.rows, hops.num_rows, hops.trees)
+    )
+    edges, num_edges = ({name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.num_edges))
+    return ops.JoinedHops(rows, num_rows, edges, num_edges, trees)
+
+
+def run_prepared(
+    graph: GraphArrays,
+    seeds: Seeds,
+    request: SamplingRequest,
+    keys: Sequence[Any],
+    *,
+    hop: int | None = None,
+    **options: Any,
+) -> tuple[list[Any], Any]:
+    """Check and complete the seeds, and sample all hops, or a single one; return the node types and the result."""
     moments = None
     if request.temporal is not None or seeds.times is not None:
         moments = stack_seed_times(graph, seeds, request)
-    is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
-    keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     typed = graph.node_type_to_id is not None
     by_type: dict[Any, torch.Tensor] = complete_seeds(graph, seeds.ids) if typed else {None: as_seeds(graph, seeds.ids)}
     parts = list(by_type.values())
     try:
         windowed = moments is not None and moments.windows is not None
-        prepared = prepare_hops(graph, request, windowed, on_cpu=parts[0].is_cpu)
-        edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-        # Without original ids, the id of an edge is its position.
-        read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
-        hops = prepared.sample(parts, keys, moments, share, read, joined)
+        prepared = prepare_hops(graph, request, windowed, on_cpu=parts[0].is_cpu, hop=hop)
+        share = options.pop("share")
+        return list(by_type), prepared.sample(parts, keys, moments, share, **options)
     except ValueError:
         if typed:
             check_typed_seeds(graph, seeds.ids)  # raises errors with the names of types
         raise
-    numbers: dict[Any, int] = graph.edge_type_to_id if typed else {None: 0}
-    if joined:
-        rows, num_rows, trees = (
-            own and dict(zip(by_type, own.values(), strict=True)) for own in (hops.rows, hops.num_rows, hops.trees)
-        )
-        edges, num_edges = (
-            {name: own[number] for name, number in numbers.items()} for own in (hops.edges, hops.num_edges)
-        )
-        return ops.JoinedHops(rows, num_rows, edges, num_edges, trees)
-    # The program begins at the seeds; subgraphs begin with the outermost hop.
-    return [subgraph_of(graph, by_type, numbers, hop) for hop in reversed(hops)]
 
 
-PREPARED: WeakKeyDictionary[GraphArrays, tuple[Any, dict[Any, ops.PreparedHops]]] = WeakKeyDictionary()
-"""By graph: its version, and the hops that were prepared for it."""
-MOST_PREPARED = 64
-"""Maximum number of requests whose prepared hops a graph keeps."""
+def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> Picked:
+    """Sample one hop with the ids of the graph; also return the times of its edges if the next hop needs them."""
+    given = Seeds(seeds, hop.times, hop.windows)
+    if not (given.on_cpu and graph.indices.is_cpu):
+        return pick_and_group(graph, given, hop)
+    request, (keys, share), read_at = hop.request, hop.draws, list[torch.Tensor]()
+    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+
+    def read(positions: torch.Tensor) -> torch.Tensor:
+        read_at.append(positions)
+        return positions if edge_ids is None else gather_edges(graph, edge_ids, positions)
+
+    trees = None if hop.trees is None else stack_trees(hop, graph.num_nodes)
+    key = keys if request.strategy == "labor" else keys[0]
+    node_types, (found,) = run_prepared(
+        graph, given, request, [key], hop=hop.number, share=share, read=read, trees=trees
+    )
+    numbers = type_numbers_of(graph)
+    subgraph = subgraph_of(graph, node_types, numbers, with_sources(graph, found))
+    subgraph = SampledSubgraph(
+        subgraph.sampled_csc, subgraph.original_column_node_ids, None, subgraph.original_edge_ids
+    )
+    if request.temporal is None or request.temporal.hop_time != "edge":
+        return subgraph, None
+    times = gather_edges(graph, edge_times_of(graph, request.temporal), read_at[0])
+    by_id = sorted(numbers, key=numbers.__getitem__)
+    counts = [0 if (own := found.edges.get(numbers[name])) is None else len(own.indices) for name in by_id]
+    return subgraph, from_type_dict(dict(zip(by_id, torch.split(times, counts), strict=True)))
 
 
-def prepare_hops(graph: GraphArrays, request: SamplingRequest, windowed: bool, *, on_cpu: bool) -> ops.PreparedHops:
-    """Return the prepared sampling of all hops of a request, cached until the graph changes."""
-    kept, before, key = PREPARED.get(graph), graph.version, (request, windowed, on_cpu)
-    if kept is None or len(kept[1]) >= MOST_PREPARED or not all(map(operator.is_, kept[0], before)):
-        # Free the outdated results before computing a new one.
-        kept = PREPARED[graph] = before, {}
-    # Not on a GPU, where only `cached` makes the stream wait for derived arrays.
-    elif key in kept[1] and graph.indices.is_cpu:
-        return kept[1][key]
-    timed = request.temporal is not None
-    rows: Any = "tree" if request.disjoint else "node" if request.deduplicate and not timed else "edge"
-    drawing = ops.Drawing(request.strategy, request.replace, 0, request.only_new, rows)
-    arrays, typed = hop_graph(graph, request, windowed, timed=timed), graph.node_type_to_id is not None
-    # A GPU reads whole columns, even those of a pinned graph.
-    if request.strategy == "labor" and on_cpu and not (typed or timed or request.probs_name or request.replace):
-        arrays = arrays._replace(large_columns=graph.high_degree_index())
-    fanouts = [fanout_tensor(own) for own in reversed(request.fanouts)]
-    prepared = ops.PreparedHops(arrays, fanouts, drawing)
-    # Unless another thread has just edited the graph, or derived arrays were computed, which happens once.
-    if all(map(operator.is_, before, graph.version)):
-        kept[1][key] = prepared
-    return prepared
+def with_sources(graph: GraphArrays, hop: ops.SampledHop) -> ops.SampledHop:
+    """Return a hop that has a row per edge with the ids of sources instead of rows."""
+    sources = [0]
+    if graph.node_type_to_id is not None and graph.edge_type_to_id is not None:
+        sources = type_numbers(graph.node_type_to_id, graph.edge_type_to_id).ends[:, 0].tolist()
+    edges = {}
+    for number, own in hop.edges.items():
+        # The rows of the edges of a type follow each other.
+        first = int(own.indices[0])
+        edges[number] = own._replace(indices=hop.rows[sources[number]][first : first + len(own.indices)])
+    return hop._replace(edges=edges)
+
+
+def type_numbers_of(graph: GraphArrays) -> dict[Any, int]:
+    """Return the number of each edge type; without types, there is one without a name."""
+    return {None: 0} if graph.edge_type_to_id is None else graph.edge_type_to_id
 
 
 def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:
@@ -119,36 +149,6 @@ def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequenc
         csc = CSCFormatBase.unchecked(picked.offsets.to(graph.csc_indptr.dtype), source)
         found.append((SampledSubgraph(csc, own, None, own_ids), None))
     return found
-
-
-def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
-    """Return the running sums of weights for a request, with guides if its kernel uses them."""
-    if request.probs_name is None:
-        return None
-    # Page-locked arrays are for a GPU, whose kernels bisect the sums.
-    on_cpu = graph.indices.is_cpu and not is_page_locked(graph.indices)
-    guided = request.strategy == "uniform" and on_cpu and graph.node_type_to_id is None
-    return (graph.guided_sums if guided else graph.cumulative_weights)(request.probs_name)
-
-
-def hop_graph(graph: GraphArrays, request: SamplingRequest, windowed: bool, *, timed: bool) -> ops.HopGraph:
-    """Return the arrays of a graph for sampling all hops, including the derived arrays that a request needs."""
-    indptr, types = kernel_columns(graph)
-    weights = None if timed else weights_for(graph, request)  # `timed_columns` has those in the order of time
-    arrays = ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=graph.csc_indptr.dtype)
-    arrays = arrays._replace(reads=read_choice(graph))
-    if timed:
-        by_type = {len(fanout) > 1 for fanout in request.fanouts}
-        columns = {each: timed_columns(graph, request, windowed=windowed, by_type=each) for each in by_type}
-        # Hops may have fan-outs with and without types; with types, the edges of each type are sorted separately.
-        arrays = arrays._replace(timed=(columns[all(by_type)], columns[any(by_type)]))
-    if graph.node_type_to_id is None:
-        return arrays
-    assert graph.edge_type_to_id is not None
-    numbers = type_numbers(graph.node_type_to_id, graph.edge_type_to_id)
-    return arrays._replace(
-        types=types, first_ids=torch.tensor(graph.first_ids(), device="cpu"), ends=numbers.ends, order=numbers.order
-    )
 
 
 def subgraph_of(

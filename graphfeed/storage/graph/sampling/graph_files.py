@@ -151,9 +151,6 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
         return starts, types
 
     def widen() -> tuple[torch.Tensor | None, ...]:
-        copies = as_int64(starts, starts), None if types is None else as_types(types, types)
-        # Copies of checked arrays.
-        graph.mark_for_sampling(*copies)
-        return copies
+        return as_int64(starts, starts), None if types is None else as_types(types, types)
 
     return graph.cached("columns for kernels", (starts, types), widen, whole=False)  # type: ignore[no-any-return]

@@ -1,45 +1,34 @@
 """One hop of sampling from graph arrays: checking seeds, picking edges, reading them and grouping them by type."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector, mark_below
+from graphfeed.ops.arguments import as_ids, brief, check_ids, check_ids_of_each, check_vector, mark_below
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.sampling import bound_edges, group_by_type
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.graph_files import gather_edges, is_by_page, kernel_columns
-from graphfeed.storage.graph.sampling.temporal_sampling import (
-    edge_times_of,
-    group_times,
-    stack_seed_times,
-    timed_columns,
-)
+from graphfeed.storage.graph.sampling.prepared import prepare_picks
+from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_seed_times
 from graphfeed.storage.graph.sampling_request import Hop, Seeds
 from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 
-class EdgeArrays(NamedTuple):
-    """Arrays per edge, indexed by the positions of picks."""
-
-    indices: torch.Tensor
-    types: torch.Tensor | None = None
-    edge_ids: torch.Tensor | None = None
-    """None: the id of an edge is its position."""
-
-
-def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
-    """Sample one hop with the ids of the graph; also return the times of its edges if the next hop needs them."""
+def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
+    """Sample one hop on a GPU, with the ids of the graph; also return the times of its edges for the next hop."""
     moments, query = None, hop.request.temporal
     if query is not None:
-        moments = stack_seed_times(graph, Seeds(seeds, hop.times, hop.windows), hop.request)
-    columns, ids = open_seeds(graph, seeds)
+        moments = stack_seed_times(graph, seeds, hop.request)
+    columns, ids = open_seeds(graph, seeds.ids)
+    picks = pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
     types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
-    edges = EdgeArrays(graph.indices, types, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
-    found, picks = group_hop(graph, columns, pick_hop(graph, ids, hop, moments, stack_trees(hop, columns)), edges)
+    found, picks = group_hop(graph, columns, picks, types, partial(read_edges, graph))
     if query is None or query.hop_time != "edge":
         return found, None
     own = edge_times_of(graph, query)
@@ -48,10 +37,17 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> tuple[Sampled
     return found, group_times(graph, found, gather_edges(graph, own, picks.positions), types)
 
 
-def stack_trees(hop: Hop, nodes: ByType) -> torch.Tensor | None:
-    """Return the tree of each node, type by type; None without trees."""
+def read_edges(graph: GraphArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and the ids of edges. Without original ids, the id of an edge is its position."""
+    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    ids = positions if edge_ids is None else gather_edges(graph, edge_ids, positions)
+    return gather_edges(graph, graph.indices, positions), ids
+
+
+def stack_trees(hop: Hop, node_types: Any) -> torch.Tensor | None:
+    """Return the tree of each node in the order of a value by node type; None without trees."""
     trees = None if hop.trees is None else to_type_dict(hop.trees)
-    return None if trees is None else torch.cat([trees[node_type] for node_type in to_type_dict(nodes)])
+    return None if trees is None else torch.cat([trees[node_type] for node_type in to_type_dict(node_types)])
 
 
 def pick_hop(
@@ -62,30 +58,33 @@ def pick_hop(
     trees: torch.Tensor | None = None,
 ) -> ops.Picks:
     """Pick the edges of one hop in the given columns of the graph; `moments` has their times and time windows."""
-    request, (keys, share), fanouts = hop.request, hop.draws, as_tensor("fanouts", hop.fanout)
-    (starts, types), typed = kernel_columns(graph), graph.node_type_to_id is not None
-    num_types = len(graph.edge_type_to_id or ()) or 1
+    request, (keys, share), fanouts = hop.request, hop.draws, hop.fanout
+    typed = graph.node_type_to_id is not None
     # On a GPU, an upper bound of the number of edges avoids a synchronization. With types, they are counted once they
     # are grouped.
     most = None if ids.is_cpu or not typed else bound_edges([ids.numel()] * fanouts.numel(), fanouts.tolist())
     drawing = ops.Drawing(request.strategy, request.replace, share)
     asked = ops.OneHop(ids, fanouts, keys, drawing, moments, is_by_page(graph), trees=trees, most=most)
-    if moments is not None:
-        windowed = moments.windows is not None
-        columns = timed_columns(graph, request, windowed=windowed, by_type=fanouts.numel() > 1)
-        return ops.sample_neighbors(columns._replace(types=types, num_types=num_types), asked)
-    weights = None if request.probs_name is None else graph.cumulative_weights(request.probs_name)
+    windowed = moments is not None and moments.windows is not None
     # With types, seeds were checked before they were converted to the graph's ids.
-    return ops.sample_neighbors(ops.StaticGraph(starts, graph.indices, weights, types, num_types), asked, checked=typed)
+    return ops.sample_neighbors(prepare_picks(graph, request, windowed=windowed), asked, checked=typed)
 
 
 def group_hop(
-    graph: GraphArrays, seeds: ByType, picks: ops.Picks, edges: EdgeArrays
+    graph: GraphArrays,
+    seeds: ByType,
+    picks: ops.Picks,
+    types: torch.Tensor | None,
+    read: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[SampledSubgraph, ops.Picks]:
-    """Return the picked edges as one hop with the ids of the graph, and the picks without a GPU's surplus entries."""
+    """Return the picked edges as one hop with the ids of the graph, and the picks without a GPU's surplus entries.
+
+    `types`, and the sources and ids of edges that `read` returns, are those at the positions of the picks.
+    """
     if isinstance(seeds, dict):
-        return group_hop_by_type(graph, seeds, picks, edges)
-    sources, edge_ids = read_picks(graph, edges, picks.positions)
+        assert types is not None
+        return group_hop_by_type(graph, seeds, picks, types, read)
+    sources, edge_ids = read(picks.positions)
     if not sources.is_cpu:  # so that the next hop checks them without a synchronization
         mark_below(sources, graph.total_num_nodes)
     csc = CSCFormatBase.unchecked(picks.offsets.to(graph.csc_indptr.dtype), sources)
@@ -93,21 +92,24 @@ def group_hop(
 
 
 def group_hop_by_type(
-    graph: GraphArrays, seeds: dict[str, torch.Tensor], picks: ops.Picks, edges: EdgeArrays
+    graph: GraphArrays,
+    seeds: dict[str, torch.Tensor],
+    picks: ops.Picks,
+    types: torch.Tensor,
+    read: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[SampledSubgraph, ops.Picks]:
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
-    assert edges.types is not None
     offsets, num_nodes = dict(zip(seeds, graph.first_ids(), strict=False)), to_type_dict(graph.num_nodes)
     starts = torch.tensor([0, *(len(part) for part in seeds.values())], device="cpu").cumsum(0)
     edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
     ends = torch.tensor(
         [graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64, device="cpu"
     )
-    typed = group_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
+    typed = group_by_type(picks, types, starts, ends, graph.csc_indptr.dtype)
     # On a GPU, the arrays of picks may be too long.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
-    sources, edge_ids = read_picks(graph, edges, typed.positions)
+    sources, edge_ids = read(typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}
     for edge_type, number in graph.edge_type_to_id.items():
@@ -120,12 +122,6 @@ def group_hop_by_type(
             mark_below(cscs[edge_type].indices, num_nodes[ends_of(edge_type)[0]])
         original[edge_type] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks
-
-
-def read_picks(graph: GraphArrays, edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    # By `gather_edges`, since the arrays may be in files.
-    ids = positions if edges.edge_ids is None else gather_edges(graph, edges.edge_ids, positions)
-    return gather_edges(graph, edges.indices, positions), ids
 
 
 def as_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import Tensors, as_tensor, brief, mark_valid
+from graphfeed.ops.arguments import Tensors, as_tensor, brief, mark_below
 from graphfeed.ops.memory import is_page_locked
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
@@ -27,8 +27,10 @@ def stack_seed_times(graph: GraphArrays, seeds: Seeds, request: SamplingRequest)
     if query.inclusive:
         # The maximum age is included, too: as the time is one later, the window is longer by two.
         times, windows = later(times), None if windows is None else later(later(windows))
-    if seeds.windows is None and not times.is_cpu:  # known to be 0 or more, so checking it need not synchronize
-        mark_valid("windows", (windows,))
+    if (
+        windows is not None and seeds.windows is None and not times.is_cpu
+    ):  # known to be 0 or more, so checking it need not synchronize
+        mark_below(windows, ops.LARGEST_WINDOW)
     return ops.SeedTimes(times, windows)
 
 
@@ -52,10 +54,26 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
     return times  # type: ignore[no-any-return]
 
 
-def timed_columns(
-    graph: GraphArrays, request: SamplingRequest, *, windowed: bool, by_type: bool = False
-) -> ops.TemporalGraph:
-    """Return the graph's arrays in the order of time, computed by the first call for each pair of attributes."""
+def next_times(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor | None:
+    """Return the time at which the next hop samples the source of each edge; None: the time of the seed."""
+    if query.hop_time != "edge":
+        return None
+    times = edge_times_of(graph, query)
+    if not query.inclusive:
+        return times
+    name = query.edge_timestamp_attr_name
+    assert name is not None
+    # The attribute is a source, too, because `times` may be derived from it.
+    (inclusive,) = graph.cached(
+        f"later than {name}",
+        (graph.edge_attribute(name), times),
+        lambda: (torch.where(times == ops.ALWAYS, times, later(times)),),
+    )
+    return inclusive  # type: ignore[no-any-return]
+
+
+def order_for(graph: GraphArrays, request: SamplingRequest, *, windowed: bool, by_type: bool = False) -> ops.TimeOrder:
+    """Return the edges in the order of time, computed by the first call for each pair of attributes."""
     # Times become int64. The order needs no memory if the edges are already in it, as in a graph built from an edge
     # list sorted by time, and only the edges have times, in int64. Otherwise it needs 8 bytes per edge, and 8 more if
     # the edges are not in order. Weights of edges that are not in order need 8 more; so do time windows if both nodes
@@ -64,8 +82,7 @@ def timed_columns(
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
-    mask = mask_of(graph, request)
-    columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
+    mask, ranked = mask_of(graph, request), ops.TimeOrder()
     # With fan-outs per edge type, the edges of each type are sorted separately.
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if mask is not None:
@@ -80,34 +97,26 @@ def timed_columns(
             (order,) = graph.cached(
                 f"order of links {which}", (*given, links), lambda: (ops.linked_order(links).contiguous(),)
             )
-        columns = columns._replace(times=times, order=order, links=links)
-    sorted_by = columns.order if columns.links is None else columns.links
-    if columns.times is not None and windowed:
+        ranked = ranked._replace(times=times, order=order, links=links)
+    sorted_by = ranked.order if ranked.links is None else ranked.links
+    if ranked.times is not None and windowed:
         (earliest,) = graph.cached(
             f"earlier of both times {which}",
             (*given, sorted_by),
-            lambda: (earlier_times(graph, node, edge, columns.order),),
+            lambda: (earlier_times(graph, node, edge, ranked.order),),
         )
-        columns = columns._replace(earliest=earliest)
-    if query.hop_time == "edge":
-        own = edge_times_of(graph, query)
-        if query.inclusive:
-            # The attribute is a source, too, because `own` may be derived from it.
-            (own,) = graph.cached(
-                f"later than {names[1]}", (edge, own), lambda: (torch.where(own == ops.ALWAYS, own, later(own)),)
-            )
-        columns = columns._replace(edge_times=own)
-    if probs_name is not None and columns.order is None:
-        columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
-    elif probs_name is not None:
+        ranked = ranked._replace(earliest=earliest)
+    if probs_name is not None and ranked.order is None:
+        return ranked._replace(cumulative=graph.cumulative_weights(probs_name))
+    if probs_name is not None:
         weights = graph.edge_attribute(probs_name)
         (cumulative,) = graph.cached(
             f"running sums of {probs_name} {which}",
             (weights, *given, sorted_by),
-            lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, columns.order)),),
+            lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, ranked.order)),),
         )
-        columns = columns._replace(cumulative=cumulative)
-    return columns
+        ranked = ranked._replace(cumulative=cumulative)
+    return ranked
 
 
 def mask_of(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | None:
@@ -160,12 +169,12 @@ def earlier_times(
 def time_order(graph: GraphArrays, times: torch.Tensor, *, by_type: bool) -> Tensors:
     """Return the sorted times of the edges, and their order, as positions in the columns or as links."""
     starts, types = kernel_columns(graph)
-    times, order = ops.order_by_time(starts, times, types if by_type else None)
-    if order is None or not order.is_cpu or is_page_locked(graph.indices):
-        return times, order, None
+    found = ops.order_by_time(starts, times, types if by_type else None)
+    if found.order is None or not found.order.is_cpu or is_page_locked(graph.indices):
+        return found.times, found.order, None
     # On the CPU, links to sources let a draw find the edge and its source with one read.
-    links = ops.link_sources(starts, graph.indices, order)
-    return times, order if links is None else None, links
+    links = ops.link_sources(starts, graph.indices, found.order, graph.total_num_nodes)
+    return found.times, found.order if links is None else None, links
 
 
 def by_rank(graph: GraphArrays, values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
