@@ -84,8 +84,9 @@ def describe_hops(running: Datapipe) -> list[str]:
         graph, request = (getattr(stage, name, None) for name in ("graph", "request"))
         if isinstance(graph, SamplingGraph) and isinstance(request, SamplingRequest):
             device = device_of(stage)
-            if not graph.samples_at_once(request, on_cpu=device is None or str(device) == "cpu"):
-                lines.append(f"  {type(stage).__name__}: {type(graph).__name__}")
+            way = graph.way(request, on_cpu=device is None or str(device) == "cpu")
+            if not way.at_once:
+                lines.append(f"  {type(stage).__name__}: {way.reason}")
     return ["samplers that sample hop by hop, not in one program:", *lines] if lines else []
 
 

@@ -38,7 +38,7 @@ def window_sampling_of(stage: Datapipe) -> Together | None:
     """Return how a stage's graph samples several mini-batches at once; None if either does not support it."""
     if not isinstance(stage, Transform) or not isinstance(stage, WindowSampler):
         return None
-    return stage.graph.together(stage.request) if device_of(stage) is None else None
+    return stage.graph.way(stage.request).window if device_of(stage) is None else None
 
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

@@ -151,7 +151,7 @@ def test_a_graph_may_validate_a_request_and_prepare_for_it_before_it_travels() -
 class Uniform(ListGraph):
     """Declares that it ignores `replace`."""
 
-    heeds = ("probs_name",)
+    supported_options = ("probs_name",)
 
     def sample_neighbors(
         self,
@@ -168,7 +168,7 @@ class Uniform(ListGraph):
 class Unweighted(ListGraph):
     """Declares that it ignores weights."""
 
-    heeds = ("replace",)
+    supported_options = ("replace",)
 
     def sample_neighbors(
         self,

@@ -180,8 +180,8 @@ def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     ]
     for options in ways:
         request = gf.SamplingRequest(fanouts, **options)
-        together = graph.sample_hops_together([seeds, seeds], request, [[5, 6], [7, 8]])
-        found[f"several at once {options}"] = together
+        draws = [gf.storage.graph.draws_of(request, keys) for keys in ([5, 6], [7, 8])]
+        found[f"several at once {options}"] = graph.sample([gf.Seeds(seeds)] * 2, request, draws)
     found["in-edges"] = graph.in_subgraph(seeds)
     found["one hop"] = graph.sample_neighbors(seeds, fanouts[1], True, "w", key=5)
     found["one hop, LABOR"] = graph.sample_layer_neighbors(seeds, fanouts[1], random_seed=[5])

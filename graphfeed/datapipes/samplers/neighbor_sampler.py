@@ -13,7 +13,7 @@ from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.arguments import rename_overrides
 from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph import ByType, SamplingRequest, Seeds
+from graphfeed.storage.graph import ByType, Draws, SamplingRequest, Seeds, draws_of
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
@@ -96,14 +96,15 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
             For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `attach_hops` then samples
             the mini-batch alone, so that the error is raised in its place.
         """
-        asked: dict[int, tuple[Seeds, list[int]]] = {}
+        asked: dict[int, tuple[Seeds, list[Draws]]] = {}
         for number, minibatch in enumerate(minibatches):
             with suppress(Exception), drawing(minibatch.key, self.number):
-                asked[number] = Seeds(with_nodes(minibatch)[1].ids), draw_keys(len(self.request.fanouts))
+                seeds = Seeds(with_nodes(minibatch)[1].ids)
+                asked[number] = seeds, draws_of(self.request, draw_keys(len(self.request.fanouts)))
         found: dict[int, list[SampledSubgraph]] = {}
         with suppress(Exception):
-            seeds, keys = zip(*asked.values(), strict=True)
-            found = dict(zip(asked, self.graph.sample_hops_together(seeds, self.request, keys, each), strict=True))
+            given, draws = zip(*asked.values(), strict=True)
+            found = dict(zip(asked, self.graph.sample(given, self.request, draws, each), strict=True))
         return [found.get(number) for number in range(len(minibatches))]
 
     def attach_hops(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:

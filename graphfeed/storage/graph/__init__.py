@@ -1,7 +1,7 @@
 """Sampling graphs, the subgraphs sampled from them, and how graphs are built, saved and shared.
 
-`GraphProtocol` is the interface of a graph. `SamplingGraph` implements all operations of samplers with it; other kinds
-of graphs are subclasses of `SamplingGraph`. Source files of data sets are read in `graphfeed.storage.datasets`, and
+`SamplingGraph` is the interface of a graph, and implements all operations of samplers with one-hop sampling; kinds of
+graphs are its subclasses. Source files of data sets are read in `graphfeed.storage.datasets`, and
 DGL's graphs are converted in `graphfeed.interop`.
 """
 
@@ -30,10 +30,10 @@ from graphfeed.storage.graph.sampling.compaction import (
 from graphfeed.storage.graph.sampling.graph_files import SHARE, HasFiles, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, negative_pairs_of
-from graphfeed.storage.graph.sampling.one_hop import group_hop, open_seeds, pick_hop, stack_trees
+from graphfeed.storage.graph.sampling.one_hop import group_edges, in_hop_order, open_seeds, pick_hop, stack_trees
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_seed_times
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together
+from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, stack_seed_times
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, Way
 from graphfeed.storage.graph.sampling_request import (
     Draws,
     Hop,
@@ -70,11 +70,11 @@ __all__ = [
     "CANONICAL_ETYPE_DELIMITER", "METHODS", "ORIGINAL_EDGE_ID", "SHARE", "ByType", "CSCFormatBase", "Draws",
     "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "HasFiles", "Hop", "HopTime", "NegativeQuery",
     "NodeType", "NodeWeights", "Picked", "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph",
-    "SamplingRequest", "Seeds", "Strategy", "TemporalQuery", "Together", "add_reverse_edges", "assign_by_ldg",
+    "SamplingRequest", "Seeds", "Strategy", "TemporalQuery", "Together", "Way", "add_reverse_edges", "assign_by_ldg",
     "assign_by_metis", "assign_nodes", "by_type_name", "check_query", "check_shapes", "columns_by_type",
     "compact_csc_format", "compact_hop", "convert_to_hetero", "count_edge_rows", "draws_of", "edge_lists",
     "edge_times_of", "ends_of", "etype_str_to_tuple", "etype_tuple_to_str", "exclude_from_each", "fanout_tensor",
-    "first_ids", "from_coo", "from_type_dict", "fused_csc_sampling_graph", "group_hop", "group_times", "join_hops",
+    "first_ids", "from_coo", "from_type_dict", "fused_csc_sampling_graph", "group_edges", "in_hop_order", "join_hops",
     "kernel_columns", "layer_columns", "ldg_memory", "load_from_shared_memory", "load_graph", "match_types",
     "merge_sources", "negative_pairs_of", "one_draw", "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo",
     "seed_type_str_to_ntypes", "split_by_type", "stack_seed_times", "stack_trees", "stacked_assignment", "to_coo",

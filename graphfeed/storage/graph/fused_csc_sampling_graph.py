@@ -12,18 +12,13 @@ from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.graph.sampling.all_hops import (
-    pick_each_by_page,
-    reads_together,
-    sample_all_hops,
-    sample_one_hop,
-)
+from graphfeed.storage.graph.sampling.all_hops import pick_each_by_page, sample_all_hops, sample_one_hop
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import as_seeds
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import mask_of
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, check_walks
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, Way, check_walks
 from graphfeed.storage.graph.sampling_request import (
     Draws,
     Hop,
@@ -32,7 +27,6 @@ from graphfeed.storage.graph.sampling_request import (
     Strategy,
     TemporalQuery,
     draws_of,
-    method_of,
     parse_seeds,
 )
 
@@ -236,39 +230,37 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         draws = parse_seeds(random_seed, seed2_contribution)
         return sample_one_hop(self, seeds, Hop(request, draws, times=seeds_timestamp, windows=seeds_pre_time_window))[0]
 
-    def sample_drawn(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> list[SampledSubgraph]:
-        """Sample all hops, on the CPU in a single call that releases the GIL (see `SamplingGraph`)."""
-        if not self.samples_at_once(request, on_cpu=seeds.on_cpu):
-            return super().sample_drawn(seeds, request, draws)
-        return sample_all_hops(self, seeds, request, draws)  # type: ignore[no-any-return]
+    def sample(
+        self,
+        seeds: Sequence[Seeds],
+        request: SamplingRequest,
+        draws: Sequence[Sequence[Draws]],
+        each: Each = map,
+    ) -> list[list[SampledSubgraph]]:
+        """Sample all hops, on the CPU in one call for each mini-batch, which releases the GIL (see `SamplingGraph`)."""
+        on_cpu = all(own.on_cpu for own in seeds)
+        # Hop by hop, each page of a file is read once for all mini-batches.
+        if (len(seeds) > 1 and is_by_page(self)) or not self.driver_of(request, on_cpu=on_cpu)[0]:
+            return super().sample(seeds, request, draws, each)
+        return list(each(lambda own, drawn: sample_all_hops(self, own, request, drawn), seeds, draws))
 
     def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample and join all hops, on the CPU in a single call (see `SamplingGraph`)."""
         given = Seeds.of(seeds)
-        on_cpu = self.indices.is_cpu and given.on_cpu
-        if not on_cpu or "sample_hops" in self._own or not self.samples_at_once(request):
+        is_own = "sample_hops" in self._own or not self.driver_of(request, on_cpu=True)[0]
+        if is_own or not (self.indices.is_cpu and given.on_cpu):
             return super().sample_joined(seeds, request, keys)
         return sample_all_hops(self, given, request, draws_of(request, keys), joined=True)  # type: ignore[no-any-return]
 
-    def sample_hops_together(
-        self, seeds: Sequence[ByType | Seeds], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
-    ) -> list[list[SampledSubgraph]]:
-        """Sample all hops of several mini-batches, reading each page once per hop (see `SamplingGraph`)."""
-        if "sample_hops" in self._own or not self._reads_together(request):
-            return super().sample_hops_together(seeds, request, keys, each)
-        draws = [draws_of(request, own_keys) for own_keys in keys]
-        return self.sample_hop_by_hop(list(map(Seeds.of, seeds)), request, draws, each=each)
-
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop, with a method that a subclass has overridden if there is one (see `SamplingGraph`)."""
-        is_own = method_of(hop.request) in self._own
-        return super().pick(nodes, hop) if is_own else sample_one_hop(self, nodes, hop)
+        return super().pick(nodes, hop) if self.own_method(hop.request) else sample_one_hop(self, nodes, hop)
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
         """Call `pick` for several mini-batches. In an on-disk graph, each page is read once for all of them."""
-        if method_of(hops[0].request) in self._own:
+        if self.own_method(hops[0].request):
             return super().pick_each(nodes, hops, each)
-        if len(nodes) == 1 or not self._reads_together(hops[0].request):
+        if len(nodes) == 1 or "pick" in self._own or not is_by_page(self):
             return list(each(self.pick, nodes, hops))
         return pick_each_by_page(self, nodes, hops, each)
 
@@ -278,29 +270,40 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         names = "sample_neighbors", "sample_layer_neighbors", "pick", "sample_hops"
         cls._own = {name for name in names if getattr(cls, name) is not getattr(FusedCSCSamplingGraph, name)}
 
-    def _has_own_hop(self, request: SamplingRequest) -> bool:
-        """Return whether a subclass overrides the sampling of a hop."""
-        return "pick" in self._own or method_of(request) in self._own
+    def own_method(self, request: SamplingRequest) -> str | None:
+        """Return the name of the subclass's own method that samples one hop of a request; None if there is none."""
+        name = "sample_layer_neighbors" if request.strategy == "labor" else "sample_neighbors"
+        return name if name in self._own and request.temporal is None else None
 
-    def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:
-        """Return whether all hops are sampled in one call; on the CPU, True unless a subclass overrides hops."""
-        if self._own and self._has_own_hop(request):
-            return False
-        # A GPU samples hop by hop with trees, only new rows, temporal types, or a row per edge without times.
-        timed, typed = request.temporal is not None, self.node_type_to_id is not None
-        one_by_one = request.only_new or (typed and timed) or not (request.deduplicate or timed)
-        return (on_cpu and self.indices.is_cpu) or not one_by_one
+    def way(self, request: SamplingRequest, *, on_cpu: bool = True) -> Way:
+        """Return how the graph serves a request: on the CPU, all hops in one call, unless a subclass overrides hops.
 
-    def _reads_together(self, request: SamplingRequest) -> bool:
-        """Return whether each page of a hop is read once for several mini-batches: only if pages are not in memory."""
-        return not self._has_own_hop(request) and is_by_page(self) and reads_together(self, request)
-
-    def together(self, request: SamplingRequest) -> Together | None:
-        """Return how to sample several mini-batches at once; None unless the graph's files exceed free memory."""
-        files = self.files_read()
+        Several mini-batches are sampled at once if the graph's files exceed free memory.
+        """
+        at_once, reason = self.driver_of(request, on_cpu=on_cpu)
+        files, window = self.files_read(), None
         # If the files fit into free memory, each page is read from the disk only once anyway.
-        gains = reads_together(self, request) and files.num_bytes > files.free
-        return Together(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
+        if on_cpu and files.num_bytes > files.free and at_once and "sample_hops" not in self._own:
+            window = Together(files.free / SAMPLES_SHARE, by_thread=False)
+        return Way(at_once, reason, window)
+
+    def driver_of(self, request: SamplingRequest, *, on_cpu: bool) -> tuple[bool, str]:
+        """Return whether all hops are sampled in one call, and why."""
+        own = {"pick", self.own_method(request)} & self._own if self._own else None
+        if own:
+            return False, f"{type(self).__name__} has its own {min(own)}"
+        if on_cpu and self.indices.is_cpu:
+            return True, "the graph is in this process"
+        timed, typed = request.temporal is not None, self.node_type_to_id is not None
+        for is_given, what in (
+            (request.disjoint, "disjoint trees"),
+            (request.only_new, "only_new"),
+            (typed and timed, "edge types in time"),
+            (not (request.deduplicate or timed), "deduplicate=False"),
+        ):
+            if is_given:
+                return False, f"there are no GPU kernels for all hops with {what}"
+        return True, "the graph is read by a GPU"
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, with all steps in a single call that releases the GIL (see `SamplingGraph`)."""

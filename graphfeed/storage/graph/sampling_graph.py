@@ -1,5 +1,6 @@
 """Base class of sampling graphs: all operations of samplers, implemented with one-hop sampling."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -7,11 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from graphfeed.ops import draw_key
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, checked
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, checked, rename_overrides
 from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops, random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
-from graphfeed.storage.graph.graph_protocol import GraphProtocol
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
@@ -29,17 +29,74 @@ class Together(NamedTuple):
     """Whether each thread samples its own window, as it mostly waits; otherwise, all threads share one window."""
 
 
-class SamplingGraph(GraphProtocol):
+class Way(NamedTuple):
+    """How a graph serves a request. `sample`, `DataLoader.explain()` and the rules for windows act on it."""
+
+    at_once: bool
+    """Whether all hops of a mini-batch are sampled in one call. Otherwise, `pick` samples one hop after the other."""
+    reason: str
+    """Why, in a few words."""
+    window: Together | None = None
+    """How to sample several mini-batches at once. None if that gains nothing."""
+
+
+class SamplingGraph(ABC):
     """A graph that can be sampled.
 
-    A user-defined graph implements `num_nodes`, `num_edges` and `sample_neighbors` of `GraphProtocol`. It then works
-    with every sampler, except that LABOR needs `sample_layer_neighbors`, and temporal sampling needs `pick`. With
-    `disjoint`, there is one call per tree. Other methods may be overridden, for example to sample all hops in one call.
+    A user-defined graph implements `num_nodes`, `num_edges` and `sample_neighbors`. It then works with every sampler,
+    except that LABOR needs `sample_layer_neighbors`, and temporal sampling needs `pick`. With `disjoint`, there is one
+    call per tree. Other methods may be overridden, for example `sample`, to sample all hops in one call.
+
+    Node ids are those of the graph. Without types, `ByType` is a tensor; with types, a dict by node type. Draws should
+    depend only on the key and the node, as in `draw(key, node, number)`, so that mini-batches are the same for any
+    number of workers. A graph is sent to worker processes with `pickle`.
     """
 
-    heeds: ClassVar[Collection[str]] = ("replace", "probs_name")
+    supported_options: ClassVar[Collection[str]] = ("replace", "probs_name")
     """Options that `sample_neighbors` supports. Leave out those that your method ignores: samplers that use them then
     raise an error instead of sampling without them."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Accept the former name of `supported_options`."""
+        super().__init_subclass__(**kwargs)
+        rename_overrides(cls, {"heeds": "supported_options"})
+
+    @property
+    @abstractmethod
+    def num_nodes(self) -> int | dict[str, int]:
+        """Number of nodes; by node type, in the order of their ids, if the graph has types."""
+
+    @property
+    @abstractmethod
+    def num_edges(self) -> int | dict[str, int]:
+        """Number of edges; by edge type "source:relation:destination", in the order of fan-outs, if it has types."""
+
+    @abstractmethod
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        """Sample one hop: in-edges of the seeds, with the graph's ids and no row ids. A fan-out of -1 takes all."""
+
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> SampledSubgraph:
+        """Sample one hop of in-edges by random variates of the neighbours (LABOR). Optional."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no sample_layer_neighbors; write it, or sample with sample_neighbor instead"
+        )
 
     @property
     def edge_types(self) -> list[str]:
@@ -58,10 +115,11 @@ class SamplingGraph(GraphProtocol):
         """
         options = {"replace": request.replace, "probs_name": request.probs_name is not None}
         for name in [name for name, is_wanted in options.items() if is_wanted]:
-            if name not in self.heeds:
+            if name not in self.supported_options:
                 raise ValueError(
                     f"sample_neighbors of {type(self).__name__} ignores {name}, which the sampler uses; implement "
-                    f"{name} and list it in `heeds`, or leave {name.replace('probs', 'prob')} out of the sampler"
+                    f"{name} and list it in `supported_options`, or leave {name.replace('probs', 'prob')} out of the "
+                    "sampler"
                 )
         num_types = len(self.edge_types) or 1
         for hop, fanout in enumerate(request.fanouts):
@@ -71,8 +129,12 @@ class SamplingGraph(GraphProtocol):
                     + (f", or {num_types}: one per edge type" if num_types > 1 else ": the graph has one edge type")
                 )
 
-    def prepare(self, request: SamplingRequest) -> None:
+    def prepare(self, request: SamplingRequest) -> None:  # noqa: B027 - optional
         """Precompute arrays for a request, before the graph is sent to processes that would each compute them."""
+
+    def way(self, request: SamplingRequest, *, on_cpu: bool = True) -> Way:  # noqa: ARG002
+        """Return how the graph serves a request, given whether the seeds are on the CPU."""
+        return Way(False, f"{type(self).__name__} samples one hop at a time")
 
     @checked
     def sample_hops(
@@ -84,7 +146,7 @@ class SamplingGraph(GraphProtocol):
         seeds_timestamp: ByType | None = None,
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
-        """Sample hop by hop, each from all rows found so far, and relabel.
+        """Sample all hops, each from all rows found so far, and relabel.
 
         Temporal sampling without `disjoint` doesn't deduplicate nodes, since a node at two times has two rows. There,
         the rows of a hop are its columns, followed by the source of every edge.
@@ -100,52 +162,30 @@ class SamplingGraph(GraphProtocol):
             One subgraph per hop, the outermost first. Row ids of a subgraph are the column ids of the preceding one.
         """
         draws = draws_of(request, keys, seed2_contribution)
-        return self.sample_drawn(Seeds.of(seeds, seeds_timestamp), request, draws)
+        return self.sample([Seeds.of(seeds, seeds_timestamp)], request, [draws])[0]
 
     def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample like `sample_hops`, and return all hops joined, with the edges of each type in the order of hops."""
         return join_hops(self.sample_hops(seeds, request, keys), disjoint=request.disjoint)
 
-    def sample_drawn(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> list[SampledSubgraph]:
-        """Sample like `sample_hops`, given the draws of each hop. Override it to sample all hops in one call."""
-        return self.sample_hop_by_hop([seeds], request, [draws])[0]
-
-    def sample_hops_together(
-        self, seeds: Sequence[ByType | Seeds], request: SamplingRequest, keys: Sequence[Sequence[int]], each: Each = map
-    ) -> list[list[SampledSubgraph]]:
-        """Sample all hops of several mini-batches.
-
-        An on-disk graph reads each page once for all of them; a partitioned one sends one request per owner and hop.
-
-        Args:
-            seeds, keys: One entry per mini-batch, as for `sample_hops`.
-            each: A function like `map`, possibly threaded.
-        """
-        return list(each(lambda own, own_keys: self.sample_hops(own, request, own_keys), seeds, keys))
-
-    def samples_at_once(self, request: SamplingRequest, *, on_cpu: bool = True) -> bool:  # noqa: ARG002
-        """Return whether all hops of a mini-batch are sampled in one call, given whether the seeds are on the CPU."""
-        return False
-
-    def together(self, request: SamplingRequest) -> Together | None:  # noqa: ARG002
-        """Return how to sample several mini-batches at once; None if that gains nothing."""
-        return None
-
-    def sample_hop_by_hop(
+    def sample(
         self,
         seeds: Sequence[Seeds],
         request: SamplingRequest,
         draws: Sequence[Sequence[Draws]],
         each: Each = map,
     ) -> list[list[SampledSubgraph]]:
-        """Sample several mini-batches hop by hop, each hop for all mini-batches at once.
+        """Sample all hops of several mini-batches; by default hop by hop, each hop for all of them at once.
+
+        An on-disk graph reads each page once for all of them; a partitioned one sends one request per owner and hop.
 
         Args:
-            seeds, each: As for `sample_hops_together`.
-            draws: For each mini-batch, the draws of each hop, the seeds' own hop first.
+            seeds: The seeds of each mini-batch.
+            draws: For each mini-batch, the draws of each hop, the seeds' own hop first (`draws_of`).
+            each: A function like `map`, possibly threaded.
 
         Returns:
-            The hops of each mini-batch, the outermost first.
+            The hops of each mini-batch, the outermost first, as from `sample_hops`.
         """
         given = zip(seeds, draws, strict=True)
         minibatches = [MiniBatchRows(self.num_nodes, own, request, drawn) for own, drawn in given]

@@ -176,13 +176,6 @@ class Hop(NamedTuple):
         return fanout_tensor(self.request.fanouts[-1 - self.number])
 
 
-def method_of(request: SamplingRequest) -> str | None:
-    """Return the name of the user-defined method that samples one hop; None for temporal sampling."""
-    if request.temporal is not None:
-        return None
-    return "sample_layer_neighbors" if request.strategy == "labor" else "sample_neighbors"
-
-
 def one_draw(key: Any) -> Draws:
     """Return the draws of a hop with a single key."""
     check_count("key", key, 0, MASK)

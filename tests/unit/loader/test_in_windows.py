@@ -169,9 +169,9 @@ class CountedGraph(gf.FusedCSCSamplingGraph):
 
     counts: list[int]
 
-    def sample_hops_together(self, seeds: Any, request: Any, keys: Any, each: Any = map) -> Any:
+    def sample(self, seeds: Any, request: Any, draws: Any, each: Any = map) -> Any:
         self.counts.append(len(seeds))
-        return super().sample_hops_together(seeds, request, keys, each)
+        return super().sample(seeds, request, draws, each)
 
 
 def counted() -> CountedGraph:
@@ -216,7 +216,7 @@ class Waiting(gf.FusedCSCSamplingGraph):
     going: threading.Event
     alone: list[Any]
 
-    def sample_hops_together(self, seeds: Any, request: Any, keys: Any, each: Any = map) -> Any:
+    def sample(self, seeds: Any, request: Any, draws: Any, each: Any = map) -> Any:
         return list(each(self.wait, seeds))
 
     def wait(self, seeds: Any) -> None:

@@ -177,7 +177,7 @@ def test_a_plan_shows_how_caches_were_used() -> None:
 def test_samplers_are_named_whose_graph_has_no_program_for_all_hops() -> None:
     graph = gf.from_coo(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
     seeds = gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=1)
-    for own, lines in ((graph, []), (OneHop(graph), ["  NeighborSampler: OneHop"])):
+    for own, lines in ((graph, []), (OneHop(graph), ["  NeighborSampler: OneHop samples one hop at a time"])):
         ways: list[dict[str, Any]] = [{}, {"disjoint": True}, {"deduplicate": False}]
         for options in ways:
             text = gf.DataLoader(seeds.sample_neighbor(own, [1], **options)).explain().splitlines()

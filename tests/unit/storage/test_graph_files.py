@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.storage import from_coo, load_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest, Seeds, draws_of
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
 from graphfeed.testing import limits
 from tests.kinds.digests import assert_same
@@ -32,6 +32,7 @@ def test_ids_of_edges_that_no_kernel_reads_by_page_are_read_for_several_mini_bat
     whole.save(path)
     graph, keys = load_graph(path), [[1, 2], [3, 4]]
     assert is_by_page(graph)
-    together = graph.sample_hops_together([SEEDS, SEEDS[:1]], REQUEST, keys)
+    seeds, draws = [Seeds(SEEDS), Seeds(SEEDS[:1])], [draws_of(REQUEST, own) for own in keys]
+    together = graph.sample(seeds, REQUEST, draws)
     alone = [graph.sample_hops(own, REQUEST, its) for own, its in zip([SEEDS, SEEDS[:1]], keys, strict=True)]
     assert_same(together, alone)

@@ -11,13 +11,14 @@ from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, mark_sampled
-from graphfeed.storage.graph.sampling.graph_files import gather_edges, take_edges_of_each
+from graphfeed.storage.graph.sampling.graph_files import gather_edges, kernel_columns, take_edges_of_each
 from graphfeed.storage.graph.sampling.one_hop import (
     as_seeds,
     check_typed_seeds,
     complete_seeds,
+    group_edges,
     pick_and_group,
-    pick_hop,
+    pick_columns,
     stack_trees,
 )
 from graphfeed.storage.graph.sampling.prepared import prepare_hops
@@ -129,26 +130,21 @@ def type_numbers_of(graph: GraphArrays) -> dict[Any, int]:
     return {None: 0} if graph.edge_type_to_id is None else graph.edge_type_to_id
 
 
-def reads_together(graph: GraphArrays, request: SamplingRequest) -> bool:
-    """Return whether reading each page of a graph's files once for several mini-batches is supported and useful."""
-    merged = request.deduplicate and not request.only_new and request.temporal is None
-    return graph.node_type_to_id is None and merged and request.strategy == "uniform"
-
-
 def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each) -> list[Picked]:
-    """Sample a hop of several mini-batches in a graph without types, reading each page once for all of them."""
+    """Sample a hop of several mini-batches, reading each page once for all of them."""
     # `each` is a function like `map`, possibly threaded.
-    ids = [as_seeds(graph, own) for own in nodes]
-    picks = list(each(lambda own, hop: pick_hop(graph, own, hop), ids, hops))
-    positions = [own.positions for own in picks]
-    sources, edge_ids = take_edges_of_each(graph, graph.indices, positions, each), positions
-    if (ids_in_graph := graph.edge_attributes.get(ORIGINAL_EDGE_ID)) is not None:
-        edge_ids = take_edges_of_each(graph, ids_in_graph, positions, each)
-    found: list[Picked] = []
-    for own, picked, source, own_ids in zip(ids, picks, sources, edge_ids, strict=True):
-        csc = CSCFormatBase.unchecked(picked.offsets.to(graph.csc_indptr.dtype), source)
-        found.append((SampledSubgraph(csc, own, None, own_ids), None))
-    return found
+    opened = list(each(lambda own, hop: pick_columns(graph, Seeds(own, hop.times, hop.windows), hop), nodes, hops))
+    query, positions = hops[0].request.temporal, [picks.positions for _, picks in opened]
+    arrays: dict[str, torch.Tensor | None] = {"sources": graph.indices, "types": kernel_columns(graph)[1]}
+    arrays["edge_ids"] = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    if query is not None and query.hop_time == "edge":
+        arrays["times"] = edge_times_of(graph, query)
+    read: dict[str, list[torch.Tensor]] = {"edge_ids": positions}
+    read |= {name: take_edges_of_each(graph, own, positions, each) for name, own in arrays.items() if own is not None}
+    return [
+        group_edges(graph, columns, picks.offsets, {name: own[number] for name, own in read.items()})
+        for number, (columns, picks) in enumerate(opened)
+    ]
 
 
 def subgraph_of(

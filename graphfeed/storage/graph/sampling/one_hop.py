@@ -1,9 +1,10 @@
 """One hop of sampling from graph arrays: checking seeds, picking edges, reading them and grouping them by type."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed import ops
@@ -22,10 +23,9 @@ from graphfeed.storage.graph.type_names import ends_of, to_type_dict
 
 def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
     """Sample one hop on a GPU, with the ids of the graph; also return the times of its edges for the next hop."""
-    moments, query = None, hop.request.temporal
-    if query is not None:
-        moments = stack_seed_times(graph, seeds, hop.request)
+    query = hop.request.temporal
     columns, ids = open_seeds(graph, seeds.ids)
+    moments = None if query is None else stack_seed_times(graph, seeds, hop.request)
     picks = pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
     types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
     found, picks = group_hop(graph, columns, picks, types, partial(read_edges, graph))
@@ -35,6 +35,48 @@ def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledS
     # In the order of picks; `group_times` changes it to the order of the hop.
     types = None if types is None else gather_unchecked(types, picks.positions)
     return found, group_times(graph, found, gather_edges(graph, own, picks.positions), types)
+
+
+def pick_columns(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[ByType, ops.Picks]:
+    """Pick the edges of one hop on the CPU, in the order of `group_edges`; also return the seeds with all types."""
+    columns, ids = open_seeds(graph, seeds.ids)
+    moments = None if hop.request.temporal is None else stack_seed_times(graph, seeds, hop.request)
+    picks = pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
+    return columns, in_hop_order(graph, ids, picks)
+
+
+def in_hop_order(graph: GraphArrays, ids: torch.Tensor, picks: ops.Picks) -> ops.Picks:
+    """Sort the edges within each column by position if the graph has types, which is their order in its hops."""
+    offsets, positions = picks
+    if graph.type_per_edge is None or positions.numel() == 0:
+        return picks
+    # One sort of integers: after the shift, the columns occupy ascending, disjoint ranges.
+    first = gather_unchecked(graph.csc_indptr, ids).long()
+    longest = int((gather_unchecked(graph.csc_indptr, ids + 1).long() - first).max())
+    shift = torch.arange(ids.numel(), device="cpu") * longest - first
+    shifts = shift.repeat_interleave(offsets.diff(), output_size=positions.numel())
+    return picks._replace(positions=torch.from_numpy(np.sort((positions + shifts).numpy())) - shifts)
+
+
+def group_edges(
+    graph: GraphArrays, seeds: ByType, offsets: torch.Tensor, edges: Mapping[str, torch.Tensor]
+) -> tuple[SampledSubgraph, ByType | None]:
+    """Return edges that were read column by column as one hop with the ids of the graph, and the times of edges.
+
+    `edges` has their sources and edge ids; with types, their types; and their times if the next hop needs them.
+    """
+    if isinstance(seeds, dict):
+        picks = ops.Picks(offsets, torch.arange(len(edges["sources"]), device="cpu"))
+        hop, _ = group_hop(graph, seeds, picks, edges["types"], partial(take_edges, edges))
+    else:
+        csc = CSCFormatBase.unchecked(offsets.to(graph.csc_indptr.dtype), edges["sources"])
+        hop = SampledSubgraph(csc, seeds, None, edges["edge_ids"])
+    return hop, group_times(graph, hop, edges["times"], edges.get("types")) if "times" in edges else None
+
+
+def take_edges(edges: Mapping[str, torch.Tensor], places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and the ids of edges."""
+    return gather_unchecked(edges["sources"], places), gather_unchecked(edges["edge_ids"], places)
 
 
 def read_edges(graph: GraphArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
