@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -135,20 +136,20 @@ class Graph:
             check_index(arrays["large_columns"])
         return cls.unchecked(indptr, indices, **arrays)
 
-    @property
+    @cached_property
     def num_nodes(self) -> int:
         return self.indptr.numel() - 1
 
-    @property
+    @cached_property
     def num_edges(self) -> int:
         return self.indices.numel()
 
-    @property
+    @cached_property
     def num_types(self) -> int:
         """The number of edge types; 1 without types."""
         return len(self.sources)
 
-    @property
+    @cached_property
     def num_node_types(self) -> int:
         return len(self.first_ids) - 1
 
