@@ -79,7 +79,7 @@ def check_stage(pipe: Datapipe[Any], *, executor: Executor | None = None) -> Non
     size = f"pipe has {len(packed):,} bytes when it is pickled, but must have less than {MOST_BYTES:,}"
     assert len(packed) < MOST_BYTES, f"{size}; keep large arrays in files or in shared memory"
     compare("pickled", expected, texts(pickle.loads(packed)))
-    if isinstance(seeded, Transform) and not seeded.loops:
+    if isinstance(seeded, Transform) and not seeded.traits.own_loop:
         made = texts(apply_stages([seeded], minibatch) for minibatch in reversed(list(seeded.datapipe)))
         compare("computed from the last mini-batch to the first", expected, made[::-1])
     for num_workers in (0, 1, 3):

@@ -97,7 +97,7 @@ def draw_plan() -> Drawing:
     """Draw the plan that the loader makes for a GPU; stages that rules inserted are dashed."""
     with gf.DataLoader(make_pipe(5, 10).copy_to("cuda"), num_workers=2, seed=0) as loader:
         plan = loader.plan
-    running = [(place, type(stage).__name__, "", stage.inserted) for stage, place in stages(plan.running)]
+    running = [(place, type(stage).__name__, "", stage.traits.inserted) for stage, place in stages(plan.running)]
     text = "; ".join(f"{name} in {place}{', inserted' if inserted else ''}" for place, name, _, inserted in running)
     drawing = Drawing("plan", "The same pipeline with a copy to a GPU, as two workers run it", f"{text}; your loop.")
     chain(drawing, [*running, ("main", "your loop", "", False)])

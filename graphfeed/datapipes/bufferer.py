@@ -9,7 +9,7 @@ from graphfeed.datapipes.pipeline.traverse import check_source
 from graphfeed.ops.arguments import brief
 
 
-class Bufferer(Datapipe, name="buffer"):
+class Bufferer(Datapipe, name="buffer", one_to_one=True, keeps_values=True, seeded=False):
     """Reads mini-batches ahead of the one that it yields, so that asynchronous work has time to finish.
 
     It starts no threads, unlike `prefetch` and the loader's workers.
@@ -26,9 +26,6 @@ class Bufferer(Datapipe, name="buffer"):
     datapipe: Datapipe[Any]
     buffer_size: int = 1
     """Number of mini-batches to read ahead."""
-
-    one_to_one = True
-    passes_on = True
 
     def __post_init__(self) -> None:
         check_source(self)

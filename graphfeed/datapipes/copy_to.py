@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes.pipeline.traits import Placement
 from graphfeed.datapipes.transform import Transform, apply_stages
 from graphfeed.ops import check_device, is_gpu
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.memory import to_device
 
 
-class CopyTo(Transform, name="copy_to"):
+class CopyTo(Transform, name="copy_to", runs_in=Placement.AUTO, one_to_one=True, keeps_values=True, seeded=False):
     """Moves all tensors of a mini-batch to a device, including those in dicts, lists and tuples.
 
     With workers, the loader pins mini-batches first and copies them on a separate stream, ahead of the loop. A copy
@@ -30,10 +30,6 @@ class CopyTo(Transform, name="copy_to"):
     non_blocking: bool = False
     """Whether a copy from pinned memory to a GPU returns before it is complete. Until then, torch doesn't reuse that
     memory even if you drop it. To use the copy on another stream, make that stream wait for the current one."""
-
-    runs_in = Placement.AUTO
-    one_to_one = True
-    passes_on = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,6 +5,7 @@ rewrites a copy, never a user's object.
 """
 
 from collections.abc import Collection, Iterator, Sized
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
 
 from torch.utils.data import IterableDataset
@@ -14,8 +15,8 @@ from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
 from graphfeed.datapipes.pipeline.iteration import key_source, wrap_iter
-from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.streams import Streams
+from graphfeed.datapipes.pipeline.traits import Traits, traits_of_class, traits_of_stage
 from graphfeed.datapipes.pipeline.traverse import Rewritable
 from graphfeed.ops.arguments import check_position, ignores
 
@@ -65,34 +66,21 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
         init: If False, type checkers take the constructor's signature from `__new__`. It has no other effect.
         ignored: Names of GraphBolt's arguments that are accepted and ignored, also by subclasses.
+        traits: The `Traits` of the class, such as `runs_in=Placement.MAIN`.
     """
 
-    runs_in: ClassVar[Placement] = Placement.AUTO
-    """Where the stage runs. User-defined stages may set it."""
-    needs_key: ClassVar[bool] = False
-    """Whether the stage draws random numbers."""
-    reads_graph: ClassVar[bool] = False
-    """Whether the stage samples from a graph."""
-    loops: ClassVar[bool] = True
-    """Whether the stage implements `__iter__`; a `Transform` implements `__call__` instead."""
-    one_to_one: ClassVar[bool] = False
-    """Whether the stage yields one mini-batch for each one that it reads, in the same order."""
-    passes_on: ClassVar[bool] = False
-    """Whether the stage leaves the values of a mini-batch unchanged, like a buffer or a copy to a device."""
-    same_size: ClassVar[bool] = False
-    """Whether the output of the stage is about as large as its input, for size estimates."""
-    inserted: ClassVar[bool] = False
-    """Whether the stage was inserted by a rule of the loader rather than by the user."""
+    _traits: ClassVar[Traits] = Traits()
     ignored: ClassVar[frozenset[str]] = frozenset()
     """Names of the arguments that are accepted and ignored."""
 
     def __init_subclass__(
-        cls, name: str | None = None, init: bool = True, ignored: Collection[str] = (), **kwargs: Any
+        cls, name: str | None = None, init: bool = True, ignored: Collection[str] = (), **traits: Any
     ) -> None:
         """Make the class a frozen dataclass unless it has its own `__init__`, and register its fluent name."""
-        super().__init_subclass__(**kwargs)
+        super().__init_subclass__()
         is_own = has_own_init(cls)
         make_immutable(cls, is_own)
+        cls._traits = traits_of_class(cls, cls._traits, traits)
         cls.ignored = cls.ignored.union(ignored).difference(getattr(cls, "__dataclass_fields__", ()))
         if cls.ignored and not is_own:
             cls.__init__ = ignores(*cls.ignored)(cls.__init__)  # type: ignore[method-assign]
@@ -115,12 +103,18 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
 
         User-defined stages may override it. `before` is the estimate for the stage's only input.
         """
-        return before if self.inserted or self.passes_on or self.same_size else None
+        traits = self.traits
+        return before if traits.inserted or traits.keeps_values or traits.keeps_size else None
+
+    @cached_property
+    def traits(self) -> Traits:
+        """The properties by which rules decide. A class whose traits depend on other fields may extend it."""
+        return traits_of_stage(self, self._traits)
 
     @property
     def position(self) -> int:
         """Position of the stage in the pipeline as the user wrote it. The source has position 1."""
-        return int(not self.inserted) + max((stage.position for stage in self.inputs), default=0)
+        return int(not self.traits.inserted) + max((stage.position for stage in self.inputs), default=0)
 
     def with_seed(self, seed: int, epoch: int = 0, start: int = 0) -> "Datapipe":
         """Return a copy with another random seed and epoch, starting at mini-batch `start`."""

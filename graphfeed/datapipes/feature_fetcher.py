@@ -60,7 +60,7 @@ def seed_edges_of(minibatch: MiniBatch) -> ByType:
     return ids
 
 
-class FeatureFetcher(Transform, name="fetch_feature"):
+class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     """Fetches the features of the input nodes, of each hop's edges, and of edge seeds.
 
     Sets `node_features`, `edge_features` and `seed_edge_features`. A mini-batch that was not sampled gets the features
@@ -70,7 +70,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
     threads can fetch if all features are in CPU memory, local or on other ranks. Worker processes can fetch if all
     features are in memory that they share, and if other stages that they can run follow; if none do, threads of the
-    main process fetch, which saves one copy of the rows. Set `runs_in` to choose where (see `Placement`).
+    main process fetch, which saves one copy of the rows. `changed(runs_in=...)` chooses where (see `Placement`).
 
     Raises:
         KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs of earlier
@@ -247,7 +247,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def may_run_in_threads(self) -> bool:
         """Return whether worker threads can read all features as fast as the main thread can."""
-        return self.one_to_one and all(feature.may_read_in_threads() for feature in self.features().values())
+        return self.traits.one_to_one and all(feature.may_read_in_threads() for feature in self.features().values())
 
     def may_run_in_processes(self) -> bool:
         """Return whether every feature is in CPU memory that other processes can share, or in a mapped file."""

@@ -171,7 +171,7 @@ class MiniBatch:
         key, such as one created by hand, gets a random seed (see `graphfeed.seed`).
 
         Raises:
-            TypeError: The class of the stage sets `foreign = False` but not `needs_key = True`.
+            TypeError: The class of the stage has `seeded=False` but not `draws=True`.
         """
         return torch.Generator(device).manual_seed(generator_seed(self.key))
 

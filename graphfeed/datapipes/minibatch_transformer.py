@@ -1,13 +1,16 @@
 """A stage that calls a function on each mini-batch."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.pipeline.traits import Traits
 from graphfeed.datapipes.transform import Transform
 
 
-class MiniBatchTransformer(Transform, name="transform"):
+class MiniBatchTransformer(Transform, name="transform", seeded=False):
     """Calls a function on each mini-batch, which returns a MiniBatch. Without a function, mini-batches pass unchanged.
 
     A subclass may pass one of its methods to `super().__init__(datapipe, self.work)`. To run in worker processes, the
@@ -23,10 +26,11 @@ class MiniBatchTransformer(Transform, name="transform"):
                 f"transformer must be a function of a mini-batch, but is a {type(self.transformer).__name__}"
             )
 
-    @property
-    def foreign(self) -> bool:  # type: ignore[override]
-        """Whether there is a function: it may draw from the global random generators."""
-        return self.transformer is not None
+    @cached_property
+    def traits(self) -> Traits:
+        """The traits of the class. If there is a function, it may draw from the global random generators."""
+        own = super().traits
+        return replace(own, seeded=own.seeded or self.transformer is not None)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if self.transformer is None:

@@ -10,7 +10,6 @@ from torch.utils.data import IterDataPipe
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
-from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import SavedGenerators, call_seeded
 from graphfeed.datapipes.pipeline.traverse import check_source
 from graphfeed.datapipes.sources.iterable_source import IterableSource
@@ -20,10 +19,10 @@ from graphfeed.ops.process import load_entry_point
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
-class Transform(Datapipe[Batch]):
+class Transform(Datapipe[Batch], one_to_one=True, own_loop=False, seeded=False):
     """A stage that maps one mini-batch to another. Subclasses implement `__call__`, which must not modify its argument.
 
-    Such a stage can run for any mini-batch, anywhere; set `runs_in` to choose where (see `Placement`). A chain of them
+    Such a stage can run for any mini-batch, anywhere; `runs_in` chooses where (see `Placement`). A chain of them
     after an `ItemSampler` can be sharded, and resumed without recomputation. A subclass that implements `__iter__`, to
     drop or add mini-batches, runs in the main process, and so do all stages after it. A stage can't set its own
     attributes after `__init__`, as workers have copies of it.
@@ -34,27 +33,14 @@ class Transform(Datapipe[Batch]):
     those that `torch.distributions` uses, but not for dropout, attention with dropout, NumPy and Python: threads share
     those generators, and a warning is issued if the first calls of the stage use them. Seeding takes about 0.01 ms per
     mini-batch and stage, and in the main thread 0.04 ms more per chain of such stages. A class that never draws from
-    global generators can set `foreign = False` to skip it. `minibatch.generator()` gives the same values everywhere.
+    global generators says `seeded=False` to skip it. `minibatch.generator()` gives the same values everywhere.
+
+    Class arguments:
+        traits: The `Traits` of the class, as in `class Report(Transform, runs_in=Placement.MAIN)`.
     """
 
     datapipe: Datapipe[Any]
     """The stage to read from, or any iterable of mini-batches."""
-
-    one_to_one = True
-    loops = False
-
-    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
-        """Run a stage that implements `__iter__` in the main process, because workers only call `__call__`."""
-        if "__iter__" in vars(cls):
-            cls.runs_in = vars(cls).get("runs_in", Placement.MAIN)
-            if cls.runs_in is Placement.WORKER:
-                raise TypeError(
-                    f"runs_in of {cls.__name__} is Placement.WORKER, but workers don't use its __iter__: "
-                    "implement only __call__, or leave out runs_in"
-                )
-            cls.loops = True
-            cls.one_to_one = vars(cls).get("one_to_one", False)
-        super().__init_subclass__(name=name, **kwargs)
 
     def __post_init__(self) -> None:
         if isinstance(self.datapipe, (ItemSet, HeteroItemSet)):
@@ -71,16 +57,17 @@ class Transform(Datapipe[Batch]):
         raise NotImplementedError(f"{type(self).__name__} must implement __call__")
 
     def __iter__(self) -> Iterator[Any]:
-        observer = None if self.loops else OBSERVER.get()
+        own_loop = self.traits.own_loop
+        observer = None if own_loop else OBSERVER.get()
         stages: list[Transform[Any]] = [self]
         # Transforms in a row are called together, so that global generators are saved and restored only once.
-        while not self.loops and isinstance(source := stages[0].datapipe, Transform) and not source.loops:
+        while not own_loop and isinstance(source := stages[0].datapipe, Transform) and not source.traits.own_loop:
             stages.insert(0, source)
         for minibatch in stages[0].datapipe:
             yield apply_stages(stages, minibatch, observer)
 
     def __len__(self) -> int:
-        if not self.one_to_one:
+        if not self.traits.one_to_one:
             raise TypeError(f"the number of mini-batches of {type(self).__name__} is unknown; it has no __len__")
         return length(self.datapipe)
 
@@ -104,7 +91,7 @@ def apply_stages(
                 observer.stage_begin(stage, key)
             running = RUNNING.set(stage)
             try:
-                if stage.foreign and key is not None:
+                if stage.traits.seeded and key is not None:
                     kept = kept or SavedGenerators()
                     result = call_seeded(stage, work, minibatch, key, kept)
                 else:

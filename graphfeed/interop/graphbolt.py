@@ -89,24 +89,22 @@ def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
     return decorate
 
 
-class _PassOn(Transform):
+class _PassOn(Transform, keeps_values=True, seeded=False):
     """Returns each mini-batch unchanged."""
-
-    passes_on = True
 
     def __call__(self, minibatch: Any) -> Any:
         return minibatch
 
 
-class EndMarker(_PassOn, name="mark_end"):
+class EndMarker(_PassOn, name="mark_end", seeded=False):
     """Returns each mini-batch unchanged. The loader finds the end of a pipeline without a marker."""
 
 
-class FeatureFetcherStartMarker(_PassOn, name="mark_feature_fetcher_start"):
+class FeatureFetcherStartMarker(_PassOn, name="mark_feature_fetcher_start", seeded=False):
     """Returns each mini-batch unchanged. The loader cuts a pipeline according to where its stages may run."""
 
 
-class Waiter(_PassOn, name="wait"):
+class Waiter(_PassOn, name="wait", seeded=False):
     """Calls the `wait()` method that an earlier stage attached to each mini-batch, and returns the mini-batch."""
 
     def __call__(self, minibatch: Any) -> Any:
@@ -120,7 +118,7 @@ class Waiter(_PassOn, name="wait"):
         return minibatch
 
 
-class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
+class PrefetcherIterDataPipe(Prefetch, name="prefetch", keeps_values=True, inserted=False, seeded=False):
     """Runs the stages before it in a thread, a few mini-batches ahead, also without a loader.
 
     Raises:
@@ -137,9 +135,6 @@ class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
     """Number of mini-batches that the thread may prefetch."""
     timeout_seconds: float = field(default=600.0, repr=False)
     """Maximum time to wait for a mini-batch; then iteration raises an error."""
-
-    inserted = False
-    passes_on = True
 
     def __post_init__(self) -> None:
         check_source(self)

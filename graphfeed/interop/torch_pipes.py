@@ -15,7 +15,7 @@ OF_AN_ITERATION = {"_valid_iterator_id", "_number_of_samples_yielded", "_snapsho
 """Attributes of torch's pipes that store the state of an iteration."""
 
 
-class _TorchMapper(Transform):
+class _TorchMapper(Transform, seeded=False):
     """Applies a torch `Mapper`. Like any transform, it runs in workers."""
 
     mapper: IterDataPipe[Any]
@@ -28,7 +28,7 @@ class _TorchMapper(Transform):
         return result
 
 
-class _TorchLoop(Transform):
+class _TorchLoop(Transform, seeded=False):
     """Runs the loop of any other torch pipe in the main process. The pipe may drop mini-batches."""
 
     pipe: IterDataPipe[Any]

@@ -12,7 +12,7 @@ from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fing
 from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.profile import find_caches
 from graphfeed.loader.progress import Progress
-from graphfeed.loader.rules import Cooperates, LoaderOptions
+from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages import (
     ByIndex,
@@ -30,7 +30,7 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "ByIndex", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
+    "RULES", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
     "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext",
     "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run",
     "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",

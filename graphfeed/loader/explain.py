@@ -31,7 +31,7 @@ def describe_setting(running: Datapipe, num_workers: int, worker: str) -> Loader
     rows = [
         StageRow(stage.position, type(stage).__name__, location.where)
         for stage, location, _ in listed
-        if not stage.inserted
+        if not stage.traits.inserted
     ]
     cores = available_cores()
     quota = min((quota for quota in cpu_quotas() if quota < cores), default=None)
@@ -64,7 +64,7 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
         times = [] if summary is None else ["" if ms is None else f"{ms:.2f}"]
         size_text = UNKNOWN if size is None else bytes_text(size.num_bytes)
         # The stage's number in error messages.
-        number = "" if stage.inserted else str(stage.position)
+        number = "" if stage.traits.inserted else str(stage.position)
         rows.append((location.where, *on_device, *times, size_text, number, text))
     table: list[tuple[str, ...]] = [HEADINGS if summary is None else (*HEADINGS[:-3], "ms", *HEADINGS[-3:]), *rows]
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
@@ -160,7 +160,7 @@ def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
     text, where = ("", "") if not before else before[0]
     if len(before) > 1:
         text, where = f"[{', '.join(text for text, _ in before)}]", ""
-    if stage.inserted:
+    if stage.traits.inserted:
         return text, where
     here = locations[id(stage)]
     name = type(stage).__name__ if where == here else f"{here}: {type(stage).__name__}"

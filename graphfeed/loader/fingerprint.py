@@ -42,7 +42,7 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
     taken: Fingerprint = {}
     numbers: dict[int, int] = {}
     for stage in traverse(pipe):
-        if (stage.passes_on or stage.inserted) and stage.inputs:
+        if (stage.traits.keeps_values or stage.traits.inserted) and stage.inputs:
             numbers[id(stage)] = numbers[id(stage.inputs[0])]
             continue
         left_out = OPTIONS | POSITION if isinstance(stage, Source) else OPTIONS

@@ -25,7 +25,7 @@ class ReadsSharedFeatures(ReadsFeatures, Protocol):
 
 def placement_of(stage: Transform) -> Placement:
     """Return where a stage runs: `runs_in`; if that is AUTO, MAIN if it reads features or moves mini-batches."""
-    stated: object = stage.runs_in
+    stated: object = stage.traits.runs_in
     if not isinstance(stated, Placement):
         raise TypeError(
             f"runs_in of {type(stage).__name__} must be graphfeed.Placement.AUTO, .WORKER or .MAIN, but is "
@@ -57,7 +57,7 @@ def in_worker(stage: Transform) -> Transform:
 def decides_itself(stage: Datapipe) -> bool:
     """Return whether a stage reads features in CPU memory, and the loader chooses where it runs."""
     asks = isinstance(stage, Transform) and isinstance(stage, ReadsFeatures)
-    return asks and stage.runs_in is Placement.AUTO and device_of(stage) is None
+    return asks and stage.traits.runs_in is Placement.AUTO and device_of(stage) is None
 
 
 def fetch_in_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
@@ -89,7 +89,7 @@ def fetch_in_processes(pipe: Datapipe) -> Datapipe:
     @cache  # `can_be_sent` pickles the stage
     def may_move(stage: Transform) -> bool:
         if placement_of(stage) is Placement.WORKER:
-            return stage.runs_in is Placement.WORKER or can_be_sent(stage)
+            return stage.traits.runs_in is Placement.WORKER or can_be_sent(stage)
         shared = isinstance(stage, ReadsSharedFeatures) and decides_itself(stage) and stage.may_run_in_processes()
         return shared and can_be_sent(stage)
 
@@ -97,7 +97,7 @@ def fetch_in_processes(pipe: Datapipe) -> Datapipe:
     for stage in traverse(pipe):
         chain = list(chain_of(stage))
         fetches = [id(before) for before in chain[1:] if decides_itself(before)]
-        computes = fetches and not stage.passes_on and placement_of(chain[0]) is Placement.WORKER
+        computes = fetches and not stage.traits.keeps_values and placement_of(chain[0]) is Placement.WORKER
         if computes and all(map(may_move, chain)):
             moved.update(fetches)
     # `rewrite` visits the stages in the same order, but passes copies of those that follow a changed stage.
@@ -111,7 +111,7 @@ def pass_idle_copies(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
 
     def allow(stage: Datapipe) -> Datapipe:
-        idle = isinstance(stage, CopiesToDevice) and stage.runs_in is Placement.AUTO and not moves(stage)
+        idle = isinstance(stage, CopiesToDevice) and stage.traits.runs_in is Placement.AUTO and not moves(stage)
         return in_worker(stage) if idle and isinstance(stage, Transform) else stage
 
     return pipe.rewrite(allow)
@@ -151,7 +151,7 @@ def check_reachable(pipe: Datapipe) -> None:
     for stage in traverse(pipe):
         if not isinstance(stage, Transform) or placement_of(stage) is Placement.MAIN or runs_before_cut(stage):
             continue
-        if stage.runs_in is Placement.WORKER:
+        if stage.traits.runs_in is Placement.WORKER:
             first = [before for before in chain_of(stage) if placement_of(before) is Placement.MAIN][-1]
             raise ValueError(
                 f"runs_in of {type(stage).__name__} is Placement.WORKER, but {type(first).__name__} before it runs in "

@@ -88,17 +88,9 @@ class CopiesToDevice(Protocol):
     non_blocking: bool
 
 
-@runtime_checkable
-class Cooperates(Protocol):
-    """A stage that can share its work with the same stage of other ranks."""
-
-    cooperative: bool
-
-
-def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
-    # A stage after a copy to a GPU may choose by `overlap_fetch` whether it runs ahead of the stages after it.
-    ahead: bool = getattr(stage, "overlap_fetch", default) if given is None else given
-    return ahead
+def fetches_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
+    given = options.overlap_feature_fetch
+    return stage.traits.overlap_fetch is not False if given is None else given
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
@@ -118,7 +110,7 @@ def moves(stage: Datapipe) -> bool:
 def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe] | None:
     for stage in traverse(pipe):
         device = device_of(stage)
-        if stage.reads_graph and device is not None:
+        if stage.traits.reads_graph and device is not None:
             return device, stage
     return None
 
@@ -138,7 +130,7 @@ def check_workers(pipe: Datapipe, options: LoaderOptions) -> None:
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Ranks build joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks."""
-    if not any(stage.cooperative for stage in find(pipe, Cooperates)):  # type: ignore[attr-defined]
+    if not any(stage.traits.cooperative for stage in traverse(pipe)):
         return pipe
     rewritten: Datapipe = load_entry_point("rules", "cooperate")(pipe, options)
     return rewritten
@@ -163,8 +155,9 @@ def overlap_graph_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Sampling on a device runs ahead of the next stages, in its own thread and on its own stream."""
 
     def wanted(stage: Datapipe) -> bool:
-        ahead = runs_ahead(stage, options.overlap_graph_fetch, default=False)
-        return stage.reads_graph and device_of(stage) is not None and ahead
+        traits, given = stage.traits, options.overlap_graph_fetch
+        ahead = bool(traits.overlap_fetch) if given is None else given
+        return traits.reads_graph and device_of(stage) is not None and ahead
 
     return run_last_on_stream(pipe, "graph", options, wanted)
 
@@ -173,8 +166,7 @@ def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Features are fetched on a device ahead of the caller's step, in their own thread and on their own stream."""
 
     def wanted(stage: Datapipe) -> bool:
-        ahead = runs_ahead(stage, options.overlap_feature_fetch, default=True)
-        return isinstance(stage, ReadsFeatures) and device_of(stage) is not None and ahead
+        return isinstance(stage, ReadsFeatures) and device_of(stage) is not None and fetches_ahead(stage, options)
 
     return run_last_on_stream(pipe, "feature", options, wanted)
 

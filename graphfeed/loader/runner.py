@@ -124,7 +124,7 @@ class Runner:
         run = RunContext(executor, self.observer if record is None else record.recorder, record)
         try:
             # If the stages can't begin at an index, the mini-batches before it are computed again and dropped.
-            by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
+            by_index = all(stage.traits.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
             skipped = 0 if by_index else begin.index
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
             # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.

@@ -7,7 +7,7 @@ from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors import available_cores
 from graphfeed.loader.placement_rules import placement_of
-from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, runs_ahead
+from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, fetches_ahead
 from graphfeed.loader.stages.in_windows import (
     WINDOWS_IN_MEMORY,
     FetchesKnownRows,
@@ -78,7 +78,7 @@ def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
     if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
         return False
     # After a copy to a GPU, the stages after it run ahead together with the reading.
-    ahead = device_of(stage) is None or runs_ahead(stage, options.overlap_feature_fetch, default=True)
+    ahead = device_of(stage) is None or fetches_ahead(stage, options)
     waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
     in_main = placement_of(stage) is Placement.MAIN
     return in_main and ahead and waits_on_cpu and bool(slow_sources(stage, options.window))

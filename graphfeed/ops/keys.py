@@ -120,12 +120,14 @@ def generator_seed(key: Key | None) -> int:
         return draw_unkeyed()
     if stage is None:
         return key.at(0, OUTSIDE)
-    if stage.foreign:
-        return key.at(stage.foreign_number, FOREIGN)
-    if stage.needs_key:
+    if stage.traits.seeded:
+        return key.at(stage.seeded_number, FOREIGN)
+    if stage.traits.draws:
         return key.at(stage.number, NUMBERED)
     name = type(stage).__name__
-    raise TypeError(f"{name} has foreign = False and calls minibatch.generator(); set needs_key = True in {name}, too")
+    raise TypeError(
+        f"{name} has seeded=False and calls minibatch.generator(); write class {name}(..., draws=True), too"
+    )
 
 
 def minibatch_key() -> Key:

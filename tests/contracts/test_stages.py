@@ -89,7 +89,7 @@ def test_a_mini_batch_depends_on_no_other_and_the_given_one_stays_as_it_is() -> 
 
 def test_draws_follow_each_part_of_the_key() -> None:
     for name, stage in transforms().items():
-        if stage.needs_key:
+        if stage.traits.draws:
             first = next(iter(stage.datapipe))
             keys = [Key(0, 0, 0), Key(1, 0, 0), Key(0, 1, 0), Key(0, 0, 1)]
             made = [digest(replace(stage(replace(first, key=key)), key=None)) for key in keys]
@@ -99,7 +99,7 @@ def test_draws_follow_each_part_of_the_key() -> None:
 def test_stages_in_a_row_draw_apart() -> None:
     """An additional stage without draws does not change the draws of others."""
     for name, stage in transforms().items():
-        if stage.needs_key:
+        if stage.traits.draws:
             first = next(iter(stage.datapipe))
             between = stage.changed(datapipe=stage.datapipe.transform())
             after = stage.changed(datapipe=stage)

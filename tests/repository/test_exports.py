@@ -91,10 +91,15 @@ def test_a_stage_is_public_and_those_of_every_pipeline_have_a_file_of_their_name
         if stage.__module__ == "graphfeed.interop.graphbolt":
             assert graphfeed._FOUND_IN[stage.__name__] == stage.__module__
             continue
-        if ".datapipes." in stage.__module__ and not stage.inserted:
+        if ".datapipes." in stage.__module__:
             assert stage.__module__.rpartition(".")[2].replace("_", "") == stage.__name__.lower()
         room = importlib.import_module(".".join(stage.__module__.split(".")[:2]))
         assert stage.__name__ in room.__all__
+
+
+def test_global_generators_are_seeded_for_code_of_others_alone() -> None:
+    seeded = {stage.__name__ for stage in stages() if vars(stage)["_traits"].seeded}
+    assert seeded == {"SampleWith"}  # which calls a PyG sampler
 
 
 def test_what_a_pipeline_is_written_with_is_found_at_the_top() -> None:

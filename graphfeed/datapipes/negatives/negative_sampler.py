@@ -20,7 +20,7 @@ Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 LABEL_BYTES, INDEX_BYTES = 4, 8
 
 
-class NegativeSampler(Transform, name="sample_negative"):
+class NegativeSampler(Transform, name="sample_negative", draws=True, seeded=False):
     """Base class of stages that add negatives to edge seeds. Subclasses implement `_sample_with_etype` per seed type.
 
     Its result replaces `seeds`, `labels` and `indexes` of the mini-batch. The rows may be in any order: `indexes` has
@@ -35,8 +35,6 @@ class NegativeSampler(Transform, name="sample_negative"):
 
     negative_ratio: int
     """Number of negatives per edge."""
-
-    needs_key = True
 
     def __post_init__(self) -> None:
         if type(self.negative_ratio) is not int or self.negative_ratio < 1:

@@ -21,7 +21,7 @@ MOST_NEGATIVES = 2**31
 """Exclusive upper bound of `amount`, more than fits into any memory."""
 
 
-class PairNegativeSampler(Transform, name="sample_negative_pairs"):
+class PairNegativeSampler(Transform, name="sample_negative_pairs", draws=True, reads_graph=True, seeded=False):
     """Adds negatives after edge seeds: with `strict` never an edge, and with times only nodes that exist at that time.
 
     In the mode "binary", both nodes of a negative are drawn: for N edges there are `ceil(N * amount)` negatives. In the
@@ -50,9 +50,6 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
     """Number of negatives per edge."""
     query: NegativeQuery | None = None
     """Which pairs can be negatives, and their weights. None: all pairs are equally likely."""
-
-    needs_key = True
-    reads_graph = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

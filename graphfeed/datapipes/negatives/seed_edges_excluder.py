@@ -155,7 +155,7 @@ def reverse_names(mapping: Mapping[Any, Any]) -> list[tuple[str, EdgeType]]:
     return [(type_name(name), type_name(reverse)) for name, reverse in mapping.items()]
 
 
-class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchronous",)):
+class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchronous",), keeps_size=True, seeded=False):
     """Removes sampled edges that join the two endpoints of a seed, so that a model can't see what it is to predict.
 
     It calls `exclude_seed_edges` for each mini-batch. Put it after the sampler and before `fetch_feature`. The names in
@@ -178,8 +178,6 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges", ignored=("asynchro
     _: KW_ONLY
     by_id: bool = False
     """Whether to remove only the edges in `seed_edge_ids`, so that other edges between the same endpoints stay."""
-
-    same_size = True  # few edges are removed
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,7 +11,7 @@ from graphfeed.ops import draw_key
 from graphfeed.storage import SamplingGraph
 
 
-class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
+class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative", seeded=False):
     """Adds copies of each edge seed with a destination drawn uniformly from the nodes of its type.
 
     A drawn pair may happen to be an edge of the graph; this is not checked. For N edges and ratio k, the seeds are

@@ -7,10 +7,10 @@ from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.datapipes.pipeline.fluent import register
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
-from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import seeded_globals
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure_items
 from graphfeed.datapipes.pipeline.streams import assign_streams, keep_streams
+from graphfeed.datapipes.pipeline.traits import Placement, Traits
 from graphfeed.datapipes.pipeline.traverse import (
     check_source,
     find,
@@ -22,7 +22,7 @@ from graphfeed.datapipes.pipeline.traverse import (
 
 # fmt: off
 __all__ = [
-    "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "check_source",
+    "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "Traits", "assign_streams", "check_source",
     "describe_stage", "distinct", "find", "graphs_before", "keep_streams", "measure_items", "register", "replace",
     "seed_types_before", "seeded_globals", "torch_shard", "traverse",
 ]

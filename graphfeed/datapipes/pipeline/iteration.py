@@ -31,7 +31,7 @@ def wrap_iter(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterato
         # A loop that calls super().__iter__() is observed once.
         inner = type(stage).__iter__ is not iterate
         # A stage without its own loop is observed where it is called.
-        observer = None if inner or stage.inserted or not stage.loops else OBSERVER.get()
+        observer = None if inner or stage.traits.inserted or not stage.traits.own_loop else OBSERVER.get()
         return minibatches if observer is None else observe_each(stage, minibatches, observer)
 
     return iterate
@@ -50,7 +50,7 @@ def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
     if caller != TORCH_LOADER and (worker is None or caller.startswith("graphfeed.")):
         return
     stages = traverse(pipe)
-    draws = any(stage.needs_key or getattr(stage, "shuffle", False) for stage in stages)
+    draws = any(stage.traits.draws or getattr(stage, "shuffle", False) for stage in stages)
     chosen = any(getattr(stage, "epoch_was_chosen", False) for stage in stages)
     if draws and not chosen and (worker is None or worker.id == 0):
         warnings.warn(

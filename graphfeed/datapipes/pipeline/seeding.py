@@ -49,7 +49,7 @@ TAKE_A_GENERATOR = {
 def call_seeded(
     stage: "Transform", function: Callable[[Any], Any], minibatch: Any, key: Key, kept: "SavedGenerators"
 ) -> Any:
-    seed = key.at(stage.foreign_number, GLOBALS)
+    seed = key.at(stage.seeded_number, GLOBALS)
     # Other threads draw from the global generators too: only the main thread may seed them.
     if threading.current_thread() is threading.main_thread():
         kept.seed(seed)

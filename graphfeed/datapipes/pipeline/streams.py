@@ -15,28 +15,20 @@ class Streams:
 
     random_stream: ClassVar[int | None] = None
     """Separates the stage's draws from those of others. Assigned in the copy that runs, if the pipeline has a join."""
-    foreign: ClassVar[bool] = False
-    """Whether the stage was defined outside of this package, and may draw from global generators. A class from there
-    that never does can set it to False."""
-    foreign_stream: ClassVar[int | None] = None
+    seeded_stream: ClassVar[int | None] = None
     """Like `random_stream`, for draws from global generators."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith("graphfeed."):
-            cls.foreign = vars(cls).get("foreign", True)
 
     @cached_property
     def number(self) -> int:
         """Number of the stage's random stream: the number of earlier stages that draw, unless one is assigned."""
         assigned = self.random_stream
-        return sum(stage.needs_key for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
+        return sum(stage.traits.draws for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
 
     @cached_property
-    def foreign_number(self) -> int:
-        """Number of earlier stages from outside of this package, unless a stream is assigned."""
-        assigned = self.foreign_stream
-        return sum(stage.foreign for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
+    def seeded_number(self) -> int:
+        """Number of earlier stages that are `seeded`, unless a stream is assigned."""
+        assigned = self.seeded_stream
+        return sum(stage.traits.seeded for stage in traverse(self)[:-1]) if assigned is None else assigned  # type: ignore[arg-type]
 
 
 def assign_streams(pipe: "Datapipe") -> "Datapipe":
@@ -49,18 +41,18 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
     has_join = any(len(stage.inputs) > 1 for stage in stages)
     if not has_join or all(getattr(stage, stream) is not None for stage in stages for stream in streams_of(stage)):
         return pipe
-    numbers = {"random_stream": count(), "foreign_stream": count()}
+    numbers = {"random_stream": count(), "seeded_stream": count()}
     return pipe.rewrite(lambda stage: with_streams(stage, {name: next(numbers[name]) for name in streams_of(stage)}))
 
 
 def keep_streams(stage: Any) -> Any:
     """Return a stage that keeps its streams whatever is inserted before it."""
-    numbers = {"random_stream": "number", "foreign_stream": "foreign_number"}
+    numbers = {"random_stream": "number", "seeded_stream": "seeded_number"}
     return with_streams(stage, {stream: getattr(stage, numbers[stream]) for stream in streams_of(stage)})
 
 
 def streams_of(stage: "Datapipe") -> list[str]:
-    return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
+    return ["random_stream"] * stage.traits.draws + ["seeded_stream"] * stage.traits.seeded
 
 
 def with_streams(stage: "Datapipe", streams: dict[str, int]) -> "Datapipe":

@@ -103,7 +103,7 @@ def seed_types_before(stage: Any) -> set[str] | None:
     for source in traverse(stage)[:-1]:
         items, make = getattr(source, "item_set", None), getattr(source, "minibatcher", None)
         is_own = str(getattr(make, "__module__", "")).startswith("graphfeed.")
-        if source.foreign or not (source.inputs or (items is not None and is_own)):
+        if source.traits.seeded or not (source.inputs or (items is not None and is_own)):
             return None
         types.update(items.by_type if isinstance(items, HeteroItemSet) else ())
     return types

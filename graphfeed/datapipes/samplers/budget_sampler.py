@@ -19,7 +19,7 @@ MOST_NEIGHBORS = 50
 """Maximum number of in-edges of one type that count for a node; of more, this many are drawn at random."""
 
 
-class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
+class BudgetSampler(SubgraphSampler, name="sample_by_budget", seeded=False):
     """Samples nodes of each type by their connections to the nodes sampled so far (HGT), with all edges among them.
 
     This is the sampling of the heterogeneous graph transformer (HGSampling; Hu et al., WWW 2020). For each edge type, a

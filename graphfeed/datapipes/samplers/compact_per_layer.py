@@ -7,7 +7,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.storage.graph import compact_hop
 
 
-class CompactPerLayer(Transform, name="compact_per_layer", ignored=("asynchronous", "cooperative")):
+class CompactPerLayer(Transform, name="compact_per_layer", ignored=("asynchronous", "cooperative"), seeded=False):
     """Relabels the outermost hop: its sources become positions in its row ids, which become the `input_nodes`.
 
     It comes after `sample_per_layer`, which has an example, or after a stage that modifies the new subgraph.

@@ -55,7 +55,7 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
     return [named[edge_type] for edge_type in known]
 
 
-class FanoutSampler(SubgraphSampler):
+class FanoutSampler(SubgraphSampler, seeded=False):
     """Base class of samplers with fan-outs, which limit the in-edges of each node. Subclasses implement `sample_hops`.
 
     `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.

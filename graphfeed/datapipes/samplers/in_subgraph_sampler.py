@@ -14,7 +14,7 @@ from graphfeed.storage.graph import ByType, SamplingRequest
 ALL_IN_EDGES = SamplingRequest([torch.tensor([-1], device="cpu")])
 
 
-class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
+class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph", draws=False, seeded=False):
     """Samples all in-edges of the seeds: one hop, like `NeighborSampler` with fan-out -1.
 
     Raises:
@@ -32,8 +32,6 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
     graph: SamplingGraph
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask: edges with 0 or False are left out."""
-
-    needs_key = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

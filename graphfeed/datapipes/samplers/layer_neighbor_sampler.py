@@ -9,7 +9,7 @@ from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, SamplingRequest
 
 
-class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=FOR_GPUS):
+class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=FOR_GPUS, seeded=False):
     """Samples as many edges as `NeighborSampler`, from fewer nodes, by layer-neighbour sampling (sequential LABOR-0).
 
     Each node t has a uniform variate r(t) in each hop, which all columns share. A column takes the `fanout` neighbours

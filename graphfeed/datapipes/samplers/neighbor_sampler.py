@@ -16,7 +16,7 @@ from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import ByType, Draws, SamplingRequest, Seeds, draws_of
 
 
-class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS):
+class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, seeded=False):
     """Samples in-neighbours. Each hop samples from all nodes found so far (GraphSAGE: Hamilton et al., NeurIPS 2017).
 
     `fanouts` has one number per hop, the outermost hop first: with [10, 2], a seed gets 2 neighbours, and each node of

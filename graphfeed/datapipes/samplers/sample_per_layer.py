@@ -14,7 +14,9 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import SamplingRequest, fanout_tensor
 
 
-class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous",)):
+class SamplePerLayer(
+    Transform, name="sample_per_layer", ignored=("asynchronous",), draws=True, reads_graph=True, seeded=False
+):
     """Samples one hop around the rows of the previous hop, or around the seeds, for samplers of several stages.
 
     The first such stage is the seeds' own hop, whereas `fanouts` of `NeighborSampler` has that hop last. The new
@@ -45,9 +47,6 @@ class SamplePerLayer(Transform, name="sample_per_layer", ignored=("asynchronous"
     """The edge attribute that holds weights or a mask."""
     overlap_fetch: bool = False
     """As for `NeighborSampler`; several stages in a chain that set it share the stream."""
-
-    needs_key = True
-    reads_graph = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from graphfeed.storage.graph import (
 )
 
 
-class SubgraphInducer(Transform, name="induce_subgraph"):
+class SubgraphInducer(Transform, name="induce_subgraph", reads_graph=True, seeded=False):
     """Replaces the sampled hops by one subgraph with all edges of the graph between input nodes.
 
     Rows and columns of the subgraph are the input nodes. All in-edges of each input node are checked, so nodes with
@@ -39,8 +39,6 @@ class SubgraphInducer(Transform, name="induce_subgraph"):
     """
 
     graph: SamplingGraph
-
-    reads_graph = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,7 +13,7 @@ from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, Seeds, from_type_dict
 
 
-class SubgraphSampler(Transform, name="sample_subgraph"):
+class SubgraphSampler(Transform, name="sample_subgraph", draws=True, reads_graph=True, seeded=False):
     """Base class of samplers. Subclasses implement `sample_subgraphs`; options are fields, or set by an `__init__`.
 
     The seeds passed to `sample_subgraphs` are nodes. For edge seeds, they are the distinct endpoints or, if the
@@ -41,8 +41,6 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         tensor([0, 1, 2])
     """
 
-    needs_key = True
-    reads_graph = True
     takes_key: ClassVar[bool] = False
     """Whether `sample_subgraphs` has a parameter `key`."""
 

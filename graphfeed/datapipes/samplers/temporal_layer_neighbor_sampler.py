@@ -4,7 +4,7 @@ from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
 from graphfeed.storage.graph import Strategy
 
 
-class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):
+class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor", seeded=False):
     """Temporal sampling like that of `TemporalNeighborSampler`, but by layer-neighbour sampling (LABOR-0).
 
     `fanouts` has one number per hop, the outermost hop first. Each node has a variate in each hop, which all columns

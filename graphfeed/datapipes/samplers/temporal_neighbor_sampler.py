@@ -7,7 +7,7 @@ from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
 from graphfeed.storage.graph import SamplingRequest, Strategy
 
 
-class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
+class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor", seeded=False):
     """Samples in-neighbours that existed before a time, so that no future information leaks into a mini-batch.
 
     The mini-batch's `timestamp` has one integer per seed, by type if the seeds have types; for edge seeds, one per row,

@@ -9,7 +9,7 @@ from graphfeed.storage import SampledSubgraph, TemporalQuery
 from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Seeds, Strategy
 
 
-class TemporalSampler(FanoutSampler):
+class TemporalSampler(FanoutSampler, seeded=False):
     """Base class of samplers that respect the times of nodes and edges. Subclasses implement `chosen_by`.
 
     `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.

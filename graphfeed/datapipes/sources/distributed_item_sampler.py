@@ -26,7 +26,7 @@ def find_rank() -> tuple[int, int] | None:
     return None
 
 
-class DistributedItemSampler(Datapipe, init=False):
+class DistributedItemSampler(Datapipe, init=False, seeded=False):
     """Groups items into mini-batches, and gives each rank every `world_size`-th of them.
 
     Rank r produces mini-batches r, r + world_size, ... of `ItemSampler`, bit-identical. So an epoch covers the whole

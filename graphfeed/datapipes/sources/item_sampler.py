@@ -20,7 +20,7 @@ SHUFFLE = 0x5348554646
 """Separates the key of the order from the keys of mini-batches."""
 
 
-class ItemSampler(Datapipe, init=False):
+class ItemSampler(Datapipe, init=False, seeded=False):
     """Groups items into mini-batches, in order or shuffled. Any mini-batch can be produced from its index.
 
     The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,

@@ -11,7 +11,7 @@ from graphfeed.ops import Key
 from graphfeed.ops.arguments import brief, check_position
 
 
-class IterableSource(Datapipe, init=False):
+class IterableSource(Datapipe, init=False, seeded=False):
     """Wraps an iterable; stages do this automatically. Keys count mini-batches, and resuming reads from the start."""
 
     iterable: Iterable[Any]

@@ -4,12 +4,12 @@ from graphfeed.datapipes import Datapipe, DistributedItemSampler, FanoutSampler,
 from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher, WrappedFetcher
 from graphfeed.distributed.cooperative.joint_sampler import JointSampler, RankGroup
-from graphfeed.loader import Cooperates, LoaderOptions
+from graphfeed.loader import LoaderOptions
 
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Return a pipeline whose stages with `cooperative=True` share their work with those of other ranks, if any."""
-    first = next(stage for stage in traverse(pipe) if isinstance(stage, Cooperates) and stage.cooperative)
+    first = next(stage for stage in traverse(pipe) if stage.traits.cooperative)
     if (find_rank() or (0, 1))[1] == 1:
         return pipe
     if options.servers or (options.num_workers and not options.in_threads):
@@ -22,7 +22,7 @@ def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
     """Replace stages with `cooperative=True` by stages that work together with those of other ranks."""
 
     def replace(stage: Datapipe) -> Datapipe:
-        if not isinstance(stage, Cooperates) or not stage.cooperative:
+        if not stage.traits.cooperative:
             return stage
         if isinstance(stage, FanoutSampler):
             return JointSampler(stage.datapipe, RankGroup(stage, world_size))

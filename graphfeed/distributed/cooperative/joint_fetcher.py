@@ -26,7 +26,7 @@ class WrappedFetcher:
         return repr(self.fetcher.node_feature_keys)
 
 
-class JointFetcher(Transform):
+class JointFetcher(Transform, seeded=False):
     """Fetches the features of a joint mini-batch, instead of a fetcher with `cooperative=True`.
 
     Each rank reads the rows of the nodes that it owns, and sends them to the ranks that need them. `node_features` has

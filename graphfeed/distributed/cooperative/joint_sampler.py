@@ -111,7 +111,7 @@ class JointStep(SamplingGraph):
         return self.exchanges[-1]
 
 
-class JointSampler(Transform):
+class JointSampler(Transform, draws=True, reads_graph=True, seeded=False):
     """Samples a rank's share of a joint mini-batch, instead of a sampler with `cooperative=True`.
 
     The columns of each hop are the nodes of the joint hop that this rank owns; each node is sampled by one rank. The
@@ -121,9 +121,6 @@ class JointSampler(Transform):
     group: RankGroup
     run: int = field(default=0, repr=False)
     """Number of earlier iterations over the loader; it distinguishes mini-batches of different epochs."""
-
-    needs_key = True
-    reads_graph = True
 
     def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
         """Return a copy of the stage for another run."""

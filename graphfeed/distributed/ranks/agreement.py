@@ -193,7 +193,7 @@ def deciding_fields(pipe: Datapipe) -> dict[str, Any]:
     deciding = {
         type(stage).__name__
         for stage in traverse(pipe)
-        if isinstance(stage, Source) or stage.needs_key or stage.reads_graph
+        if isinstance(stage, Source) or stage.traits.draws or stage.traits.reads_graph
     }
     # Graphs are compared as parts; one built from the local edges of each rank may not know the number of edges on
     # all ranks.

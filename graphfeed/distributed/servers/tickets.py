@@ -55,9 +55,9 @@ class Cut:
 
 
 def describe_cut(pipe: Datapipe) -> Cut:
-    stages = [stage for stage in traverse(pipe) if not stage.inserted]
+    stages = [stage for stage in traverse(pipe) if not stage.traits.inserted]
     rank = stages[0].rank_and_size if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
-    streams = [[stage.number, stage.foreign_number] for stage in stages]
+    streams = [[stage.number, stage.seeded_number] for stage in stages]
     return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank), RELEASE)
 
 

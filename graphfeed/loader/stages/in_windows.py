@@ -108,7 +108,7 @@ class Window:
     """Future of the sampled hops, one entry per mini-batch."""
 
 
-class InWindows(Datapipe):
+class InWindows(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Runs the stage before it on windows of mini-batches, and yields them in order.
 
     A sampler's window is sampled hop by hop, all mini-batches at once. An on-disk graph reads each page once per hop:
@@ -131,9 +131,6 @@ class InWindows(Datapipe):
     num_threads: int = field(default=0, repr=False)
     """Number of sampling threads, in addition to the thread that iterates."""
     timeout_seconds: float = field(default=600.0, repr=False)
-
-    one_to_one = True
-    inserted = True
 
     @property
     def max_size_in_bytes(self) -> float:
@@ -222,7 +219,7 @@ def open_rows(stage: InWindows, run: RunContext) -> "Iterator[WindowRows]":
 
 def fetch_and_copies(fetch: Datapipe) -> tuple[Transform, ...]:
     # If the stages before a fetch copy to a GPU, mini-batches wait for their rows on the CPU, before the copy.
-    before = takewhile(lambda stage: stage.passes_on, islice(chain_of(fetch), 1, None))
+    before = takewhile(lambda stage: stage.traits.keeps_values, islice(chain_of(fetch), 1, None))
     assert isinstance(fetch, Transform)
     return (*reversed(list(before)), fetch)
 

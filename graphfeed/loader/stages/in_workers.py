@@ -37,13 +37,10 @@ class SubmitsTasks(Protocol):
         """Return a function that passes a task to a worker, which sets the future's result to the mini-batch."""
 
 
-class ByIndex(Datapipe):
+class ByIndex(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Marks a source whose mini-batches any worker can build from their index."""
 
     datapipe: Datapipe
-
-    one_to_one = True
-    inserted = True
 
     @property
     def source(self) -> Shardable:
@@ -58,7 +55,7 @@ class ByIndex(Datapipe):
         return len(self.source)
 
 
-class InWorkers(Datapipe):
+class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
     At most `in_flight` of them are in flight. Without an executor, the transforms run in this thread.
@@ -76,9 +73,6 @@ class InWorkers(Datapipe):
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
     start: int = field(default=0, repr=False)
-
-    one_to_one = True
-    inserted = True
 
     def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
         """Return the same stage for a seed and an epoch, starting at mini-batch `start`."""
@@ -214,14 +208,12 @@ class InWorkers(Datapipe):
             ) from error
 
 
-class UpstreamPlaceholder(Datapipe):
+class UpstreamPlaceholder(Datapipe, inserted=True, seeded=False):
     """Stands in for stages that run elsewhere, for example in a pipeline that is sent to a worker."""
 
     last_position: int
     minibatches: Iterable[Any] = ()
     """The output of those stages, if a part of a pipeline is iterated without them."""
-
-    inserted = True
 
     @property
     def position(self) -> int:
@@ -246,7 +238,7 @@ def detach(head: Datapipe, stages: tuple[Transform, ...], minibatches: Iterable[
     return tuple(detached)
 
 
-class InThreads(Datapipe):
+class InThreads(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Runs the transforms between it and the workers before it in threads, and yields their mini-batches in order.
 
     A thread starts on a mini-batch as soon as its worker is done, without waiting for other mini-batches or the reader.
@@ -255,9 +247,6 @@ class InThreads(Datapipe):
     """
 
     datapipe: Datapipe
-
-    one_to_one = True
-    inserted = True
 
     def __iter__(self) -> Iterator[Any]:
         run = current_run(self)

@@ -32,15 +32,12 @@ def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
         channel.close()
 
 
-class Prefetch(Datapipe):
+class Prefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Runs the stages before it in a thread, some mini-batches ahead. The thread ends if its iterator is abandoned."""
 
     datapipe: Datapipe[Any]
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
-
-    one_to_one = True
-    inserted = True
 
     def __iter__(self) -> Iterator[Any]:
         run, channel = current_run(self), ThreadChannel(self.buffer_size)
@@ -73,7 +70,7 @@ class Prefetch(Datapipe):
         return length(self.datapipe)
 
 
-class WithCudaEvent(Datapipe[Any]):
+class WithCudaEvent(Datapipe[Any], one_to_one=True, inserted=True, seeded=False):
     """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
 
     The stream's device becomes the current device of the thread that iterates it, so that must be a separate thread.
@@ -83,9 +80,6 @@ class WithCudaEvent(Datapipe[Any]):
     stream: str
     """Name of the stream."""
     device: torch.device
-
-    one_to_one = True
-    inserted = True
 
     def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
         # A thread starts on device 0. Returning to it from the stream of another device would use memory on it.
@@ -106,7 +100,7 @@ class WithCudaEvent(Datapipe[Any]):
                     minibatches.close()
 
 
-class StreamPrefetch(Datapipe):
+class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Runs the stages before it in a separate thread and CUDA stream, some mini-batches ahead.
 
     When the caller gets a mini-batch, its current stream waits for it, but the caller does not. If the caller issues
@@ -124,9 +118,6 @@ class StreamPrefetch(Datapipe):
     device: torch.device | str
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
-
-    one_to_one = True
-    inserted = True
 
     def __iter__(self) -> Iterator[Any]:
         device = with_index(self.device)
@@ -155,12 +146,8 @@ class StreamPrefetch(Datapipe):
         return length(self.datapipe)
 
 
-class Pin(Transform):
+class Pin(Transform, runs_in=Placement.MAIN, keeps_values=True, inserted=True, seeded=False):
     """Copies the tensors of a mini-batch to pinned memory. Requires CUDA."""
-
-    runs_in = Placement.MAIN
-    passes_on = True
-    inserted = True
 
     def __call__(self, minibatch: Any) -> Any:
         if isinstance(minibatch, MiniBatch):

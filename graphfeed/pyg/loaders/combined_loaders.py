@@ -13,7 +13,7 @@ from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
-class ItemsAt(Transform):
+class ItemsAt(Transform, seeded=False):
     """Replaces seeds that are item positions by those items, so that pipelines share the order of an epoch."""
 
     item_set: ItemSet | HeteroItemSet
@@ -25,7 +25,7 @@ class ItemsAt(Transform):
         return self.minibatcher(self.item_set[positions], self.item_set.names)
 
 
-class ZipBatches(Datapipe[Any]):
+class ZipBatches(Datapipe[Any], one_to_one=True, seeded=False):
     """Yields tuples with one mini-batch of each pipeline, until the shortest pipeline ends.
 
     Raises:
@@ -33,8 +33,6 @@ class ZipBatches(Datapipe[Any]):
     """
 
     datapipes: tuple[Datapipe, ...]
-
-    one_to_one = True
 
     def __post_init__(self) -> None:
         if not self.datapipes:

@@ -23,7 +23,7 @@ from graphfeed.storage import FusedCSCSamplingGraph, ItemSet, SamplingGraph
 from graphfeed.storage.memory import read_tensors, write_tensors
 
 
-class DrawEdgeEnds(Transform):
+class DrawEdgeEnds(Transform, draws=True, reads_graph=True, seeded=False):
     """Draws edges with replacement, and sets the input nodes of a mini-batch to their endpoints, sorted by id.
 
     The seeds of the mini-batch are removed. The graph must not have types.
@@ -35,9 +35,6 @@ class DrawEdgeEnds(Transform):
     sums: str | None = None
     """Edge attribute with the running sums of the edges' weights; None: edges are drawn uniformly, and the input nodes
     are only their destinations."""
-
-    needs_key = True
-    reads_graph = True
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         sums = NOTHING if self.sums is None else self.graph.edge_attributes[self.sums]
@@ -56,7 +53,7 @@ def with_seed_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
     return result
 
 
-class DrawWalks(Transform):
+class DrawWalks(Transform, draws=True, reads_graph=True, seeded=False):
     """Walks from random nodes, and sets the input nodes of a mini-batch to the visited nodes, sorted by id.
 
     A step goes from the destination of an edge to its source. Seeds are removed. The graph must not have types.
@@ -67,9 +64,6 @@ class DrawWalks(Transform):
     """Number of walks."""
     num_steps: int
     """Number of steps per walk."""
-
-    needs_key = True
-    reads_graph = True
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         assert isinstance(self.graph.num_nodes, int)

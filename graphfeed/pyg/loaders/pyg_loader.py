@@ -29,13 +29,10 @@ from graphfeed.pyg.stages.sampler_output import call_stages, transform_output
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
-class InitWorker(Transform):
+class InitWorker(Transform, keeps_size=True, seeded=False):
     """Calls torch's `worker_init_fn` in each worker before its first mini-batch, and only in workers."""
 
     function: Callable[[int], Any]
-
-    foreign = False
-    same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
         done = LOCAL.__dict__.setdefault("done", WeakSet())

@@ -20,7 +20,7 @@ from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, kernel_columns
 
 
-class InduceTrees(Transform):
+class InduceTrees(Transform, reads_graph=True, seeded=False):
     """Turns disjoint sampled hops into a PyG `SamplerOutput` with all edges of the graph between nodes of one tree.
 
     The nodes are in the order of their trees, and each seed is the first of its tree. All in-edges of all nodes are
@@ -31,8 +31,6 @@ class InduceTrees(Transform):
     """
 
     graph: SamplingGraph
-
-    reads_graph = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

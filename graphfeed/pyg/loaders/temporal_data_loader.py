@@ -21,7 +21,7 @@ def gather_events(rows: Any, names: Any) -> MiniBatch:
     return found
 
 
-class ToTemporalData(Transform):
+class ToTemporalData(Transform, draws=True, keeps_size=True, seeded=False):
     """Turns events into a PyG `TemporalData`, with negative destinations drawn by the mini-batch's key if requested."""
 
     template: Any
@@ -30,9 +30,6 @@ class ToTemporalData(Transform):
     """Number of negative destinations per event."""
     bounds: tuple[int, int] = (0, 0)
     """The lowest and the highest id of a negative destination."""
-
-    needs_key = True
-    same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
         events = copy.copy(self.template)

@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
-from graphfeed.datapipes.pipeline import Placement
+from graphfeed.datapipes.pipeline import Placement, Traits
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.minibatch_data import make_data, pick_columns
 from graphfeed.pyg.data.store_data import EdgeType, end_types
@@ -17,7 +18,7 @@ from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
 from graphfeed.storage.graph import type_name
 
 
-class ToRootedBatch(Transform):
+class ToRootedBatch(Transform, keeps_size=True, seeded=False):
     """Turns a `Data` with a sorted `batch`, where each part begins with its root, into a PyG `Batch` of these parts.
 
     It has `ptr`, the offsets of the parts, and `root_n_id`, the rows of the roots.
@@ -25,8 +26,6 @@ class ToRootedBatch(Transform):
 
     labels_of_roots: bool = False
     """Whether `y` is a node attribute, so that only the roots' labels are kept."""
-
-    same_size = True
 
     def __call__(self, data: Any) -> Any:
         counts = torch.bincount(data.batch, minlength=data.batch_size)
@@ -40,7 +39,7 @@ class ToRootedBatch(Transform):
         return batch
 
 
-class FillData(Transform):
+class FillData(Transform, keeps_size=True, seeded=False):
     """Builds a PyG `Data`, or a `HeteroData` if the graph has types, with the attribute names of PyG's loaders.
 
     Fetched rows are not copied. Attributes that belong to neither nodes nor edges come from `features.template`.
@@ -55,12 +54,10 @@ class FillData(Transform):
     as_edge_index: bool = False
     """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, if it is sorted, its order."""
 
-    same_size = True
-
-    @property
-    def foreign(self) -> bool:  # type: ignore[override]
-        """Whether there is a function, which may draw from global generators."""
-        return self.function is not None
+    @cached_property
+    def traits(self) -> Traits:
+        """The traits of the class. If there is a function, it may draw from global generators."""
+        return replace(super().traits, seeded=self.function is not None)
 
     def __call__(self, minibatch: SampledMiniBatch) -> Any:
         data = self.fill_in(minibatch)
@@ -189,7 +186,7 @@ def fetch_and_fill(
     return FillData(fetched, features, transform, is_subgraph, as_edge_index)
 
 
-class ToPyGData(Transform, name="to_pyg_data"):
+class ToPyGData(Transform, name="to_pyg_data", keeps_size=True, seeded=False):
     """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
 
     It runs in workers. `MiniBatch.to_pyg_data` describes the attributes. Only `copy_to` and user-defined stages that
@@ -199,8 +196,6 @@ class ToPyGData(Transform, name="to_pyg_data"):
     by_hop: bool = True
     """Whether edges are in the order of the hops, as in PyG's `NeighborLoader`, with `num_sampled_edges`; otherwise
     they are sorted by source and destination, which takes several times as long."""
-
-    same_size = True
 
     def __call__(self, minibatch: Any) -> Any:
         if not isinstance(minibatch, MiniBatch):

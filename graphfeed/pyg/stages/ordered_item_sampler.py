@@ -28,7 +28,7 @@ class TakesItems(Protocol):
         """Return the mini-batch of the items at the given positions, with the key of an index."""
 
 
-class OrderedItemSampler(Datapipe):
+class OrderedItemSampler(Datapipe, seeded=False):
     """Groups items in the order given by a torch sampler, which is read again in each epoch.
 
     The order is read when the source gets a random seed and an epoch, which a loader does once per epoch, in the main

@@ -26,8 +26,6 @@ class SampleWith(Transform):
     """Whether the seeds are edges; `negatives` are drawn for these."""
     negatives: NegativeSampling | None = None
 
-    foreign = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sampler(self.sampler, self.of_edges)

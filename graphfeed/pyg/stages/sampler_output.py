@@ -89,7 +89,7 @@ def only_type(values: Any) -> Any:
     return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values
 
 
-class JoinedNeighborSampler(NeighborSampler):
+class JoinedNeighborSampler(NeighborSampler, seeded=False):
     """Samples like `graphfeed.NeighborSampler`, but the graph joins the hops: only `ToSamplerOutput` can follow.
 
     `fanouts` has one number per hop, the outermost hop first. PyG's loaders use this stage.
@@ -98,7 +98,7 @@ class JoinedNeighborSampler(NeighborSampler):
     asks = "sample_joined"
 
 
-class JoinedTemporalSampler(TemporalNeighborSampler):
+class JoinedTemporalSampler(TemporalNeighborSampler, seeded=False):
     """Samples like `graphfeed.TemporalNeighborSampler`, but the graph joins the hops, as for `JoinedNeighborSampler`.
 
     `fanouts` has one number per hop, the outermost hop first.
@@ -107,7 +107,7 @@ class JoinedTemporalSampler(TemporalNeighborSampler):
     asks = "sample_joined"
 
 
-class ToSamplerOutput(Transform):
+class ToSamplerOutput(Transform, keeps_size=True, seeded=False):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
     The preceding sampler must sample the in-edges of each node only once (`only_new`, or `disjoint`). Nodes and edges
@@ -127,8 +127,6 @@ class ToSamplerOutput(Transform):
     """Whether the edges of the hops are the reversed edges of the data."""
     has_hops: bool = True
     """Whether hops were requested. If not, there is one hop without edges, which is not counted."""
-
-    same_size = True
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         sampler = import_pyg("torch_geometric.sampler", "ToSamplerOutput")

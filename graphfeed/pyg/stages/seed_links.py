@@ -24,7 +24,7 @@ from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.graph import by_type_name, etype_str_to_tuple, from_type_dict, to_type_dict, type_name
 
 
-class LinkSeeds(Transform):
+class LinkSeeds(Transform, seeded=False):
     """Turns seed edges, followed by their negatives, into their endpoints, the seed nodes.
 
     The nodes are unique and sorted, as in PyG. With `disjoint`, duplicates and the order are kept: all sources, then
@@ -193,7 +193,7 @@ class Excluded(NamedTuple):
     """Type of the seeds."""
 
 
-class ExcludeSeedLinks(Transform):
+class ExcludeSeedLinks(Transform, keeps_size=True, seeded=False):
     """Removes sampled edges that join the endpoints of a seed, so that a model can't read what it is to predict.
 
     Parallel edges are removed, too, and so are edges that coincide with a negative. If each seed has its own tree, its
@@ -204,8 +204,6 @@ class ExcludeSeedLinks(Transform):
     excluded: tuple[Excluded, ...]
     bidirectional: bool = False
     """Whether to add the reverse of each remaining edge, and then to remove those that join the endpoints of a seed."""
-
-    same_size = True
 
     def __call__(self, minibatch: SampledMiniBatch) -> SampledMiniBatch:
         result = copy.copy(minibatch)

@@ -149,11 +149,8 @@ def from_generator(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     return replace(minibatch, labels=torch.rand(4, generator=minibatch.generator()))
 
 
-class FromGenerator(gf.Transform):
+class FromGenerator(gf.Transform, draws=True, seeded=False):
     """Draws only from the mini-batch's generator."""
-
-    foreign = False
-    needs_key = True
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         drawn = torch.rand(4, generator=minibatch.generator("cpu"))
@@ -209,11 +206,10 @@ def test_the_generator_of_a_minibatch_without_a_key_follows_the_seed_of_the_proc
 
 
 def test_a_stage_without_a_stream_of_its_own_has_no_generator() -> None:
-    class NoKey(FromGenerator):
-        foreign = False
-        needs_key = False
+    class NoKey(FromGenerator, draws=False, seeded=False):
+        pass
 
-    with pytest.raises(TypeError, match=r"NoKey has foreign = False .* set needs_key = True in NoKey, too"):
+    with pytest.raises(TypeError, match=r"NoKey has seeded=False .* write class NoKey\(\.\.\., draws=True\), too"):
         list(NoKey(make_items()))
     with pytest.raises(TypeError, match="device must be a device"):
         make_batch().generator(3)  # type: ignore[arg-type]

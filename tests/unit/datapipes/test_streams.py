@@ -11,10 +11,8 @@ from graphfeed.ops import Key
 from tests.kinds.stages import make_items, with_torch_workers
 
 
-class Drawn(gf.Transform):
+class Drawn(gf.Transform, draws=True):
     """Labels each mini-batch with a random draw."""
-
-    needs_key = True
 
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         assert minibatch.key is not None

@@ -97,7 +97,7 @@ def test_a_copy_before_the_sampler_leaves_the_workers_their_work(options: Loader
 
 def test_where_stages_run_is_no_part_of_what_they_make() -> None:
     class Stays(gf.Transform):
-        runs_in: gf.Placement = MAIN  # type: ignore[misc]
+        runs_in: gf.Placement = MAIN
 
     loaders = [gf.DataLoader(Stays(seeds(), place), num_workers=0, seed=0) for place in gf.Placement]
     states = [loader.state_dict() for loader in loaders]

@@ -132,9 +132,7 @@ def plan(pipe: gf.Datapipe, options: LoaderOptions = THREADS) -> Callable[[], ob
 
 
 def loop_in_workers() -> type[gf.Transform]:
-    class Loop(gf.Transform):
-        runs_in = WORKER
-
+    class Loop(gf.Transform, runs_in=WORKER):
         def __iter__(self) -> Iterator[Any]:
             yield from self.datapipe
 

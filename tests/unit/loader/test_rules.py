@@ -21,8 +21,8 @@ class Work(gf.Transform):
     pass
 
 
-class AtHome(gf.Transform):
-    runs_in = gf.Placement.MAIN
+class AtHome(gf.Transform, runs_in=gf.Placement.MAIN):
+    pass
 
 
 class ReadsAnywhere(gf.Transform):
@@ -39,7 +39,7 @@ class ReadsShared(ReadsAnywhere):
 
 def test_a_rule_says_what_it_does_in_one_line_and_leaves_the_user_s_pipeline_as_it_was() -> None:
     pipe = pipelines.heterogeneous()
-    before = [(id(stage), describe_stage(stage), stage.runs_in) for stage in gf.traverse(pipe)]
+    before = [(id(stage), describe_stage(stage), stage.traits) for stage in gf.traverse(pipe)]
     for rule in RULES:
         documentation = inspect.getdoc(rule)
         assert documentation is not None
@@ -47,7 +47,7 @@ def test_a_rule_says_what_it_does_in_one_line_and_leaves_the_user_s_pipeline_as_
         assert rule(pipe, LoaderOptions(num_workers=0)) is pipe, "inline nothing changes"
         for options in (THREADS, PROCESSES):
             rule(pipe, options)
-            assert [(id(stage), describe_stage(stage), stage.runs_in) for stage in gf.traverse(pipe)] == before, rule
+            assert [(id(stage), describe_stage(stage), stage.traits) for stage in gf.traverse(pipe)] == before, rule
     plans = [make_plan(pipe, PROCESSES) for _ in range(2)]
     assert plans[0].explain() == plans[1].explain()
     assert plans[0].written is pipe
@@ -152,14 +152,12 @@ def test_what_leads_to_a_copy_to_a_gpu_is_copied_without_waiting_on_a_stream_of_
     assert (asked.stream, asked.buffer_size) == ("prefetch", 5)
 
 
-class Samples(gf.Transform):
+class Samples(gf.Transform, reads_graph=True):
     overlap_fetch: bool = False
-    reads_graph = True
 
 
-class Fetches(gf.Transform):
+class Fetches(gf.Transform, runs_in=gf.Placement.MAIN):
     overlap_fetch: bool = True
-    runs_in = gf.Placement.MAIN
 
     def may_run_in_threads(self) -> bool:
         return False

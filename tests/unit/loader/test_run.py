@@ -167,10 +167,8 @@ class Counts:
         self.end(f"{type(cut).__name__}, {side}")
 
 
-class Loops(gf.Transform):
+class Loops(gf.Transform, one_to_one=True):
     """A stage with its own loop."""
-
-    one_to_one = True
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.datapipe
