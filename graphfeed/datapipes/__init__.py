@@ -6,7 +6,7 @@ itself: it calls a graph or a feature (`graphfeed.storage`), or an operation (`g
 
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
-from graphfeed.datapipes.datapipe import Datapipe, Ranked, Shardable, Source, length
+from graphfeed.datapipes.datapipe import Datapipe, Shardable, Source, length
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
@@ -41,10 +41,10 @@ __all__ = [
     "Batch", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
     "FanoutSampler", "FeatureFetcher", "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource",
     "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler",
-    "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
-    "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
-    "TemporalSampler", "Transform", "UniformNegativeSampler", "apply_stages", "check_amount", "check_is_graph",
-    "describe_place", "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items",
-    "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
+    "PairNegativeSampler", "PipelineGraph", "Placement", "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "Source",
+    "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler", "TemporalSampler",
+    "Transform", "UniformNegativeSampler", "apply_stages", "check_amount", "check_is_graph", "describe_place",
+    "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items", "replace",
+    "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on

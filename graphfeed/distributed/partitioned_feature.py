@@ -56,6 +56,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         [[2.0], [1.0]]
     """
 
+    plain_read = True
     waits_for = "other ranks"
 
     @checked

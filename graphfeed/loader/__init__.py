@@ -14,6 +14,7 @@ from graphfeed.loader.profile import find_caches
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.runner import Servers
 from graphfeed.loader.stages import (
     ByIndex,
     InThreads,
@@ -30,9 +31,9 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers",
-    "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext",
-    "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run",
-    "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
+    "RULES", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers", "LoaderOptions", "Observer",
+    "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext", "Servers", "StreamPrefetch",
+    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run", "find_caches",
+    "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import wraps
 from itertools import count
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 from torch import distributed
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes import Datapipe, Ranked, Source, find_rank
+from graphfeed.datapipes import Datapipe, DistributedItemSampler, Source, find_rank
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER
+from graphfeed.loader.progress import OrderedSource
 from graphfeed.loader.rules import sampled_on_device
 from graphfeed.loader.runner import Servers
 from graphfeed.ops import draw_unkeyed
@@ -127,17 +128,9 @@ def choose_seed(pipe: Datapipe[Any], seed: int | None) -> int:
     if seed is not None:
         return check_position(seed, 0, 0)
     drawn = draw_unkeyed()
-    for source in find(pipe, Ranked):
+    for source in find(pipe, DistributedItemSampler):
         drawn = source.shared_seed(drawn)  # type: ignore[attr-defined]
     return drawn
-
-
-@runtime_checkable
-class LeavesItemsOut(Protocol):
-    """A source that may divide its items among the ranks without being `Ranked`."""
-
-    def gives_a_share(self) -> bool:
-        """Return whether the source may yield only some of the items."""
 
 
 class EvenItems:
@@ -151,7 +144,8 @@ class EvenItems:
     def __init__(self, pipe: Datapipe[Any], advice: str) -> None:
         self._advice, self._number, self._items = advice, -1, None
         for source in find(pipe, Source):
-            is_shared = isinstance(source, Ranked) or (isinstance(source, LeavesItemsOut) and source.gives_a_share())
+            is_shared = isinstance(source, DistributedItemSampler)
+            is_shared |= isinstance(source, OrderedSource) and source.gives_a_share()
             if advice and not is_shared:
                 self._items = self._items or getattr(source, "item_set", None)
         if find_rank() is not None:

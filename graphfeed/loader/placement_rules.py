@@ -1,26 +1,17 @@
 """Rules that decide which stages run in workers, and which in the main process."""
 
 from functools import cache
-from typing import Protocol, runtime_checkable
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors.sending import can_be_sent
-from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
+from graphfeed.loader.rules import CopiesToDevice, FetchStage, LoaderOptions, device_of, moves
 from graphfeed.loader.stages.in_windows import FetchesKnownRows, slow_sources
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, chain_of
 from graphfeed.ops.arguments import brief
 
 REQUESTS_PER_SERVER = 4
 """Default number of mini-batches that a loader requests from each sampling server at once."""
-
-
-@runtime_checkable
-class ReadsSharedFeatures(ReadsFeatures, Protocol):
-    """A stage that reads features, possibly in worker processes."""
-
-    def may_run_in_processes(self) -> bool:
-        """Return whether worker processes can read the features without a copy."""
 
 
 def placement_of(stage: Transform) -> Placement:
@@ -33,7 +24,7 @@ def placement_of(stage: Transform) -> Placement:
         )
     if stated is not Placement.AUTO:
         return stated
-    return Placement.MAIN if isinstance(stage, ReadsFeatures) or moves(stage) else Placement.WORKER
+    return Placement.MAIN if isinstance(stage, FetchStage) or moves(stage) else Placement.WORKER
 
 
 def runs_before_cut(stage: Datapipe) -> bool:
@@ -56,7 +47,7 @@ def in_worker(stage: Transform) -> Transform:
 
 def decides_itself(stage: Datapipe) -> bool:
     """Return whether a stage reads features in CPU memory, and the loader chooses where it runs."""
-    asks = isinstance(stage, Transform) and isinstance(stage, ReadsFeatures)
+    asks = isinstance(stage, Transform) and isinstance(stage, FetchStage)
     return asks and stage.traits.runs_in is Placement.AUTO and device_of(stage) is None
 
 
@@ -71,7 +62,7 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Move each fetch that any thread can do to the workers."""
 
     def allow(stage: Datapipe) -> Datapipe:
-        if not isinstance(stage, Transform) or not isinstance(stage, ReadsFeatures) or not decides_itself(stage):
+        if not isinstance(stage, Transform) or not isinstance(stage, FetchStage) or not decides_itself(stage):
             return stage
         return in_worker(stage) if stage.may_run_in_threads() and not fetches_in_windows(stage, options) else stage
 
@@ -90,7 +81,7 @@ def fetch_in_processes(pipe: Datapipe) -> Datapipe:
     def may_move(stage: Transform) -> bool:
         if placement_of(stage) is Placement.WORKER:
             return stage.traits.runs_in is Placement.WORKER or can_be_sent(stage)
-        shared = isinstance(stage, ReadsSharedFeatures) and decides_itself(stage) and stage.may_run_in_processes()
+        shared = isinstance(stage, FetchStage) and decides_itself(stage) and stage.may_run_in_processes()
         return shared and can_be_sent(stage)
 
     moved: set[int] = set()
@@ -172,7 +163,7 @@ def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         source = stage.datapipe
         inside = isinstance(source, InThreads)
         passes = inside and isinstance(stage, CopiesToDevice) and not moves(stage)
-        reads = isinstance(stage, ReadsFeatures) and decides_itself(stage) and stage.may_run_in_threads()
+        reads = isinstance(stage, FetchStage) and decides_itself(stage) and stage.may_run_in_threads()
         if not passes and (not reads or fetches_in_windows(stage, options)):
             return stage
         return InThreads(stage.changed(datapipe=source.datapipe) if inside else stage)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
-from graphfeed.datapipes import Datapipe, Ranked, length
+from graphfeed.datapipes import Datapipe, DistributedItemSampler, length
 from graphfeed.datapipes.pipeline import find
 from graphfeed.loader.fingerprint import Fingerprint, find_difference
 from graphfeed.loader.profile import timed
@@ -15,11 +15,14 @@ from graphfeed.ops.process import ProgressBar, import_optional
 
 
 @runtime_checkable
-class ReadsOrder(Protocol):
-    """A source whose order of an epoch comes from outside, and may differ if it is read again."""
+class OrderedSource(Protocol):
+    """A source whose order of an epoch comes from outside, may differ if it is read again, and may leave items out."""
 
     def digest_order(self) -> str:
         """Return a digest of the order of the epoch that the source was keyed for."""
+
+    def gives_a_share(self) -> bool:
+        """Return whether the source may yield only some of the items, so that ranks may divide them."""
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Progress:
 
     def note_order(self, pipe: Datapipe) -> None:
         """Record a digest of the epoch's order; raise a ValueError if it differs from that of the state."""
-        digests = [source.digest_order() for source in find(pipe, ReadsOrder)]  # type: ignore[attr-defined]
+        digests = [source.digest_order() for source in find(pipe, OrderedSource)]  # type: ignore[attr-defined]
         order = " ".join(digests) or None
         if self.index > 0 and self.order is not None and order != self.order:
             raise ValueError(
@@ -90,14 +93,15 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
 
 def count_ranks(pipe: Datapipe) -> int:
     """Return the number of ranks that share the mini-batches of a pipeline; 0 if its source has no ranks."""
-    return max((source.rank_and_size[1] for source in find(pipe, Ranked)), default=0)  # type: ignore[attr-defined]
+    return max((source.rank_and_size[1] for source in find(pipe, DistributedItemSampler)), default=0)  # type: ignore[attr-defined]
 
 
 def count_rounds(pipe: Datapipe) -> int | None:
     """Return the number of mini-batches of the first rank, which has the most; None if it is unknown."""
 
     def first(stage: Datapipe) -> Datapipe:
-        return stage.changed(rank=0, world_size=count_ranks(stage)) if isinstance(stage, Ranked) else stage
+        is_ranked = isinstance(stage, DistributedItemSampler)
+        return stage.changed(rank=0, world_size=count_ranks(stage)) if is_ranked else stage
 
     try:
         return length(pipe.rewrite(first))
@@ -116,7 +120,7 @@ def check_reader(is_closed: bool) -> None:
 
 def with_progress(minibatches: Iterator[Any], progress: Progress, pipe: Datapipe) -> Iterator[Any]:
     """Yield mini-batches; on the first rank, show a bar with the rate, the share of waiting, and the time left."""
-    if any(source.rank_and_size[0] > 0 for source in find(pipe, Ranked)):  # type: ignore[attr-defined]
+    if any(source.rank_and_size[0] > 0 for source in find(pipe, DistributedItemSampler)):  # type: ignore[attr-defined]
         yield from minibatches
         return
     automatic = import_optional("tqdm.auto", "progress=True", "pip install tqdm").tqdm

@@ -73,11 +73,14 @@ OUTER_WAIT_FACTOR = 2.0
 
 
 @runtime_checkable
-class ReadsFeatures(Protocol):
+class FetchStage(Protocol):
     """A stage that reads features. It runs in the main process, unless its methods or `runs_in` allow workers."""
 
     def may_run_in_threads(self) -> bool:
         """Return whether worker threads can read the features as well as the main thread."""
+
+    def may_run_in_processes(self) -> bool:
+        """Return whether worker processes can read the features without a copy."""
 
 
 @runtime_checkable
@@ -166,7 +169,7 @@ def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Features are fetched on a device ahead of the caller's step, in their own thread and on their own stream."""
 
     def wanted(stage: Datapipe) -> bool:
-        return isinstance(stage, ReadsFeatures) and device_of(stage) is not None and fetches_ahead(stage, options)
+        return isinstance(stage, FetchStage) and device_of(stage) is not None and fetches_ahead(stage, options)
 
     return run_last_on_stream(pipe, "feature", options, wanted)
 

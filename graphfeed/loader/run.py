@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from graphfeed.datapipes import Datapipe
@@ -25,14 +25,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 END = object()
-
-
-@runtime_checkable
-class HasRunEnd(Protocol):
-    """A stage that notifies others when a run ends, so that they don't wait for it until a timeout."""
-
-    def leave_run(self) -> None:
-        """Send the notification. Called once, at the end of the run, however it ends."""
 
 
 @dataclass(eq=False)

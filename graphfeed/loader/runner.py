@@ -2,12 +2,13 @@
 
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from graphfeed.datapipes import Source
 from graphfeed.datapipes.pipeline import Observer, find, traverse
@@ -18,23 +19,22 @@ from graphfeed.loader.plan import Plan
 from graphfeed.loader.profile import Profile
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice
-from graphfeed.loader.run import RUN_OF, HasRunEnd, RunContext
+from graphfeed.loader.run import RUN_OF, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import check_device, set_max_uva_threads
 from graphfeed.ops.process import ForkLock, renew_in_child
 
 
-@runtime_checkable
-class Servers(Protocol):
+class Servers(ABC):
     """Sampling servers that replace workers (`graphfeed.distributed.SamplingServers`)."""
 
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Address of each server."""
+    addresses: tuple[str, ...]
 
+    @abstractmethod
     def start(self, num_requests: int, timeout: float) -> Executor:
         """Return an executor that sends up to `num_requests` requests to the servers at once."""
 
+    @abstractmethod
     def longest_wait(self, timeout: float) -> float:
         """Return the maximum time for a mini-batch in seconds."""
 
@@ -130,8 +130,8 @@ class Runner:
             # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.
             begin.note_order(pipe)
             RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-            for stage in find(pipe, HasRunEnd):
-                run.when_cancelled(stage.leave_run)  # type: ignore[attr-defined]
+            for stage in traverse(pipe):
+                run.when_cancelled(stage.leave_run)
             with closing(run.drive(pipe)) as batches:
                 taken: Iterator[Any] = islice(batches, skipped, None)
                 yield from taken if record is None else record.watch_reader(taken)

@@ -4,13 +4,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import get_worker_info
 
 from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
 from graphfeed.datapipes.pipeline.streams import assign_streams
-from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.datapipes.pipeline.traverse import Rewritable, traverse
 
 if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
@@ -26,7 +27,7 @@ def wrap_iter(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterato
     @wraps(run)
     def iterate(stage: "Datapipe") -> Iterator[Any]:
         # This function is not a generator, so the previous frame is the one that iterates.
-        warn_of_repeats(stage, caller=sys._getframe(1).f_globals.get("__name__", ""))
+        warn_of_repeats(stage, caller=sys._getframe(1))
         minibatches = run(assign_streams(stage))
         # A loop that calls super().__iter__() is observed once.
         inner = type(stage).__iter__ is not iterate
@@ -43,11 +44,12 @@ def key_source(source: Any, seed: int, epoch: int, start: int) -> "Datapipe":
     return keyed
 
 
-def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
-    """Warn if torch's DataLoader would repeat the same draws in each epoch; `caller` is the module that iterates."""
+def warn_of_repeats(pipe: "Datapipe", caller: FrameType) -> None:
+    """Warn if torch's DataLoader would repeat the same draws in each epoch; `caller` is the frame that iterates."""
     worker = get_worker_info()
-    # In a torch worker, any caller outside of this package iterates for torch's loader.
-    if caller != TORCH_LOADER and (worker is None or caller.startswith("graphfeed.")):
+    # In a torch worker, any caller but the next stage iterates for torch's loader.
+    is_inner = worker is None or isinstance(caller.f_locals.get("self"), Rewritable)
+    if is_inner and caller.f_globals.get("__name__") != TORCH_LOADER:
         return
     stages = traverse(pipe)
     draws = any(stage.traits.draws or getattr(stage, "shuffle", False) for stage in stages)

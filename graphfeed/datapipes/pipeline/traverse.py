@@ -102,8 +102,8 @@ def seed_types_before(stage: Any) -> set[str] | None:
     types: set[str] = set()
     for source in traverse(stage)[:-1]:
         items, make = getattr(source, "item_set", None), getattr(source, "minibatcher", None)
-        is_own = str(getattr(make, "__module__", "")).startswith("graphfeed.")
-        if source.traits.seeded or not (source.inputs or (items is not None and is_own)):
+        is_default = make is not None and make is getattr(type(source), "minibatcher", None)
+        if source.traits.seeded or not (source.inputs or (items is not None and is_default)):
             return None
         types.update(items.by_type if isinstance(items, HeteroItemSet) else ())
     return types

@@ -60,6 +60,10 @@ class JointFetcher(Transform, seeded=False):
         """Return whether all features may be read in worker threads."""
         return self.wrapped.fetcher.may_run_in_threads()
 
+    def may_run_in_processes(self) -> bool:
+        """Return False, because other processes are not ranks."""
+        return False
+
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate of the fetcher for a mini-batch that is not joint."""
         return self.wrapped.fetcher.estimate_size(before)

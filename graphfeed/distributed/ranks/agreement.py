@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, Ranked, Source, length
+from graphfeed.datapipes import Datapipe, DistributedItemSampler, Source, length
 from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.distributed.ranks.heartbeat import LostError
 from graphfeed.distributed.ranks.messages import Tensors
@@ -176,7 +176,7 @@ def compare_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
         total = length(pipe) if ALIVE else None
     for peers in list(ALIVE):
         peers.agreement.record_run(progress, total)
-    for source in find(pipe, Ranked):
+    for source in find(pipe, DistributedItemSampler):
         for peers in list(ALIVE):
             same_ranks = source.rank_and_size == (peers.rank, peers.world_size)  # type: ignore[attr-defined]
             if same_ranks and not peers.ended:

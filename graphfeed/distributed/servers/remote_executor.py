@@ -37,6 +37,7 @@ from graphfeed.distributed.wire import (
     make_client_context,
     text_of,
 )
+from graphfeed.loader import Servers
 from graphfeed.loader.executors import RemoteError, ThreadExecutor
 from graphfeed.loader.profile import FIRST_SERVER, Measured, Span
 from graphfeed.ops.arguments import brief, check_seconds, checked
@@ -306,7 +307,7 @@ class RemoteExecutor(ThreadExecutor):
                 server.close()
 
 
-class SamplingServers:
+class SamplingServers(Servers):
     """Sampling servers (`SamplingServer`) instead of workers: `DataLoader(pipe, executor=SamplingServers(...))`.
 
     They must have the same pipeline and data as the loader. A server that takes longer than the loader's `timeout` is

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from graphfeed.datapipes import Datapipe, Ranked
+from graphfeed.datapipes import Datapipe, DistributedItemSampler
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.distributed.release import RELEASE
 from graphfeed.loader import Fingerprint, take_fingerprint
@@ -56,7 +56,7 @@ class Cut:
 
 def describe_cut(pipe: Datapipe) -> Cut:
     stages = [stage for stage in traverse(pipe) if not stage.traits.inserted]
-    rank = stages[0].rank_and_size if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
+    rank = stages[0].rank_and_size if isinstance(stages[0], DistributedItemSampler) else None
     streams = [[stage.number, stage.seeded_number] for stage in stages]
     return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank), RELEASE)
 

@@ -14,7 +14,7 @@ from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
-from graphfeed.storage.memory import Cache, HasCaches, count_bytes
+from graphfeed.storage.memory import Cache, count_bytes
 
 Submit = Callable[..., Future[Any]]
 
@@ -224,6 +224,6 @@ def find_caches(pipe: Datapipe) -> list[tuple[str, Cache]]:
     caches: dict[int, tuple[dict[str, None], Cache]] = {}
     for stage in traverse(pipe):
         for value in vars(stage).values():
-            for name, cache in value.list_caches() if isinstance(value, HasCaches) else ():
+            for name, cache in value.list_caches() if hasattr(value, "list_caches") else ():
                 caches.setdefault(id(cache), ({}, cache))[0][name] = None
     return [(", ".join(names), cache) for names, cache in caches.values()]

@@ -79,22 +79,17 @@ def slow_sources(stage: FetchesKnownRows, window: int | None) -> Sources:
     sources = {
         key: feature.slow_source()
         for key, feature in features.items()
-        if isinstance(feature, Feature) and reads_as_is(feature)
+        if isinstance(feature, Feature) and feature.reads_plainly()
     }
     return {
         key: source
         for key, source in sources.items()
         if source is not None
-        and reads_as_is(source)
+        and source.reads_plainly()
         and bytes_of_rows(source)
         # If an owner may update remote rows, rows that were read ahead may be out of date, so `window` must be given.
         and (window is not None or not isinstance(source, RemoteFeature) or source.is_constant())
     }
-
-
-def reads_as_is(feature: Feature) -> bool:
-    # A user-defined class may change rows in its `read`.
-    return type(feature).read.__module__.startswith("graphfeed.")
 
 
 @dataclass(eq=False)
@@ -142,6 +137,8 @@ class InWindows(Datapipe, one_to_one=True, inserted=True, seeded=False):
     def may_run_in_threads(self) -> bool:
         """Return False, because rows are read by a single thread."""
         return False
+
+    may_run_in_processes = may_run_in_threads
 
     def __iter__(self) -> Iterator[Any]:
         run = current_run(self)

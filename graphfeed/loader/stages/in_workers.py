@@ -7,13 +7,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from uuid import uuid4
 
 from graphfeed.datapipes import Datapipe, Shardable, Transform, length
-from graphfeed.datapipes.pipeline import Observer, keep_streams, torch_shard
+from graphfeed.datapipes.pipeline import keep_streams, torch_shard
 from graphfeed.loader.executors.cores import available_cores
 from graphfeed.loader.executors.dispatcher import WorkerLostError
+from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.run import Arrivals, RunContext, current_run
@@ -27,14 +28,6 @@ Submit = Callable[..., Future[Any]]
 
 def unchanged(result: Any) -> Any:
     return result
-
-
-@runtime_checkable
-class SubmitsTasks(Protocol):
-    """An executor with its own way of passing the stages to its workers."""
-
-    def make_submit(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any, Future[Any]], None]":
-        """Return a function that passes a task to a worker, which sets the future's result to the mini-batch."""
 
 
 class ByIndex(Datapipe, one_to_one=True, inserted=True, seeded=False):
@@ -100,7 +93,7 @@ class InWorkers(Datapipe, one_to_one=True, inserted=True, seeded=False):
         assert executor is not None
         if run.record is not None:
             cut, unwrap = self.changed(is_measured=True), run.record.unwrap
-        if isinstance(executor, SubmitsTasks):
+        if isinstance(executor, (ThreadExecutor, ProcessExecutor)):
             return submit_own(executor.make_submit(cut, observer)), unwrap
         work = cut.work()
         if isinstance(executor, ThreadPoolExecutor):

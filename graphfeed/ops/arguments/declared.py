@@ -11,7 +11,7 @@ from operator import index
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 import numpy as np
 import torch
@@ -123,8 +123,8 @@ def rule_of(declared: Any) -> Rule | None:
         return Rule(lambda value: is_list(value) and all(map(texts, value)), "a list of strings")
     if origin in RULES:
         return RULES[origin]
-    if not str(getattr(origin, "__module__", "")).startswith("graphfeed"):
-        return None  # other libraries' types may be duck-typed
+    if not isinstance(origin, type) or origin in (Any, BinaryIO):
+        return None
     if Protocol in origin.__bases__:
         methods = [name for name in vars(origin) if not name.startswith("_")]
         return Rule(

@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform, length
-from graphfeed.datapipes.pipeline import find
+from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform, length, traverse
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, InitWorker, PyGLoader, TorchOptions
-from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
+from graphfeed.pyg.stages.ordered_item_sampler import ItemSource
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -65,7 +64,7 @@ class ZipLoader(PyGLoader):
     def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:
         loaders = list(loaders)
         for loader in loaders:
-            if not isinstance(loader, PyGLoader) or not find(loader.pipeline, TakesItems):
+            if not isinstance(loader, PyGLoader) or not isinstance(traverse(loader.pipeline)[0], ItemSource):
                 raise TypeError(f"loaders must be of graphfeed.pyg, such as NeighborLoader, but one is {brief(loader)}")
         if not loaders:
             raise ValueError("loaders is empty; give at least one")
@@ -99,7 +98,7 @@ def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
     """Return a pipeline that reads its items at the positions given by a source."""
 
     def swap(stage: Datapipe) -> Datapipe:
-        if isinstance(stage, TakesItems):
+        if isinstance(stage, ItemSource):
             return ItemsAt(source, stage.item_set, stage.minibatcher)
         # The worker_init_fn of a loader has no effect here, as in PyG.
         return stage.datapipe if isinstance(stage, InitWorker) else stage

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import WeightedRandomSampler
 
 from graphfeed.datapipes import Datapipe, ItemSampler, Transform
-from graphfeed.datapipes.pipeline import Observer, Placement, find
+from graphfeed.datapipes.pipeline import Observer, Placement, find, traverse
 from graphfeed.loader import DataLoader, make_plan
 from graphfeed.loader.stages import Pin
 from graphfeed.ops.arguments import brief, checked
@@ -24,7 +24,7 @@ from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_fea
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg
 from graphfeed.pyg.stages.fill_data import FillData, fetch_and_fill, fill_anew
-from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler, TakesItems
+from graphfeed.pyg.stages.ordered_item_sampler import ItemSource, OrderedItemSampler
 from graphfeed.pyg.stages.sampler_output import call_stages, transform_output
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -296,7 +296,7 @@ class PyGLoader(DataLoader[Any]):
 
     @property
     def _source(self) -> Any:
-        return next(iter(find(self.pipeline, TakesItems)))
+        return next(stage for stage in traverse(self.pipeline) if isinstance(stage, ItemSource))
 
     def enable_multithreading(self, worker_threads: int | None = None) -> AbstractContextManager[None]:
         """Return a context that does nothing: workers are threads, and use all available cores."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import torch
 
@@ -15,17 +15,6 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 ORDER = 0x4F52444552
 """Separates the random seed of a sampler's order from other draws."""
-
-
-@runtime_checkable
-class TakesItems(Protocol):
-    """A source that can build a mini-batch from the items at any positions."""
-
-    item_set: ItemSet | HeteroItemSet
-    minibatcher: Callable[[Any, Any], Any]
-
-    def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
-        """Return the mini-batch of the items at the given positions, with the key of an index."""
 
 
 class OrderedItemSampler(Datapipe, seeded=False):
@@ -125,6 +114,10 @@ class OrderedItemSampler(Datapipe, seeded=False):
         if self.size is None:
             return None
         return measure_items(self.minibatch_of(torch.arange(min(self.size, len(self.item_set)), device="cpu"), 0))
+
+
+ItemSource: TypeAlias = ItemSampler | OrderedItemSampler
+"""A source that can build a mini-batch from the items at any positions."""
 
 
 def as_positions(name: str, given: Any) -> torch.Tensor:

@@ -31,6 +31,7 @@ Cached = TypeVar("Cached", bound="CachedFeature")
 class CachedFeature(Feature):
     """A feature with a cache of rows that were read before. Reads are bit-identical to those of the feature alone."""
 
+    plain_read = True
     cache_type: ClassVar[type[RowCache]]
 
     @checked
@@ -194,6 +195,7 @@ class CPUCachedFeature(CachedFeature):
         ([1, 2, 1], 0.6666666666666666)
     """
 
+    plain_read = True
     cache_type = CPUFeatureCache
     _cache: CPUFeatureCache
 

@@ -61,6 +61,7 @@ class DiskBasedFeature(ReadsAhead):
         [[3], [1]]
     """
 
+    plain_read = True
     waits_for = "the disk"
 
     @checked

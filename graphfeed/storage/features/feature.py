@@ -4,7 +4,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
@@ -52,6 +52,9 @@ class DeferredRead:
 
 class Feature(ABC):
     """A feature of nodes or edges: rows that are read by id. Subclasses decide where the rows are stored."""
+
+    plain_read: ClassVar[bool] = False
+    """Whether the `read` of this class returns the stored rows unchanged. Subclasses that override it say it again."""
 
     @abstractmethod
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -133,6 +136,11 @@ class Feature(ABC):
     def list_caches(self) -> list[tuple[str, Cache]]:
         """Return the caches that a read passes through, each with an empty name."""
         return []
+
+    def reads_plainly(self) -> bool:
+        """Return whether the class that defines `read` says `plain_read`, so that rows may also be read otherwise."""
+        owner = next(base for base in type(self).__mro__ if "read" in vars(base))
+        return bool(vars(owner).get("plain_read", False))
 
     def slow_source(self) -> "ReadsAhead | None":
         """Return the source of the rows, beneath all caches, if it should be read ahead of mini-batches; else None."""

@@ -8,7 +8,7 @@ import torch
 from graphfeed.ops.arguments import UnknownName, brief, checked, nearest
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.type_names import type_name
-from graphfeed.storage.memory.cache_use import Cache, HasCaches
+from graphfeed.storage.memory.cache_use import Cache
 
 StoreKey: TypeAlias = tuple[str, str | None, str]
 """Domain, type and name, as in a `FeatureKey`."""
@@ -143,7 +143,7 @@ class BasicFeatureStore(FeatureStore):
         return [
             (" ".join(part for part in key if part), cache)
             for key, feature in features.items()
-            if isinstance(feature, HasCaches)
+            if hasattr(feature, "list_caches")
             for _, cache in feature.list_caches()
         ]
 

@@ -1,6 +1,6 @@
 """Hit counts of a cache."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 
 class Cache(Protocol):
@@ -21,11 +21,3 @@ class Cache(Protocol):
     @property
     def misses(self) -> int:
         """Number of requested entries not found in the cache."""
-
-
-@runtime_checkable
-class HasCaches(Protocol):
-    """A graph, a feature or a store that may read through caches."""
-
-    def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return (name, cache) pairs; the name identifies the cached data, and is empty if that needs no name."""

@@ -1,6 +1,7 @@
 """String representations of records of tensors, with all values or only with dtypes and shapes."""
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from itertools import islice
 from typing import Any
 
@@ -61,10 +62,10 @@ def shape_text(value: Any) -> str:
         text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
         return f"{text} on {value.device}" if isinstance(value, torch.Tensor) and not value.is_cpu else text
     if type(value) not in BRACKETS:
-        # The repr of another library's object may be long, and slow to compute.
-        ours = type(value).__module__.startswith("graphfeed.")
-        text = repr(value) if ours or isinstance(value, PLAIN) else "\n"
-        return text if "\n" not in text and (ours or len(text) <= LONGEST) else f"{type(value).__name__}(...)"
+        # The repr of another object may be long, and slow to compute.
+        is_record = is_dataclass(value)
+        text = repr(value) if is_record or isinstance(value, PLAIN) else "\n"
+        return text if "\n" not in text and (is_record or len(text) <= LONGEST) else f"{type(value).__name__}(...)"
     if type(value) is dict:
         parts = [f"{key!r}: {shape_text(part)}" for key, part in islice(value.items(), MOST_PARTS)]
     else:

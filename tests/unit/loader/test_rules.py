@@ -31,6 +31,9 @@ class ReadsAnywhere(gf.Transform):
     def may_run_in_threads(self) -> bool:
         return self.answer
 
+    def may_run_in_processes(self) -> bool:
+        return False
+
 
 class ReadsShared(ReadsAnywhere):
     def may_run_in_processes(self) -> bool:
@@ -161,6 +164,8 @@ class Fetches(gf.Transform, runs_in=gf.Placement.MAIN):
 
     def may_run_in_threads(self) -> bool:
         return False
+
+    may_run_in_processes = may_run_in_threads
 
 
 def streams(pipe: gf.Datapipe, **options: Any) -> dict[str, list[str]]:

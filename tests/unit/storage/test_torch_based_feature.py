@@ -21,7 +21,6 @@ from graphfeed.storage import (
     TorchBasedFeature,
     TorchBasedFeatureStore,
 )
-from graphfeed.storage.memory import HasCaches
 from tests.kinds.digests import assert_same
 from tests.kinds.refusals import Refusal, check_refused
 from tests.stand_ins.emulated_cuda import DEVICE, EmulatedCuda
@@ -257,9 +256,7 @@ def test_features_and_stores_list_their_caches_by_name() -> None:
         (FeatureStore(), []),
     ]  # fmt: skip
     for what, expected in names:
-        assert isinstance(what, HasCaches)
         assert [name for name, _ in what.list_caches()] == expected, what
-    assert not isinstance(torch.zeros(1), HasCaches)
 
 
 def test_what_cannot_be_opened_or_found_is_named(folder: Path) -> None:
