@@ -18,6 +18,7 @@ import graphfeed
 from graphfeed import Datapipe
 from graphfeed.channels import ShmChannel
 from graphfeed.interop.graphbolt import Waiter
+from tests.repository import fill_exports
 
 MODULES = [importlib.import_module("graphfeed")] + [
     importlib.import_module(info.name)
@@ -100,6 +101,12 @@ def test_a_stage_is_public_and_those_of_every_pipeline_have_a_file_of_their_name
 def test_global_generators_are_seeded_for_code_of_others_alone() -> None:
     seeded = {stage.__name__ for stage in stages() if vars(stage)["_traits"].seeded}
     assert seeded == {"SampleWith"}  # which calls a PyG sampler
+
+
+def test_the_stubs_are_those_of_the_stages() -> None:
+    """`make exports` writes them."""
+    assert fill_exports.FLUENT.read_text() == fill_exports.fluent_stub()
+    assert fill_exports.TOP.read_text() == fill_exports.top_stub()
 
 
 def test_what_a_pipeline_is_written_with_is_found_at_the_top() -> None:

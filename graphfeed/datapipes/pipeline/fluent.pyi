@@ -1,4 +1,4 @@
-"""Types of the fluent names: the constructor of each stage without its source. A test compares them to the registry.
+"""Types of the fluent names: the constructor of each stage without its source. `make exports` writes them.
 
 Each returns a `Datapipe`, so that `pipe = pipe.copy_to("cuda")` may follow any other.
 """
@@ -11,9 +11,10 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.feature_fetcher import Names
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.negatives.seed_edges_excluder import Reverses
 from graphfeed.datapipes.samplers.fanout_sampler import Fanout, Fanouts
-from graphfeed.storage import FeatureStore, NegativeQuery, SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampling_request import HopTime
+from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph import HopTime, NegativeQuery
 
 FLUENT: dict[str, type]
 
@@ -33,7 +34,7 @@ class Fluent:
     def exclude_seed_edges(
         self,
         include_reverse_edges: bool = False,
-        reverse_etypes_mapping: Mapping[str, str | None] | None = None,
+        reverse_etypes_mapping: Reverses | None = None,
         *,
         by_id: bool = False,
     ) -> Datapipe: ...

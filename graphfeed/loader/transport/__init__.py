@@ -23,6 +23,6 @@ from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
 
 __all__ = [
-    "BLOCK", "FILE", "INLINE", "PREFIX", "TIMEOUT_SECONDS", "ArenaReader", "Closed", "Inbox",
-    "MessageReader", "Outbox", "Record", "RecordSocket", "decode", "encode", "open_mailbox", "require_linux",
+    "BLOCK", "FILE", "INLINE", "PREFIX", "TIMEOUT_SECONDS", "ArenaReader", "Closed", "Inbox", "MessageReader", "Outbox",
+    "Record", "RecordSocket", "decode", "encode", "open_mailbox", "require_linux",
 ]  # fmt: skip

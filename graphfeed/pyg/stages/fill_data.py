@@ -186,7 +186,7 @@ def fetch_and_fill(
     return FillData(fetched, features, transform, is_subgraph, as_edge_index)
 
 
-class ToPyGData(Transform, name="to_pyg_data", keeps_size=True, seeded=False):
+class ToPyGData(Transform[Any], name="to_pyg_data", keeps_size=True, seeded=False):
     """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
 
     It runs in workers. `MiniBatch.to_pyg_data` describes the attributes. Only `copy_to` and user-defined stages that

@@ -30,10 +30,10 @@ from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, 
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
-    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PROCESSED", "SCRATCH",
-    "TASK_SECONDS", "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
-    "OnDiskDataset", "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum",
-    "id_dtype", "identify", "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting",
-    "new_folder", "open_in_files", "preprocess_ondisk_dataset", "run_tasks", "split_column_ranges", "stay_inside",
-    "sync_folder", "wordnet", "write_array", "write_edges", "write_id_files", "write_rows", "write_text",
+    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PROCESSED", "SCRATCH", "TASK_SECONDS",
+    "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet", "OnDiskDataset",
+    "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum", "id_dtype", "identify",
+    "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting", "new_folder",
+    "open_in_files", "preprocess_ondisk_dataset", "run_tasks", "split_column_ranges", "stay_inside", "sync_folder",
+    "wordnet", "write_array", "write_edges", "write_id_files", "write_rows", "write_text",
 ]  # fmt: skip

@@ -1,11 +1,9 @@
-import ast
 import inspect
 import pickle
 import pydoc
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, assert_type
 
 import pytest
@@ -13,48 +11,10 @@ import torch
 from torch.utils.data import functional_datapipe
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline import fluent
 from graphfeed.datapipes.pipeline.fluent import find_stage, list_names
 
-STUB = ast.parse(Path(fluent.__file__).with_suffix(".pyi").read_text())
 FOUND = {name: find_stage(name) for name in list_names()}
 OURS = {name: stage for name, stage in FOUND.items() if stage is not None and stage.__module__.startswith("graphfeed.")}
-
-
-def stub_methods() -> dict[str, ast.FunctionDef]:
-    """Return the methods of `Fluent` in the stub."""
-    (body,) = (node.body for node in STUB.body if isinstance(node, ast.ClassDef) and node.name == "Fluent")
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("__")}
-
-
-def stub_names() -> dict[str, Any]:
-    """Return the names that the stub imports."""
-    names: dict[str, Any] = {}
-    imports: list[ast.stmt] = [node for node in STUB.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    exec(compile(ast.Module(imports, []), "fluent.pyi", "exec"), names)
-    return names
-
-
-def evaluate(node: ast.expr | None) -> Any:
-    assert node is not None
-    return eval(ast.unparse(node), stub_names())
-
-
-def stub_signature(method: ast.FunctionDef) -> list[inspect.Parameter]:
-    """Return the parameters of a method in the stub, without self."""
-    given = method.args
-    assert (given.vararg, given.kwarg, given.posonlyargs) == (None, None, [])
-    positional = given.args[1:]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(given.defaults)) + given.defaults
-    return [
-        inspect.Parameter(
-            name.arg,
-            inspect.Parameter.KEYWORD_ONLY if name in given.kwonlyargs else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            annotation=evaluate(name.annotation),
-            default=inspect.Parameter.empty if default is None else evaluate(default),
-        )
-        for name, default in zip([*positional, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
-    ]
 
 
 def make_pipe() -> gf.Datapipe:
@@ -63,27 +23,6 @@ def make_pipe() -> gf.Datapipe:
 
 def make_graph() -> gf.FusedCSCSamplingGraph:
     return gf.from_coo(torch.tensor([[1, 2, 3], [0, 0, 1]]), num_nodes=4)
-
-
-def test_the_stub_has_each_registered_name_and_no_other() -> None:
-    assert list(stub_methods()) == sorted(OURS)
-
-
-def test_the_stub_has_the_parameters_of_each_stage() -> None:
-    for name, stage in OURS.items():
-        method = stub_methods()[name]
-        _source, *expected = inspect.signature(stage).parameters.values()
-        assert stub_signature(method) == expected, name
-        assert evaluate(method.returns) == (gf.Datapipe[Any] if name == "to_pyg_data" else gf.Datapipe), name
-
-
-def test_the_stub_has_all_else_of_the_module() -> None:
-    def defined(module: ast.Module) -> list[str]:
-        kinds = (ast.FunctionDef, ast.ClassDef, ast.AnnAssign)
-        found = [node for node in module.body if isinstance(node, kinds)]
-        return [ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else node.name for node in found]
-
-    assert defined(STUB) == defined(ast.parse(Path(fluent.__file__).read_text()))
 
 
 def test_type_checkers_see_the_stages() -> None:
