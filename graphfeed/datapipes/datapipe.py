@@ -6,6 +6,7 @@ rewrites a copy, never a user's object.
 
 from collections.abc import Collection, Iterator, Sized
 from functools import cached_property
+from inspect import get_annotations
 from typing import Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
 
 from torch.utils.data import IterableDataset
@@ -13,7 +14,7 @@ from torch.utils.data import IterableDataset
 from graphfeed.datapipes.minibatch import Batch
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
-from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
+from graphfeed.datapipes.pipeline.immutable import RESERVED, Immutable, make_immutable, reserved
 from graphfeed.datapipes.pipeline.iteration import key_source, wrap_iter
 from graphfeed.datapipes.pipeline.streams import Streams
 from graphfeed.datapipes.pipeline.traits import Traits, traits_of_class, traits_of_stage
@@ -70,6 +71,10 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
     ) -> None:
         """Make the class a frozen dataclass unless it has its own `__init__`, and register its fluent name."""
         super().__init_subclass__()
+        taken = RESERVED & (vars(cls).keys() | get_annotations(cls).keys())
+        # `traits` may be extended, but not be something else.
+        if taken - ({"traits"} if isinstance(vars(cls).get("traits"), cached_property) else set()):
+            raise TypeError(reserved(cls, taken))
         is_own = has_own_init(cls)
         make_immutable(cls, is_own)
         cls._traits = traits_of_class(cls, cls._traits, traits)
@@ -106,7 +111,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
         """The properties by which rules decide. A class whose traits depend on other fields may extend it."""
         return traits_of_stage(self, self._traits)
 
-    @property
+    @cached_property
     def position(self) -> int:
         """Position of the stage in the pipeline as the user wrote it. The source has position 1."""
         return int(not self.traits.inserted) + max((stage.position for stage in self.inputs), default=0)

@@ -59,7 +59,7 @@ def fluent_stub() -> str:
     start = kept.index("    def buffer(")
     text = f'{before}\n"""\n\n' + "\n".join(imports) + "\n" + kept[:start] + methods + kept[kept.index("\ndef bind(") :]
     for command in (["check", "--quiet", "--fix", "--select", "I,F401"], ["format", "--quiet"]):
-        options = [*RUFF, *command, "--stdin-filename", FLUENT, "-"]
+        options = [*RUFF, *command, "--stdin-filename", str(FLUENT), "-"]
         text = subprocess.run(options, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
     return text
 

@@ -1,8 +1,9 @@
 """The base class of all samplers of subgraphs, including user-defined ones."""
 
 import copy
+from functools import cache
 from inspect import signature
-from typing import Any, ClassVar
+from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, node_seeds, timed_node_seeds
@@ -41,13 +42,6 @@ class SubgraphSampler(Transform, name="sample_subgraph", draws=True, reads_graph
         tensor([0, 1, 2])
     """
 
-    takes_key: ClassVar[bool] = False
-    """Whether `sample_subgraphs` has a parameter `key`."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.takes_key = "key" in signature(cls.sample_subgraphs).parameters
-
     def sample_subgraphs(
         self,
         seeds: ByType,
@@ -66,11 +60,16 @@ class SubgraphSampler(Transform, name="sample_subgraph", draws=True, reads_graph
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         result, seeds = with_nodes(minibatch)
         with drawing(minibatch.key, self.number):
-            more: Any = {"key": minibatch_key()} if self.takes_key else {}
+            more: Any = {"key": minibatch_key()} if takes_key(type(self)) else {}
             # Samplers of users may not take windows.
             times = seeds[1:] if seeds.windows is not None else (seeds.times,)
             result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(seeds.ids, *times, **more)
         return result
+
+
+@cache
+def takes_key(cls: type[SubgraphSampler]) -> bool:
+    return "key" in signature(cls.sample_subgraphs).parameters
 
 
 def with_nodes(minibatch: MiniBatch) -> tuple[MiniBatch, Seeds]:

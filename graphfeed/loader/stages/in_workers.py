@@ -208,10 +208,8 @@ class UpstreamPlaceholder(Datapipe, inserted=True, seeded=False):
     minibatches: Iterable[Any] = ()
     """The output of those stages, if a part of a pipeline is iterated without them."""
 
-    @property
-    def position(self) -> int:
-        """Position of the last stage that it replaces."""
-        return self.last_position
+    def __post_init__(self) -> None:
+        self.__dict__["position"] = self.last_position
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.minibatches)

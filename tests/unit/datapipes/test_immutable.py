@@ -169,3 +169,30 @@ def test_a_stage_may_set_its_own_state_on_arrival_and_can_not_change_then() -> N
 def test_worker_processes_get_a_stage_that_sets_its_own_state() -> None:
     with gf.DataLoader(LocksMore(make_items(3)), num_workers=1, worker="process") as loader:
         assert seeds_in(loader) == [[0, 1], [2]]
+
+
+def test_a_name_that_every_stage_has_is_refused_for_something_else() -> None:
+    own = {name for base in gf.Datapipe.__mro__[:5] for name in vars(base) if not name.startswith("_")}
+    assert {"changed", "inputs", "number", "position", "traits", "with_inputs"} < own
+    for name in own - {"estimate_size", "leave_run"}:
+        words = rf"Own\.{name} must have another name: graphfeed uses it in every stage"
+        for body in ({name: 3}, {name: lambda _: 3}, {"__annotations__": {name: int}}):
+            with pytest.raises(TypeError, match=words):
+                type("Own", (gf.Transform,), dict(body))
+
+        def init(stage: Any, datapipe: Any, name: str = name) -> None:
+            super(type(stage), stage).__init__(datapipe)
+            setattr(stage, name, 3)
+
+        with pytest.raises(AttributeError, match=words):
+            type("Own", (gf.Transform,), {"__init__": init})(make_items())
+
+
+def test_names_of_traits_are_free_for_fields() -> None:
+    class Own(gf.Transform):
+        draws: int
+        inserted: int
+        foreign: int = 3
+
+    assert not Own(make_items(), 1, 2).traits.draws
+    assert (Own(make_items(), 1, 2).draws, Own(make_items(), 1, 2).inserted) == (1, 2)
