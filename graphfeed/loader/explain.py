@@ -13,7 +13,7 @@ from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage import SamplingGraph, SamplingRequest
 from graphfeed.storage.features import PlannedRows
-from graphfeed.storage.graph import SHARE, HasFiles
+from graphfeed.storage.graph import SHARE, GraphArrays
 
 HEADINGS = ("where", "device", "stream", "bytes", "no.", "stage")
 ON_A_DEVICE = slice(1, 3)
@@ -103,7 +103,7 @@ def describe_graphs(running: Datapipe) -> list[str]:
     """Return a line for each graph in mapped files: its size, the free memory found, and how it is therefore read."""
     found = {id(graph): graph for stage in traverse(running) for graph in vars(stage).values()}
     lines = []
-    for files in [graph.files_read() for graph in found.values() if isinstance(graph, HasFiles)]:
+    for files in [graph.files_read() for graph in found.values() if isinstance(graph, GraphArrays)]:
         limit = f"1/{SHARE} of {bytes_text(files.free)} of free memory"
         if files.reads is not None:
             kept = f"; indptr, {bytes_text(files.starts_bytes)}, stays in memory" if files.keeps_starts else ""

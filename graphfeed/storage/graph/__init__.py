@@ -27,7 +27,7 @@ from graphfeed.storage.graph.sampling.compaction import (
     merge_sources,
     unique_and_compact_csc_formats,
 )
-from graphfeed.storage.graph.sampling.graph_files import SHARE, HasFiles, kernel_columns
+from graphfeed.storage.graph.sampling.graph_files import SHARE, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, negative_pairs_of
 from graphfeed.storage.graph.sampling.one_hop import group_edges, in_hop_order, open_seeds, pick_hop, stack_trees
@@ -68,7 +68,7 @@ from graphfeed.storage.graph.type_names import (
 
 __all__ = [
     "CANONICAL_ETYPE_DELIMITER", "METHODS", "ORIGINAL_EDGE_ID", "SHARE", "ByType", "CSCFormatBase", "Draws",
-    "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "HasFiles", "Hop", "HopTime", "NegativeQuery",
+    "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "Hop", "HopTime", "NegativeQuery",
     "NodeType", "NodeWeights", "Picked", "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph",
     "SamplingRequest", "Seeds", "Strategy", "TemporalQuery", "Together", "Way", "add_reverse_edges", "assign_by_ldg",
     "assign_by_metis", "assign_nodes", "by_type_name", "check_query", "check_shapes", "columns_by_type",

@@ -289,9 +289,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def driver_of(self, request: SamplingRequest, *, on_cpu: bool) -> tuple[bool, str]:
         """Return whether all hops are sampled in one call, and why."""
-        own = {"pick", self.own_method(request)} & self._own if self._own else None
-        if own:
-            return False, f"{type(self).__name__} has its own {min(own)}"
+        own = "pick" if "pick" in self._own else self.own_method(request)
+        if own is not None:
+            return False, f"{type(self).__name__} has its own {own}"
         if on_cpu and self.indices.is_cpu:
             return True, "the graph is in this process"
         timed, typed = request.temporal is not None, self.node_type_to_id is not None

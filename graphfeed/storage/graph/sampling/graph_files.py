@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -44,14 +44,6 @@ class FilesRead(NamedTuple):
     @property
     def keeps_starts(self) -> bool:
         return self.starts_bytes <= self.free / STARTS_SHARE
-
-
-@runtime_checkable
-class HasFiles(Protocol):
-    """A graph whose arrays may be in mapped files."""
-
-    def files_read(self) -> FilesRead:
-        """Return the arrays in files, and how they are read."""
 
 
 DECIDED: "WeakKeyDictionary[GraphArrays, FilesRead]" = WeakKeyDictionary()
