@@ -24,8 +24,8 @@ from graphfeed.storage.graph import (
     Hop,
     Picked,
     Seeds,
-    Together,
     Way,
+    WindowSampling,
     edge_times_of,
     group_edges,
     in_hop_order,
@@ -165,7 +165,7 @@ class PartitionedGraph(SamplingGraph):
         if self.part.book.num_parts == 1:
             return self.part.columns.way(request, on_cpu=on_cpu)
         reason = f"each hop is sampled by the ranks that store its nodes, {self.part.book.num_parts} parts"
-        return Way(False, reason, Together(TOGETHER_BYTES, by_thread=True))
+        return Way(False, reason, WindowSampling(TOGETHER_BYTES, by_thread=True))
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop with one request per owner; see `SamplingGraph.pick`."""

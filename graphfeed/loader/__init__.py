@@ -18,10 +18,11 @@ from graphfeed.loader.runner import Servers
 from graphfeed.loader.stages import (
     ByIndex,
     InThreads,
-    InWindows,
     InWorkers,
     Pin,
     Prefetch,
+    ReadAhead,
+    SampleTogether,
     StreamPrefetch,
     UpstreamPlaceholder,
     WithCudaEvent,
@@ -31,9 +32,9 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWindows", "InWorkers", "LoaderOptions", "Observer",
-    "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "RunContext", "Servers", "StreamPrefetch",
-    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run", "find_caches",
-    "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
+    "RULES", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "LoaderOptions", "Observer", "Pin",
+    "Plan", "Prefetch", "ProcessExecutor", "Progress", "ReadAhead", "RunContext", "SampleTogether", "Servers",
+    "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run",
+    "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -35,6 +35,7 @@ from graphfeed.loader.rules import LoaderOptions, MemoryBudget
 from graphfeed.loader.runner import Runner, Servers, Workers
 from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
+from graphfeed.storage.memory import Cache
 
 OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in", "_even_items")
 """Attributes that are not copied or pickled."""
@@ -201,7 +202,12 @@ class DataLoader(Generic[Batch]):
     def explain(self, *, rewritten: bool = True) -> str:
         """Return where each stage runs, and by which rule; `rewritten=False` shows the pipeline as written."""
         summary = None if self.profiled is None else self.profiled.summary
-        return self.plan.explain(rewritten=rewritten, summary=summary)
+        memories = self._workers.memories.values()
+        return self.plan.explain(rewritten=rewritten, summary=summary, memories=memories)
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the caches of the pipeline and the rows that were read ahead, each with the names of its users."""
+        return self._runner().caches
 
     @contextmanager
     @checked

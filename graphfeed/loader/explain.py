@@ -1,6 +1,6 @@
 """Printable form of a plan: where each stage runs, and the estimated size of its output."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -12,8 +12,9 @@ from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage import SamplingGraph, SamplingRequest
-from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.features import PlannedRows, RowMemory
 from graphfeed.storage.graph import SHARE, GraphArrays
+from graphfeed.storage.memory import Cache
 
 HEADINGS = ("where", "device", "stream", "bytes", "no.", "stage")
 ON_A_DEVICE = slice(1, 3)
@@ -73,8 +74,8 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
     return [*pad_cells(table), *notes]
 
 
-def describe_storage(running: Datapipe) -> list[str]:
-    return [*describe_caches(running), *describe_graphs(running), *describe_hops(running)]
+def describe_storage(running: Datapipe, memories: Iterable[RowMemory] = ()) -> list[str]:
+    return [*describe_caches(find_caches(running, memories)), *describe_graphs(running), *describe_hops(running)]
 
 
 def describe_hops(running: Datapipe) -> list[str]:
@@ -90,9 +91,9 @@ def describe_hops(running: Datapipe) -> list[str]:
     return ["samplers that sample hop by hop, not in one program:", *lines] if lines else []
 
 
-def describe_caches(running: Datapipe) -> list[str]:
+def describe_caches(caches: Iterable[tuple[str, Cache]]) -> list[str]:
     lines: list[str] = []
-    for names, cache in find_caches(running):
+    for names, cache in caches:
         size = bytes_text(cache.max_size_in_bytes)
         lines.append(f"  {cache.kind}: {size}, {cache.hits:,} hits, {cache.misses:,} misses; {names}")
         lines += describe_reads(cache) if isinstance(cache, PlannedRows) else []

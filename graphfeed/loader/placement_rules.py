@@ -6,7 +6,7 @@ from graphfeed.datapipes import Datapipe, Shardable, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, FetchStage, LoaderOptions, device_of, moves
-from graphfeed.loader.stages.in_windows import FetchesKnownRows, slow_sources
+from graphfeed.loader.stages.in_windows import slow_sources
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, chain_of
 from graphfeed.ops.arguments import brief
 
@@ -64,13 +64,9 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def allow(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, FetchStage) or not decides_itself(stage):
             return stage
-        return in_worker(stage) if stage.may_run_in_threads() and not fetches_in_windows(stage, options) else stage
+        return in_worker(stage) if stage.may_run_in_threads() and not slow_sources(stage, options.window) else stage
 
     return pipe.rewrite(allow)
-
-
-def fetches_in_windows(stage: Datapipe, options: LoaderOptions) -> bool:
-    return options.window != 0 and isinstance(stage, FetchesKnownRows) and bool(slow_sources(stage, options.window))
 
 
 def fetch_in_processes(pipe: Datapipe) -> Datapipe:
@@ -164,7 +160,7 @@ def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         inside = isinstance(source, InThreads)
         passes = inside and isinstance(stage, CopiesToDevice) and not moves(stage)
         reads = isinstance(stage, FetchStage) and decides_itself(stage) and stage.may_run_in_threads()
-        if not passes and (not reads or fetches_in_windows(stage, options)):
+        if not passes and (not reads or slow_sources(stage, options.window)):
             return stage
         return InThreads(stage.changed(datapipe=source.datapipe) if inside else stage)
 

@@ -1,6 +1,6 @@
 """The rules in the order in which they are applied, and the plan that results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from graphfeed.loader.rules import (
 )
 from graphfeed.loader.window_rules import fetch_in_windows, sample_together
 from graphfeed.ops.arguments import brief
+from graphfeed.storage.features import RowMemory
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
@@ -62,7 +63,9 @@ class Plan:
     running: Datapipe
     applied: tuple[Rule, ...]
 
-    def explain(self, *, rewritten: bool = True, summary: Summary | None = None) -> str:
+    def explain(
+        self, *, rewritten: bool = True, summary: Summary | None = None, memories: Iterable[RowMemory] = ()
+    ) -> str:
         """Return a printable table of the stages, the last one first, then the rules that changed something.
 
         The table shows where each stage runs, the estimated size of its output, and its number in error messages. It
@@ -75,7 +78,11 @@ class Plan:
         if not rewritten:
             return "\n".join(describe_written(self.written))
         return "\n".join(
-            [*describe_plan(self.running, summary), *describe_storage(self.running), *describe_rules(self.applied)]
+            [
+                *describe_plan(self.running, summary),
+                *describe_storage(self.running, memories),
+                *describe_rules(self.applied),
+            ]
         )
 
     def __str__(self) -> str:

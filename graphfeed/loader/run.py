@@ -9,7 +9,7 @@ cancels the run: waits end, pending tasks are dropped, and a running stage finis
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
@@ -20,6 +20,7 @@ from graphfeed.datapipes.pipeline import OBSERVER, Observer, Side
 from graphfeed.loader.profile import EpochRecord
 from graphfeed.loader.transport.thread_channel import wait_in_steps
 from graphfeed.ops.process import Changes
+from graphfeed.storage.features import RowMemory
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,13 +30,15 @@ END = object()
 
 @dataclass(eq=False)
 class RunContext:
-    """The context that all stages of one run share: executor, observer and cancellation."""
+    """The context that all stages of one run share: executor, observer, memory and cancellation."""
 
     executor: Executor | None = None
     """Runs the workers' side of the pipeline; None runs it where the pipeline is iterated."""
     observer: Observer | None = None
     record: EpochRecord | None = None
     """Measurements, if the run is profiled; the observer is then the record's recorder."""
+    memories: dict[Any, RowMemory] = field(default_factory=dict)
+    """Memory of rows that were read ahead, by stage. A loader passes it from run to run, so that rows stay."""
     process: int = field(default_factory=os.getpid)
     """Id of the process that began the run."""
     cancelled: bool = field(default=False, init=False)
@@ -152,6 +155,15 @@ class Arrivals:
         run, self._awaited = self._run, id(future)
         wait_in_steps(run.changes, lambda: future in self or run.cancelled, timeout_seconds)
         return not run.cancelled
+
+    def result(self, future: "Future[Any]", timeout_seconds: float) -> Any:
+        """Wait for a future, forget it, and return its result. Raises a CancelledError if the run is cancelled."""
+        if not self.wait_for(future, timeout_seconds):
+            raise CancelledError
+        if future not in self:
+            raise TimeoutError(f"mini-batches were not sampled within {timeout_seconds:g} s (timeout)")
+        self.forget(future)
+        return future.result(0)
 
 
 RUN: ContextVar[RunContext | None] = ContextVar("graphfeed_run", default=None)

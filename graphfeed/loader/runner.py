@@ -16,13 +16,15 @@ from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.explain import describe_setting
 from graphfeed.loader.plan import Plan
-from graphfeed.loader.profile import Profile
+from graphfeed.loader.profile import Profile, find_caches
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice
 from graphfeed.loader.run import RUN_OF, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import check_device, set_max_uva_threads
 from graphfeed.ops.process import ForkLock, renew_in_child
+from graphfeed.storage.features import RowMemory
+from graphfeed.storage.memory import Cache
 
 
 class Servers(ABC):
@@ -41,7 +43,7 @@ class Servers(ABC):
 
 @dataclass(eq=False)
 class Workers:
-    """The executor of a loader, started at the first use."""
+    """State that a loader keeps from epoch to epoch: an executor, started at the first use, and rows read ahead."""
 
     given: Executor | Servers | None
     worker: str
@@ -50,6 +52,8 @@ class Workers:
     persistent: bool
     pool: Executor | None = field(default=None, init=False)
     """Executor kept for the next epoch."""
+    memories: dict[Any, RowMemory] = field(default_factory=dict, init=False)
+    """Memory of rows that were read ahead, by stage (`RunContext.memories`)."""
     starting: ForkLock = field(default_factory=ForkLock, init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +103,7 @@ class Workers:
     def _forget(self) -> None:
         # A forked process starts its own workers.
         self.pool = None
+        self.memories = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +115,11 @@ class Runner:
     observer: Observer | None
     max_uva_threads: int
 
+    @property
+    def caches(self) -> list[tuple[str, Cache]]:
+        """The caches of the pipeline and the rows that were read ahead, each with the names of its users."""
+        return find_caches(self.plan.running, self.workers.memories.values())
+
     def run(self, begin: Progress, seed: int, profile: Profile | None = None) -> Generator[Any, None, None]:
         """Yield the mini-batches of an epoch, starting at a position."""
         set_max_uva_threads(self.max_uva_threads)
@@ -120,8 +130,9 @@ class Runner:
         record = None
         if profile is not None:
             setting = describe_setting(pipe, self.workers.num_workers, self.workers.worker_kind)
-            record = profile.open_epoch(setting, pipe, executor, self.observer)
-        run = RunContext(executor, self.observer if record is None else record.recorder, record)
+            record = profile.open_epoch(setting, self.caches, executor, self.observer)
+        observer = self.observer if record is None else record.recorder
+        run = RunContext(executor, observer, record, self.workers.memories)
         try:
             # If the stages can't begin at an index, the mini-batches before it are computed again and dropped.
             by_index = all(stage.traits.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
@@ -137,6 +148,6 @@ class Runner:
                 yield from taken if record is None else record.watch_reader(taken)
         finally:
             if record is not None:
-                record.finish(self.plan.running, executor)
+                record.finish(self.caches, executor)
             run.cancel()
             self.workers.leave(executor)

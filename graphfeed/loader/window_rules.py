@@ -1,44 +1,34 @@
 """Rules for windows: hops and feature rows on disk or on other ranks are read for several mini-batches at once."""
 
 from typing import Any
-from weakref import WeakValueDictionary
 
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors import available_cores
 from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, fetches_ahead
-from graphfeed.loader.stages.in_windows import (
-    WINDOWS_IN_MEMORY,
-    FetchesKnownRows,
-    InWindows,
-    Sources,
-    WindowSampler,
-    fetch_and_copies,
-    slow_sources,
-)
+from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether, Sources, fetch_and_copies, slow_sources
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.storage.features import RemoteFeature, RowMemory, bytes_of_rows
-from graphfeed.storage.graph import Together
+from graphfeed.storage.features import RemoteFeature, bytes_of_rows
+from graphfeed.storage.graph import WindowSampling
 
 MOST_SAMPLED = 32
 """Maximum number of mini-batches sampled together. 32 of half a million edges each access 98 % of the pages of a graph
 with 400 million edges in their last hop, and 61 % of them in the hop before."""
-
-MEMORIES: "WeakValueDictionary[tuple[Any, ...], RowMemory]" = WeakValueDictionary()
-"""Memory for each set of features and limit, shared by plans of the same pipeline."""
 MOST_OF_ROWS = 2
 """Maximum memory of a window as a multiple of the size of all rows; more is useless, as all of them are in memory."""
-SAMPLES_PART = 4
-"""One in this many bytes of the memory for reading ahead is for the samples of waiting mini-batches, not for rows."""
+SAMPLING = {"__call__", "sample_subgraphs", "sample_hops", "sample_window"}
+"""Methods that sample. A sampler is sampled together if the first class to define one defines `sample_window`."""
 
 
-def window_sampling_of(stage: Datapipe) -> Together | None:
+def window_sampling_of(stage: Any) -> WindowSampling | None:
     """Return how a stage's graph samples several mini-batches at once; None if either does not support it."""
-    if not isinstance(stage, Transform) or not isinstance(stage, WindowSampler):
+    owner = next((cls for cls in type(stage).__mro__ if SAMPLING & vars(cls).keys()), object)
+    if "sample_window" not in vars(owner) or device_of(stage) is not None:
         return None
-    return stage.graph.way(stage.request).window if device_of(stage) is None else None
+    found: WindowSampling | None = stage.graph.way(stage.request).window
+    return found
 
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
@@ -58,7 +48,7 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         if options.memory.limit:
             found = found._replace(sample_bytes=min(found.sample_bytes, options.memory.limit))
         threads = options.num_workers if found.by_thread else min(options.num_workers, available_cores())
-        together = InWindows(stage, found, window, num_threads=threads, timeout_seconds=options.timeout_seconds)
+        together = SampleTogether(stage, window, found, threads, options.timeout_seconds)
         if options.num_workers == 0:
             return together
         # While a window is used, the next one is sampled.
@@ -67,35 +57,33 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     return pipe.rewrite(wrap)
 
 
-def bytes_of_caches(stage: FetchesKnownRows, sources: Sources) -> int:
+def bytes_of_caches(stage: Any, sources: Sources) -> int:
     features = stage.features()
     # Reading ahead replaces all caches except those on GPUs.
     caches = [features[key].in_place_of_source(source).list_caches() for key, source in sources.items()]
     return sum({id(cache): cache.max_size_in_bytes for listed in caches for _, cache in listed}.values())
 
 
-def reads_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
-    if not isinstance(stage, Transform) or not isinstance(stage, FetchesKnownRows):
-        return False
+def sources_ahead(stage: Datapipe, options: LoaderOptions) -> Sources:
+    """Return the features whose rows are read ahead for a stage, by key."""
+    if not isinstance(stage, Transform) or not (sources := slow_sources(stage, options.window)):
+        return {}
     # After a copy to a GPU, the stages after it run ahead together with the reading.
     ahead = device_of(stage) is None or fetches_ahead(stage, options)
     waits_on_cpu = device_of(fetch_and_copies(stage)[0].datapipe) is None
-    in_main = placement_of(stage) is Placement.MAIN
-    return in_main and ahead and waits_on_cpu and bool(slow_sources(stage, options.window))
+    return sources if ahead and waits_on_cpu and placement_of(stage) is Placement.MAIN else {}
 
 
 def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Rows come from a disk or other ranks, so those of several mini-batches are read together, without duplicates."""
-    readers = sum(reads_ahead(stage, options) for stage in traverse(pipe))
-    if options.window == 0 or not readers:
+    readers = sum(bool(sources_ahead(stage, options)) for stage in traverse(pipe))
+    if not readers:
         return pipe
     limit = options.memory.for_rows() / readers
 
     def wrap(stage: Datapipe) -> Datapipe:
-        if not reads_ahead(stage, options):
+        if not (sources := sources_ahead(stage, options)):
             return stage
-        assert isinstance(stage, FetchesKnownRows)
-        sources = slow_sources(stage, options.window)
         size = sum(map(bytes_of_rows, sources.values()))
         # Rows are read for all ids, even those that a GPU caches, so a cache larger than the limit needs fewer reads.
         # The page cache keeps the rows of a disk if all fit into memory, but not the rows of other ranks.
@@ -103,10 +91,7 @@ def fetch_in_windows(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         if options.window is None and (kept or bytes_of_caches(stage, sources) > limit):
             return stage
         memory = int(min(limit, MOST_OF_ROWS * size + (1 << 20)))
-        key = (options.memory, memory, stage.position, *sources, *map(id, sources.values()))
-        rows = MEMORIES.get(key) or MEMORIES.setdefault(key, RowMemory(sources, memory - memory // SAMPLES_PART))
-        if options.window is None and not rows.has_room():
-            return stage
-        return InWindows(stage, rows, options.window, memory // SAMPLES_PART // WINDOWS_IN_MEMORY)
+        ahead = ReadAhead(stage, sources, memory, options.window)
+        return stage if options.window is None and not ahead.new_memory().has_room() else ahead
 
     return pipe.rewrite(wrap)

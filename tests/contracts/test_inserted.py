@@ -12,9 +12,17 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader import ByIndex, InThreads, InWindows, InWorkers, Prefetch, RunContext, StreamPrefetch
-from graphfeed.storage.features import RowMemory
-from graphfeed.storage.graph import Together
+from graphfeed.loader import (
+    ByIndex,
+    InThreads,
+    InWorkers,
+    Prefetch,
+    ReadAhead,
+    RunContext,
+    SampleTogether,
+    StreamPrefetch,
+)
+from graphfeed.storage.graph import WindowSampling
 from tests.kinds.digests import digest, digests
 from tests.stand_ins.late_streams import late_streams
 from tests.stand_ins.waiting import NO_EXCEPTIONS, FailsAt, unchanged
@@ -23,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 NODES, COUNT = 200, 25
 KEY = ("node", None, "feat")
-APART, BY_THREAD = Together(float("inf"), by_thread=False), Together(float("inf"), by_thread=True)
+APART, BY_THREAD = (WindowSampling(float("inf"), by_thread=own) for own in (False, True))
 
 
 def graph(nodes: int = NODES) -> gf.FusedCSCSamplingGraph:
@@ -46,12 +54,12 @@ def fetched(path: Path, source: Any) -> Any:
     return source.fetch_feature(store, node_feature_keys=["feat"])
 
 
-def in_windows(pipe: Any, **options: Any) -> InWindows:
-    return InWindows(pipe, RowMemory(pipe.features(), 1 << 20), **options)
+def read_ahead(pipe: Any, size: int = 1 << 20, window: int | None = None) -> ReadAhead:
+    return ReadAhead(pipe, pipe.features(), size, window)
 
 
-def together(pipe: Any, windows: Together = APART, num_threads: int = 0) -> InWindows:
-    return InWindows(pipe, windows, 10, num_threads=num_threads)
+def together(pipe: Any, windows: WindowSampling = APART, num_threads: int = 0) -> SampleTogether:
+    return SampleTogether(pipe, 10, windows, num_threads)
 
 
 INSERTED: dict[str, Callable[..., Any]] = {
@@ -60,7 +68,7 @@ INSERTED: dict[str, Callable[..., Any]] = {
     "threads behind workers": lambda pipe, path: InThreads(InWorkers(pipe(source=ByIndex), 2, 4).copy_to("cpu")),
     "a thread": lambda pipe, path: Prefetch(pipe()),
     "a stream": lambda pipe, path: StreamPrefetch(pipe().copy_to("meta"), "copy", "meta"),
-    "windows": lambda pipe, path: in_windows(fetched(path, pipe())),
+    "windows": lambda pipe, path: read_ahead(fetched(path, pipe())),
     "sampled together": lambda pipe, path: together(pipe()),
     "sampled together in threads": lambda pipe, path: together(pipe(), APART, 2),
     "sampled by threads": lambda pipe, path: together(pipe(), BY_THREAD, 2),
@@ -74,9 +82,10 @@ def running(kind: str, folder: Path, **options: Any) -> Iterator[tuple[Any, Call
     """Yield a pipeline with an inserted stage, and a function that begins an epoch of it."""
     with late_streams() if kind == "a stream" else nullcontext(), ThreadPoolExecutor(2) as executor:
         pipe = INSERTED[kind](lambda **more: sampled(**options, **more), folder / "rows.npy")
+        memories: dict[Any, Any] = {}
 
         def begin() -> Generator[Any, None, None]:
-            for minibatch in RunContext(executor).drive(pipe):
+            for minibatch in RunContext(executor, memories=memories).drive(pipe):
                 yield digest(minibatch.to("cpu"))
 
         yield pipe, begin

@@ -16,7 +16,6 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage import CPUFeatureCache, GPUFeatureCache, OnDiskTask, fused_csc_sampling_graph
-from graphfeed.storage.features import RowMemory
 from graphfeed.storage.graph import to_coo
 from graphfeed.storage.memory import tensors_in
 from tests.kinds.array_likes import AS
@@ -146,10 +145,6 @@ KINDS: dict[str, Kind] = {
     "cache": Kind(lambda _, size, __: CPUFeatureCache((size, 2), torch.float16), lambda made: made.max_size_in_bytes),
     "GPU's cache": Kind(
         lambda _, size, __: GPUFeatureCache((size, 2), torch.float16, "cpu"), lambda made: made.max_size_in_bytes
-    ),
-    "memory for rows": Kind(
-        lambda *given: RowMemory({("node", None, "feat"): in_a_file(*given)}, 10_000_000),
-        lambda made: (made.list_caches(), made.has_room()),
     ),
     "store": Kind(store, lambda made: {key: read_all(made[key]) for key in made.keys()}),  # noqa: SIM118
     "items": Kind(items, read_items),

@@ -59,11 +59,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, s
     even for equal seeds, because the draws also depend on the seed's position. Implies `only_new`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Exclude a subclass that overrides sampling from windows, unless it also overrides `sample_window`."""
+        """Rename methods that override `begin` or `finish`, which go in 0.3."""
         super().__init_subclass__(**kwargs)
         rename_overrides(cls, {"begin": "sample_window", "finish": "attach_hops"})
-        if {"__call__", "sample_subgraphs", "sample_hops"} & vars(cls).keys() and "sample_window" not in vars(cls):
-            cls.sample_window = None  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +85,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, s
 
     def sample_window(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Sample the hops of several mini-batches in one call to the graph.
+
+        The loader calls it, and `attach_hops` for each mini-batch, if the graph gains from windows. A subclass that
+        overrides `sample_hops`, `sample_subgraphs` or `__call__` has no windows, unless it also overrides this method.
 
         Args:
             minibatches: Mini-batches with seeds and keys.

@@ -14,6 +14,7 @@ from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.datapipes.pipeline import traverse
 from graphfeed.loader.profile.recorder import UNKNOWN, Measured, Recorder, Span
 from graphfeed.ops import Key
+from graphfeed.storage.features import RowMemory
 from graphfeed.storage.memory import Cache, count_bytes
 
 Submit = Callable[..., Future[Any]]
@@ -87,8 +88,8 @@ class Counters:
     """Nanoseconds for which each of their threads ran, and waited for a core, by thread id."""
 
     @classmethod
-    def now(cls, pipe: Datapipe, executor: Any) -> "Counters":
-        caches = {names: (cache.hits, cache.misses) for names, cache in find_caches(pipe)}
+    def now(cls, found: Iterable[tuple[str, Cache]], executor: Any) -> "Counters":
+        caches = {names: (cache.hits, cache.misses) for names, cache in found}
         pids = [os.getpid(), *(executor.pids() if hasattr(executor, "pids") else ())]
         return cls(caches, getattr(executor, "num_replaced", 0), sum(map(bytes_read, pids)), thread_times(pids))
 
@@ -130,9 +131,9 @@ class EpochRecord:
     def __post_init__(self) -> None:
         self.after = self.before
 
-    def finish(self, pipe: Datapipe, executor: Any) -> None:
+    def finish(self, caches: Iterable[tuple[str, Cache]], executor: Any) -> None:
         """Record the counts at the end of the epoch."""
-        self.after = Counters.now(pipe, executor)
+        self.after = Counters.now(caches, executor)
 
     @property
     def spans(self) -> Sequence[Span]:
@@ -219,11 +220,13 @@ def thread_times(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def find_caches(pipe: Datapipe) -> list[tuple[str, Cache]]:
-    """Return the caches of the stages' graphs and features without duplicates, each with the names of its users."""
+def find_caches(pipe: Datapipe, memories: Iterable[RowMemory] = ()) -> list[tuple[str, Cache]]:
+    """Return the caches of the stages' graphs and features, and of a loader's memory, without duplicates.
+
+    Each has the names of its users.
+    """
     caches: dict[int, tuple[dict[str, None], Cache]] = {}
-    for stage in traverse(pipe):
-        for value in vars(stage).values():
-            for name, cache in value.list_caches() if hasattr(value, "list_caches") else ():
-                caches.setdefault(id(cache), ({}, cache))[0][name] = None
+    for value in [*(value for stage in traverse(pipe) for value in vars(stage).values()), *memories]:
+        for name, cache in value.list_caches() if hasattr(value, "list_caches") else ():
+            caches.setdefault(id(cache), ({}, cache))[0][name] = None
     return [(", ".join(names), cache) for names, cache in caches.values()]

@@ -3,17 +3,18 @@
 import html
 import os
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from graphfeed.datapipes import Datapipe
 from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.profile.epoch_record import Counters, EpochRecord, LoaderConfig
 from graphfeed.loader.profile.recorder import Recorder
 from graphfeed.loader.profile.summary import Summary, summarise
 from graphfeed.loader.profile.trace import write_trace
 from graphfeed.loader.profile.verdict import Verdict, judge, percent
+from graphfeed.storage.memory import Cache
 
 WIDTH = 110
 COLUMNS = "{:8}  {:>8}  {:>8}  {:>6}  {:>6}  {}"
@@ -39,11 +40,11 @@ class Profile:
         self.record_functions = record_functions
 
     def open_epoch(
-        self, setting: LoaderConfig, pipe: Datapipe, executor: Any, observer: Observer | None
+        self, setting: LoaderConfig, caches: Iterable[tuple[str, Cache]], executor: Any, observer: Observer | None
     ) -> EpochRecord:
         """Add and return the record of another epoch. `DataLoader` calls this."""
         recorder = Recorder(observer, record_functions=self.record_functions)
-        self.records.append(EpochRecord(setting, recorder, Counters.now(pipe, executor)))
+        self.records.append(EpochRecord(setting, recorder, Counters.now(caches, executor)))
         return self.records[-1]
 
     @property

@@ -3,13 +3,13 @@
 They determine where others run. Workers are in `graphfeed.loader.executors`, data transfer in `loader.transport`.
 """
 
-from graphfeed.loader.stages.in_windows import InWindows
+from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers, UpstreamPlaceholder
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch, WithCudaEvent
 
 # fmt: off
 __all__ = [
-    "ByIndex", "InThreads", "InWindows", "InWorkers", "Pin", "Prefetch", "StreamPrefetch", "UpstreamPlaceholder",
-    "WithCudaEvent",
+    "ByIndex", "InThreads", "InWorkers", "Pin", "Prefetch", "ReadAhead", "SampleTogether", "StreamPrefetch",
+    "UpstreamPlaceholder", "WithCudaEvent",
 ]
 # fmt: on

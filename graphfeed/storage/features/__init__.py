@@ -7,9 +7,9 @@ fetches features, `FeatureFetcher`, is in `graphfeed.datapipes`.
 from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
-from graphfeed.storage.features.row_memory import RowMemory
+from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
 
 __all__ = [
     "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
-    "dtype_and_shape", "row_type",
+    "cancel_reads", "dtype_and_shape", "row_type",
 ]  # fmt: skip

@@ -1,20 +1,13 @@
 """Memory for rows that are read ahead of mini-batches, kept from epoch to epoch."""
 
 import os
-import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from graphfeed.storage.features.feature import ReadsAhead
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows, bytes_with_slots, count_slots
 from graphfeed.storage.memory.cache_use import Cache
-
-
-class User:
-    """An epoch that uses the memory as long as it references this object."""
 
 
 class RowMemory:
@@ -26,20 +19,11 @@ class RowMemory:
     def __init__(self, features: Mapping[StoreKey, ReadsAhead], max_size_in_bytes: int) -> None:
         self.features = dict(features)
         self.max_size_in_bytes = max_size_in_bytes
-        self._start_unused()
-
-    def _start_unused(self) -> None:
-        self._process = os.getpid()
-        self._kept: dict[StoreKey, PlannedRows] = {}
-        self._lending = threading.Lock()
-        self._user: Callable[[], User | None] = lambda: None
-        """Reference to the epoch that uses the memory, which is free once that object is gone, even after an error."""
         self.late_window = 0
         """Number of mini-batches of the largest window that was waited for; later windows have at least as many."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle the arguments, not the rows.
-        return RowMemory, (self.features, self.max_size_in_bytes)
+        self._latest: dict[StoreKey, PlannedRows] = {}
+        self._unused: list[dict[StoreKey, PlannedRows]] = []
+        """Memory of the latest epoch, unless an epoch uses it."""
 
     @contextmanager
     def acquire(self) -> Iterator[dict[StoreKey, PlannedRows]]:
@@ -51,29 +35,26 @@ class RowMemory:
         """
         for feature in self.features.values():
             feature.check_unchanged()
-        process = os.getpid()
-        if self._process != process:
-            self._start_unused()  # the lock may be held, and the threads that read are the parent's
-        # A loader may be iterated twice at a time: the second iteration creates its own memory.
-        user = User()
-        with self._lending:
-            is_kept = self._user() is None
-            if is_kept:
-                self._user = weakref.ref(user)
-        taken = (self._kept if is_kept else {}) or self._make()
         try:
-            yield taken
+            kept = self._unused.pop()
+        except IndexError:
+            # A loader may be iterated twice at a time: the second iteration creates its own memory.
+            kept = self._make()
+        rows, process = dict(kept), os.getpid()
+        self._latest = kept
+        try:
+            yield rows
         except BaseException:
             # Rows of a failed epoch may be half-read, so the next one starts from scratch.
-            taken, kept = {}, taken
+            self._latest = {}
             # A forked process has no such threads, and its copies of locks may be held.
-            for rows in kept.values() if os.getpid() == process else ():
-                rows.cancel()
+            if os.getpid() == process:
+                cancel_reads(rows)
             raise
         finally:
-            if is_kept:
-                self._kept = taken
-            del user
+            # Whoever still has this dict can't cancel a read of the next epoch.
+            rows.clear()
+        self._latest, self._unused = kept, [kept]
 
     def has_room(self) -> bool:
         """Return whether there is memory for a row of each feature, in addition to the bookkeeping."""
@@ -99,7 +80,10 @@ class RowMemory:
 
     def list_caches(self) -> list[tuple[str, Cache]]:
         """Return the rows of each feature, as caches."""
-        return [(" ".join(part for part in key if part), rows) for key, rows in self._kept.items()]
+        return [(" ".join(part for part in key if part), rows) for key, rows in self._latest.items()]
 
-    def __repr__(self) -> str:
-        return f"RowMemory({len(self.features)} features, {self.max_size_in_bytes} bytes)"
+
+def cancel_reads(rows: Mapping[StoreKey, PlannedRows]) -> None:
+    """Cancel the reads that were started, even while another thread waits for them."""
+    for own in list(rows.values()):
+        own.cancel()

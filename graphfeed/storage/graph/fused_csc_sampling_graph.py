@@ -18,7 +18,7 @@ from graphfeed.storage.graph.sampling.one_hop import as_seeds
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import mask_of
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Together, Way, check_walks
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way, WindowSampling, check_walks
 from graphfeed.storage.graph.sampling_request import (
     Draws,
     Hop,
@@ -284,7 +284,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         files, window = self.files_read(), None
         # If the files fit into free memory, each page is read from the disk only once anyway.
         if on_cpu and files.num_bytes > files.free and at_once and "sample_hops" not in self._own:
-            window = Together(files.free / SAMPLES_SHARE, by_thread=False)
+            window = WindowSampling(files.free / SAMPLES_SHARE, by_thread=False)
         return Way(at_once, reason, window)
 
     def driver_of(self, request: SamplingRequest, *, on_cpu: bool) -> tuple[bool, str]:

@@ -20,7 +20,7 @@ from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
 
-class Together(NamedTuple):
+class WindowSampling(NamedTuple):
     """How a window of mini-batches is sampled at once."""
 
     sample_bytes: float
@@ -36,7 +36,7 @@ class Way(NamedTuple):
     """Whether all hops of a mini-batch are sampled in one call. Otherwise, `pick` samples one hop after the other."""
     reason: str
     """Why, in a few words."""
-    window: Together | None = None
+    window: WindowSampling | None = None
     """How to sample several mini-batches at once. None if that gains nothing."""
 
 

@@ -19,7 +19,6 @@ from graphfeed.distributed import (
     open_part,
     write_partition,
 )
-from graphfeed.loader.profile import find_caches
 from graphfeed.storage.features import PlannedRows
 from graphfeed.testing import limits
 from tests.kinds import joint
@@ -154,7 +153,7 @@ def test_windows_ask_for_rows_ahead_and_change_no_mini_batch(
         with gf.DataLoader(pipe, num_workers, seed=3, window=4, memory_limit=memory_limit) as loader:
             assert run(loader) == expected
             assert "s were spent waiting for other ranks" in loader.explain()
-            return [cache for _, cache in find_caches(loader.plan.running) if isinstance(cache, PlannedRows)]
+            return [cache for _, cache in loader.list_caches() if isinstance(cache, PlannedRows)]
 
     for found in in_threads(2, work):
         assert len(found) == (1 if kind == "plain" else 2)

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader import InWindows, RunContext
-from graphfeed.storage.features import RowMemory
-from graphfeed.storage.graph import Together
+from graphfeed.loader import RunContext
+from graphfeed.storage.graph import WindowSampling
 from graphfeed.storage.memory import count_bytes
 from tests.contracts.test_inserted import (
     APART,
@@ -24,7 +23,7 @@ from tests.contracts.test_inserted import (
     NODES,
     fetched,
     graph,
-    in_windows,
+    read_ahead,
     sampled,
     together,
 )
@@ -43,9 +42,10 @@ def path(tmp_path: Path) -> Path:
 def test_mini_batches_are_those_of_the_fetch_alone(path: Path) -> None:
     pipe = fetched(path, sampled())
     expected = digests(pipe)
-    for window, sample_bytes in product([1, 3, None], [0.0, float("inf")]):
-        assert digests(in_windows(pipe, window=window, sample_bytes=sample_bytes)) == expected, (window, sample_bytes)
-    assert len(in_windows(pipe)) == 25
+    # The smaller memory has no room for the samples of two mini-batches.
+    for size, window in product([4000, 1 << 20], [1, 3, None]):
+        assert digests(read_ahead(pipe, size, window)) == expected, (size, window)
+    assert len(read_ahead(pipe)) == 25
 
 
 class Counted(gf.Datapipe):
@@ -62,12 +62,12 @@ class Counted(gf.Datapipe):
 
 def test_a_window_holds_no_more_mini_batches_than_asked(path: Path) -> None:
     seen: list[int] = []
-    pipe = in_windows(fetched(path, Counted(sampled(), seen)), window=2)
+    pipe = read_ahead(fetched(path, Counted(sampled(), seen)), window=2)
     assert max(len(seen) - number for number, _ in enumerate(RunContext().drive(pipe))) <= 6
 
 
 def test_a_file_that_became_shorter_is_an_error_in_the_epoch_and_before_the_next(path: Path) -> None:
-    pipe = in_windows(fetched(path, sampled()), window=2)
+    pipe = read_ahead(fetched(path, sampled()), window=2)
     running = RunContext().drive(pipe)
     next(running)
     with path.open("r+b") as file:
@@ -83,13 +83,13 @@ def test_an_error_of_the_disk_is_raised_and_the_next_epoch_reads_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe = fetched(path, sampled())
-    windowed: Any = in_windows(pipe)
-    (feature,) = windowed.memory.features.values()
+    windowed, run = read_ahead(pipe), RunContext()
+    (feature,) = pipe.features().values()
     with open("/proc/self/mem", "rb") as broken, monkeypatch.context() as patch:  # reading its first bytes raises EIO
         patch.setitem(vars(feature), "_direct", broken.fileno())
         with pytest.raises(OSError, match="Input/output error"):
-            list(RunContext().drive(windowed))
-    assert digests(windowed) == digests(pipe)
+            list(run.drive(windowed))
+    assert [digest(minibatch) for minibatch in RunContext(memories=run.memories).drive(windowed)] == digests(pipe)
 
 
 def test_rows_that_an_update_put_in_the_place_of_the_file_s_are_seen(path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path
         assert batch.key is not None
         return gf.MiniBatch(input_nodes=torch.tensor([NODES if batch.key.index == 12 else 1]))
 
-    running = RunContext().drive(in_windows(fetched(path, sampled().transform(spoil))))
+    running = RunContext().drive(read_ahead(fetched(path, sampled().transform(spoil))))
     assert len([next(running) for _ in range(12)]) == 12
     with pytest.raises(IndexError, match=r"ids must lie in 0 \.\. 199, but holds 200") as failure:
         next(running)
@@ -116,7 +116,8 @@ def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path
 
 def test_the_end_of_an_epoch_ends_no_read_of_the_next(path: Path) -> None:
     expected, first, going = digests(fetched(path, sampled())), RunContext(), threading.Event()
-    waiting: list[bool] = []
+    second, third = (RunContext(memories=first.memories) for _ in range(2))
+    ended, waiting = [first], list[bool]()
     going.set()
 
     class Late(gf.DiskBasedFeature):
@@ -133,23 +134,29 @@ def test_the_end_of_an_epoch_ends_no_read_of_the_next(path: Path) -> None:
         def join(self, futures: Any) -> None:
             if not going.is_set():
                 waiting.extend(not future.done() for future in futures)
-                first.cancel()
+                ended[-1].cancel()
             going.set()
             super().join(futures)
 
     with ThreadPoolExecutor(1) as reader:
         pipe: Any = sampled().fetch_feature(gf.BasicFeatureStore({KEY: Late(path)}), node_feature_keys=["feat"])
         # The memory is too small for all rows, so each epoch reads some.
-        windowed = InWindows(pipe, RowMemory(pipe.features(), 4000))
+        windowed = read_ahead(pipe, 5300)
         assert len(list(first.drive(windowed))) == 25
         going.clear()
-        assert [digest(minibatch) for minibatch in RunContext().drive(windowed)] == expected
-    assert waiting == [True]
+        assert [digest(minibatch) for minibatch in second.drive(windowed)] == expected
+        assert waiting == [True]
+        # The end of this one does end its own.
+        ended.append(third)
+        going.clear()
+        with pytest.raises(CancelledError):
+            list(third.drive(windowed))
+        assert [digest(minibatch) for minibatch in RunContext(memories=first.memories).drive(windowed)] == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_may_leave_the_epoch_of_its_parent_and_begin_another(path: Path) -> None:
-    windowed = in_windows(fetched(path, sampled()))
+    windowed = read_ahead(fetched(path, sampled()))
     running = RunContext().drive(windowed)
     next(running)
 
@@ -191,7 +198,7 @@ def test_windows_grow_as_far_as_there_is_memory_for_samples() -> None:
     largest = max(count_bytes(minibatch.sampled_subgraphs) for minibatch in pipe)
     for sample_bytes, most in ((0, 1), (16 * largest, 8), (float("inf"), 10)):
         graph.counts.clear()
-        assert digests(together(pipe, Together(sample_bytes, by_thread=False))) == digests(pipe)
+        assert digests(together(pipe, WindowSampling(sample_bytes, by_thread=False))) == digests(pipe)
         assert graph.counts[0] == 1
         assert max(graph.counts) <= most
     assert max(graph.counts) == 10

@@ -13,7 +13,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import find
-from graphfeed.loader import InWindows, bytes_text, find_caches
+from graphfeed.loader import ReadAhead, SampleTogether, bytes_text
 from graphfeed.loader.rules import MemoryBudget
 from graphfeed.storage.features import PlannedRows
 from graphfeed.storage.memory import tensors_in
@@ -50,7 +50,8 @@ def behind_a_copy(feature: gf.Feature, device: str) -> Any:
 
 
 def windows(pipe: gf.Datapipe, **options: Any) -> list[Any]:
-    return list(find(gf.DataLoader(pipe, **options).plan.running, InWindows))
+    running = gf.DataLoader(pipe, **options).plan.running
+    return [*find(running, ReadAhead), *find(running, SampleTogether)]
 
 
 def test_files_larger_than_the_limit_or_a_third_of_the_free_memory_are_read_in_windows(path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_cache_in_memory_gives_way_and_other_features_are_left_alone(path: Pat
     feature = gf.DiskBasedFeature(path)
     cached = gf.cpu_cached_feature(feature, 10_000)
     (stage,) = windows(pipe_of(cached), window=4)
-    assert list(stage.memory.features.values()) == [feature]
+    assert list(stage.sources.values()) == [feature]
     assert windows(pipe_of(feature.read_into_memory()), window=4) == []
     assert windows(pipe_of(path).copy_to("cuda:0"), window=4, num_workers=0) != []
     assert windows(behind_a_copy(feature, "cuda:0"), window=4) != []
@@ -140,7 +141,7 @@ def test_a_worker_process_that_is_killed_changes_no_window(path: Path) -> None:
 def test_an_epoch_explains_how_its_rows_were_read(path: Path) -> None:
     with gf.DataLoader(pipe_of(path), num_workers=0, window=8, seed=0) as loader:
         list(loader)
-        ((_, rows),) = find_caches(loader.plan.running)
+        ((_, rows),) = loader.list_caches()
         assert isinstance(rows, PlannedRows)
         lines = loader.explain().splitlines()
     (number,) = [number for number, line in enumerate(lines) if line.endswith("misses; node feat")]
@@ -156,6 +157,16 @@ def test_an_epoch_explains_how_its_rows_were_read(path: Path) -> None:
     assert rows.counts.seconds > 0
 
 
+def test_rows_stay_for_the_next_epoch_of_the_loader_alone(path: Path) -> None:
+    pipe = pipe_of(path)
+    with gf.DataLoader(pipe, 0, window=8) as loader, gf.DataLoader(pipe, 0, window=8) as other:
+        first, second = ((len(list(loader)), loader.list_caches()) for _ in range(2))
+        assert first == second
+        ((_, rows),) = second[1]
+        assert rows.misses == NODES
+        assert pickle.loads(pickle.dumps(loader)).list_caches() == other.list_caches() == []
+
+
 def test_ranks_of_a_machine_read_one_file_in_half_of_the_memory_each(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +176,7 @@ def test_ranks_of_a_machine_read_one_file_in_half_of_the_memory_each(
         mine = gf.DistributedItemSampler(gf.ItemSet(NODES, names="seeds"), 16, shuffle=True, rank=rank, world_size=2)
         pipe = with_items(pipe_of(path), lambda _, mine=mine: mine)  # type: ignore[misc]
         with gf.DataLoader(pipe, 1, window=4, memory_limit=SIZE, seed=3) as loader:
-            (stage,) = find(loader.plan.running, InWindows)
+            (stage,) = find(loader.plan.running, ReadAhead)
             assert digests(loader) == expected[rank::2]
             assert stage.max_size_in_bytes <= SIZE / 2  # type: ignore[attr-defined]
 
@@ -186,7 +197,7 @@ def test_rows_for_a_gpu_are_read_ahead_while_samples_wait_on_the_cpu(
             found = list(loader)
             assert all(map(cuda.is_there, tensors_in([vars(minibatch) for minibatch in found])))
             assert [digest(minibatch.to("cpu")) for minibatch in found] == expected
-            (rows,) = [rows for _, rows in find_caches(loader.plan.running) if isinstance(rows, PlannedRows)]
+            (rows,) = [rows for _, rows in loader.list_caches() if isinstance(rows, PlannedRows)]
             assert rows.hits > rows.misses > 0
 
 
@@ -297,7 +308,7 @@ def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(saved: Path) -
                                 ({"memory_limit": 10_000}, None, 10_000)):  # fmt: skip
         (stage,) = windows(sampled(mapped), num_workers=2, **options)
         assert size in (None, stage.window)
-        assert stage.max_size_in_bytes == most
+        assert stage.sampling.sample_bytes == most
 
 
 def test_what_is_not_read_together_is_sampled_apart(saved: Path) -> None:
