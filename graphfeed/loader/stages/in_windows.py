@@ -7,11 +7,11 @@ from contextlib import closing, suppress
 from dataclasses import field
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, TypeAlias, cast
 
 import torch
 
-from graphfeed.datapipes import Datapipe, Transform, apply_stages, length
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform, apply_stages, length
 from graphfeed.datapipes.pipeline import OBSERVER
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.run import Arrivals, RunContext, current_run
@@ -47,27 +47,10 @@ PARTS = 3
 """Estimated memory of a mini-batch, until it is used, as a multiple of the size of its samples."""
 
 
-@runtime_checkable
-class FetchesKnownRows(Protocol):
-    """A transform that reads features, and knows in advance which rows a mini-batch needs."""
-
-    datapipe: Datapipe
-    feature_store: FeatureStore
-
-    def features(self) -> dict[StoreKey, Feature]:
-        """Return the features that the stage reads, by key."""
-
-    def wanted_rows(self, minibatch: Any) -> Iterable[tuple[StoreKey, torch.Tensor]]:
-        """Yield the key of each feature that a mini-batch gets, and the row ids."""
-
-    def changed(self, **fields: Any) -> Any:
-        """Return a copy with other values of some fields."""
-
-
 def slow_sources(stage: Datapipe, window: int | None) -> Sources:
     """Return the slow features whose rows a stage may read ahead, by key; none if `window` is 0."""
     # A user-defined `read` of the store may do more than read the feature.
-    if not isinstance(stage, FetchesKnownRows) or type(stage.feature_store).read is not FeatureStore.read:
+    if not isinstance(stage, FeatureFetcher) or type(stage.feature_store).read is not FeatureStore.read:
         return {}
     features: dict[Any, object] = {} if window == 0 else dict(stage.features())  # or objects with a Feature's methods
     sources: Sources = {}
