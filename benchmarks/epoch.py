@@ -2,7 +2,7 @@
 
 All use the same net, seeds, fan-outs and mini-batch sizes. On one core, each library samples and fetches between the
 training steps; with a worker, it does so concurrently on the second core. The peers are those of
-`benchmarks/peers.py`, with an older PyTorch. The parts show the loader's share of an epoch.
+`benchmarks/peers.py`. The step is that of the torch which a library runs on, so the loader's time is also apart.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.epoch_process import HIDDEN, LIBRARIES, PARTS
 from benchmarks.graphs import load_edges, load_features
-from benchmarks.peers import Task, ask, describe, find_peer, write_task
+from benchmarks.peers import OURS, Task, ask, describe, find_peer, write_task
 from benchmarks.scale import Scale
 from benchmarks.table import Row, render
 from benchmarks.timing import Times
@@ -37,7 +37,7 @@ def report(scale: Scale) -> Iterator[str]:
         write_task(Path(folder), task, rows)
         told, size = {library: describe(library, folder, task) for library in LIBRARIES}, len(seeds)
         del indptr, indices, seeds, rows, task
-        tables: list[list[Row]] = [[] for _ in SETTINGS]
+        tables: list[dict[str, list[list[float]]]] = [{} for _ in SETTINGS]
         for library, given in told.items():
             # One after the other: each has the graph in memory.
             with ExitStack() as stack:
@@ -46,11 +46,13 @@ def report(scale: Scale) -> Iterator[str]:
                     yield f"{library} is left out: {peer}\n"
                     continue
                 for workers, table in enumerate(tables):
-                    epochs = [ask(peer[1], str(workers)) for _ in range(scale.repeats)]
-                    table.extend(rows_of(peer[0], epochs))
+                    table[peer[0]] = [ask(peer[1], str(workers)) for _ in range(scale.repeats)]
     what = f"{scale.products.name}, {size:,} seeds, fan-outs {list(FANOUTS)}, GraphSAGE of {HIDDEN}"
     for setting, table in reversed(list(zip(SETTINGS, tables, strict=True))):
-        yield render(f"epoch of training {setting}: {what}; ratio to the whole epoch", table)
+        parts = [row for name, epochs in table.items() for row in rows_of(name, epochs)]
+        yield render(f"epoch of training {setting}: {what}; ratio to the whole epoch", parts)
+        for whole, left_out in (("whole epoch", None), ("loader's time, without the steps", "step")):
+            yield render(f"epoch of training {setting}: {what}, {whole}; ratio to {OURS}", totals(table, left_out))
 
 
 def rows_of(name: str, epochs: list[list[float]]) -> Iterator[Row]:
@@ -59,3 +61,10 @@ def rows_of(name: str, epochs: list[list[float]]) -> Iterator[Row]:
     for part, seconds in zip(PARTS, zip(*epochs, strict=True), strict=True):
         if any(seconds):
             yield Row(f"{name}: {part}", "s", Times(seconds), Times(seconds).over(whole))
+
+
+def totals(table: dict[str, list[list[float]]], left_out: str | None) -> list[Row]:
+    """Return a row for the parts of each library's epochs together, but for one; libraries don't take turns."""
+    kept = [place for place, part in enumerate(PARTS) if part != left_out]
+    times = {name: Times([sum(epoch[place] for place in kept) for epoch in epochs]) for name, epochs in table.items()}
+    return [Row(name, "s", own, own.median / times[OURS].median) for name, own in times.items()]

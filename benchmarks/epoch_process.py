@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.peer_process import Answer, pyg_data, serve
+from benchmarks.peer_process import Answer, pyg_data, serve, torch_release
 
 CLASSES, HIDDEN = 47, 64
 PARTS = ("sampling", "features", "step", "waiting")
@@ -26,8 +26,8 @@ WARM_UP_BATCHES = 3
 
 Hop = tuple[Tensor, Tensor]
 """Offsets of the rows of each column, and these rows; the first rows are the columns."""
-Loading = Callable[[Tensor, int], Iterator[tuple[Tensor, Callable[[], list[Hop]], Tensor]]]
-"""Loads features, hops and labels of the mini-batches of seeds, with a number of workers."""
+Loading = Callable[[Tensor, int], Callable[[], Iterator[tuple[Tensor, Callable[[], list[Hop]], Tensor]]]]
+"""Makes a loader of seeds with a number of workers, which then loads features, hops and labels of the mini-batches."""
 
 
 class Fetching:
@@ -78,35 +78,37 @@ def by_stages(task: dict[str, Any], fetching: Fetching, module: str, name: str) 
         items = library.ItemSet((seeds, seeds % CLASSES), names=("seed_nodes", "labels"))
         pipe = library.ItemSampler(items, batch_size=task["batch_size"], shuffle=True)
         pipe = pipe.sample_neighbor(graph, task["fanouts"]).fetch_feature(store, node_feature_keys=["feat"])
-        for minibatch in library.DataLoader(pipe, num_workers=workers):
-            yield minibatch.node_features["feat"], partial(hops_of, minibatch), minibatch.labels
+        loader = library.DataLoader(pipe, num_workers=workers)
+        return lambda: ((batch.node_features["feat"], partial(hops_of, batch), batch.labels) for batch in loader)
 
     def hops_of(minibatch: Any) -> list[Hop]:
         cscs = [hop.sampled_csc for hop in minibatch.sampled_subgraphs]
         return [(csc.indptr, csc.indices) for csc in cscs]
 
-    return name.format(import_module(module.partition(".")[0]).__version__), load
+    return name.format(import_module(module.partition(".")[0]).__version__, torch_release()), load
 
 
-def by_loader(task: dict[str, Any], fetching: Fetching, module: str) -> tuple[str, Loading]:
+def by_loader(task: dict[str, Any], fetching: Fetching, module: str, back_end: str = "") -> tuple[str, Loading]:
     """Load with the NeighborLoader of PyG or of graphfeed, whose edges are sorted by destination."""
-    loader, data_class = import_module(module).NeighborLoader, import_module("torch_geometric.data").Data
+    loader_class, data_class = import_module(module).NeighborLoader, import_module("torch_geometric.data").Data
     if module == "graphfeed.pyg":
         indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
         columns = torch.arange(len(indptr) - 1).repeat_interleave(indptr.diff())
         edges = import_module("torch_geometric").EdgeIndex(torch.stack([indices, columns]), sort_order="col")
         name, data = module, data_class(x=task["features"][None], edge_index=edges)
     else:
-        name, data = pyg_data(task)
-    options = {"batch_size": task["batch_size"], "shuffle": True, "transform": fetching.end}
+        name, data = pyg_data(task, back_end)
+    options = {"batch_size": task["batch_size"], "shuffle": True, "is_sorted": True, "transform": fetching.end}
     options |= {"num_neighbors": list(reversed(task["fanouts"])), "transform_sampler_output": fetching.begin}
 
     def load(seeds: Tensor, workers: int) -> Any:
-        for batch in loader(data, input_nodes=seeds, num_workers=workers, **options):
-            yield batch.x, partial(hops_of, batch), batch.n_id[: batch.batch_size] % CLASSES
+        loader = loader_class(data, input_nodes=seeds, num_workers=workers, **options)
+        return lambda: (
+            (batch.x, partial(hops_of, batch), batch.n_id[: batch.batch_size] % CLASSES) for batch in loader
+        )
 
     def hops_of(batch: Any) -> list[Hop]:
-        columns, rows = batch.adj_t.coo()[:2] if "adj_t" in batch else batch.edge_index.flip(0)
+        rows, columns = batch.edge_index
         starts = functional.pad(torch.bincount(columns, minlength=batch.num_nodes).cumsum(0), (1, 0))
         # Columns that the seeds read, and the seeds: a layer needs no others.
         inner = max(batch.batch_size, int(rows[: starts[batch.batch_size]].max()) + 1)
@@ -117,9 +119,12 @@ def by_loader(task: dict[str, Any], fetching: Fetching, module: str) -> tuple[st
 
 LIBRARIES: dict[str, Callable[[dict[str, Any], Fetching], tuple[str, Loading]]] = {
     "graphfeed": partial(by_stages, module="graphfeed", name="graphfeed"),
-    "GraphBolt": partial(by_stages, module="dgl.graphbolt", name="GraphBolt {}"),
+    "GraphBolt": partial(by_stages, module="dgl.graphbolt", name="GraphBolt {}, {}"),
     "graphfeed.pyg": partial(by_loader, module="graphfeed.pyg"),
-    "PyG": partial(by_loader, module="torch_geometric.loader"),
+    **{
+        f"PyG with {name}": partial(by_loader, module="torch_geometric.loader", back_end=name)
+        for name in ("pyg-lib", "torch-sparse")
+    },
 }
 
 
@@ -135,9 +140,10 @@ def trainer(library: str, task: dict[str, Any]) -> tuple[str, Answer]:
             gc.collect()  # GraphBolt's loader, which ends its workers within seconds
             model = SAGE(task["features"][None].shape[1])
             optimizer = torch.optim.Adam(model.parameters())
+            loading = load(seeds, workers)
             fetching.seconds = stepping = 0.0
             start = end = time.perf_counter()
-            for rows, hops, labels in load(seeds, workers):
+            for rows, hops, labels in loading():
                 begin = time.perf_counter()
                 optimizer.zero_grad()
                 functional.cross_entropy(model(rows, hops()), labels).backward()  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
 """Program that produces mini-batches with GraphBolt or PyG, whose interpreter need not have graphfeed.
 
 It reads lines: its input as JSON, and then an empty line for each mini-batch. It answers each with a line of JSON: the
-name and the release of the library, or of what is missing; then the processor time in seconds and the edges.
+name of the library with the releases of its back end and of torch, or of what is missing; then the processor time in
+seconds and the edges.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,40 +41,56 @@ def with_graphbolt(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
             parts = [part for csc in cscs for part in (csc.values() if isinstance(csc, dict) else [csc])]
             yield sum(part.indices.numel() for part in parts)
 
-    return f"GraphBolt {import_module('dgl').__version__}", run()
+    return f"GraphBolt {import_module('dgl').__version__}, {torch_release()}", run()
 
 
-def with_pyg(task: dict[str, Any]) -> tuple[str, EdgeCounts]:
-    """Return the versions of PyG and its sampler, and a function that produces mini-batches with its NeighborLoader."""
-    if task["kind"] is not None:
-        raise ImportError("the graph with types is compared with GraphBolt alone")
-    name, data = pyg_data(task)
-    loader_class = import_module("torch_geometric.loader").NeighborLoader
-
-    def run() -> EdgeCounts:
-        fanouts = list(reversed(task["fanouts"]))
-        for minibatch in loader_class(data, fanouts, task["seeds"], batch_size=task["batch_size"]):
-            yield minibatch.adj_t.nnz()
-
-    return name, run()
+def with_pyg(task: dict[str, Any], back_end: str) -> tuple[str, EdgeCounts]:
+    """Return PyG's versions with a back end, and a function that produces mini-batches with its NeighborLoader."""
+    name, data = pyg_data(task, back_end)
+    options = {"batch_size": task["batch_size"], "is_sorted": True}
+    loader = import_module("torch_geometric.loader").NeighborLoader(
+        data, list(reversed(task["fanouts"])), task["seeds"], **options
+    )
+    return name, (minibatch.edge_index.shape[1] for minibatch in loader)
 
 
-def pyg_data(task: dict[str, Any]) -> tuple[str, Any]:
-    """Return the versions of PyG and its sampler, and the graph with its features."""
-    pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
-    if not (kernels.WITH_PYG_LIB or kernels.WITH_TORCH_SPARSE):
-        raise ImportError("PyG's NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
+def pyg_data(task: dict[str, Any], back_end: str) -> tuple[str, Any]:
+    """Return PyG's releases with a back end, and the graph with its features, whose edges are sorted by destination."""
+    name = pyg_release(back_end)
     indptr, indices = task["graph"]["csc_indptr"], task["graph"]["indices"]
     nodes = indptr.numel() - 1
-    data = import_module("torch_geometric.data").Data(num_nodes=nodes, x=task["features"].get(None))
-    # Destinations are the rows of a transposed adjacency matrix, so CSC needs no conversion.
-    data.adj_t = kernels.SparseTensor(
-        rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
-    )
-    return f"PyG {pyg.__version__} ({'pyg-lib' if kernels.WITH_PYG_LIB else 'torch-sparse'})", data
+    edges = torch.stack([indices, torch.arange(nodes).repeat_interleave(indptr.diff())])
+    features = task["features"].get(None)
+    return name, import_module("torch_geometric.data").Data(num_nodes=nodes, x=features, edge_index=edges)
 
 
-PEERS: dict[str, Callable[[dict[str, Any]], tuple[str, EdgeCounts]]] = {"GraphBolt": with_graphbolt, "PyG": with_pyg}
+def pyg_release(back_end: str | None = None) -> str:
+    """Return the releases of PyG, of the back end of its NeighborLoader, and of torch.
+
+    Raises:
+        ImportError: It doesn't use this back end, or none at all.
+    """
+    pyg, kernels = import_module("torch_geometric"), import_module("torch_geometric.typing")
+    # PyG takes pyg-lib where both are installed.
+    used = "pyg-lib" if kernels.WITH_PYG_LIB else "torch-sparse" if kernels.WITH_TORCH_SPARSE else None
+    if used is None or used != (back_end or used):
+        raise ImportError(
+            f"its NeighborLoader needs {back_end or 'pyg-lib or torch-sparse'}; {used or 'none'} is found"
+        )
+    release = import_module(used.replace("-", "_")).__version__
+    return f"PyG {pyg.__version__} ({used} {release}), {torch_release()}"
+
+
+def torch_release() -> str:
+    """Return the release of torch that this process uses."""
+    return f"torch {torch.__version__.partition('+')[0]}"
+
+
+PEERS: dict[str, Callable[[dict[str, Any]], tuple[str, EdgeCounts]]] = {
+    "GraphBolt": with_graphbolt,
+    "PyG with pyg-lib": partial(with_pyg, back_end="pyg-lib"),
+    "PyG with torch-sparse": partial(with_pyg, back_end="torch-sparse"),
+}
 
 
 def read_task(line: str) -> tuple[str, dict[str, Any]]:

@@ -1,16 +1,18 @@
 """The same graph, seeds and fan-outs through graphfeed, GraphBolt and PyG's NeighborLoader, in turn on one core.
 
-The graph without types is compared with both, the one with types (of ogbn-mag's shape) only with GraphBolt.
+Graphs without types are compared with both, those with types only with GraphBolt.
 
-Peers run in separate processes, by this interpreter and by that which the environment variable GRAPHFEED_PEERS names,
-since GraphBolt's wheel works only with the PyTorch that it was built for. On Linux with Python 3.11, create one
-by `python -m venv peers` and `peers/bin/pip install torch==2.2.1 torchdata==0.7.1 dgl==2.1.0 "numpy<2" "pandas<3"
-"scipy<1.14" "setuptools<71" pydantic pyyaml`.
+Peers run in separate processes, each by the first of these interpreters that has it: this one, so that both use the
+same PyTorch where that is possible, and those that the environment variable GRAPHFEED_PEERS names, separated by colons.
+GraphBolt's wheel works only with the PyTorch that it was built for. On Linux with Python 3.11, create an interpreter
+for it by `python -m venv peers` and `peers/bin/pip install torch==2.2.1 torchdata==0.7.1 dgl==2.1.0 "numpy<2"
+"pandas<3" "scipy<1.14" "setuptools<71" pydantic pyyaml`.
 
-NeighborLoader needs torch-sparse or pyg-lib. The package index has only the source of torch-sparse, which compiles for
-minutes: `peers/bin/pip install wheel torch-geometric==2.5.3`, and then `peers/bin/pip install
---no-build-isolation torch-scatter torch-sparse==0.6.18`. A library that is not installed is left out, and the report
-says so.
+NeighborLoader needs torch-sparse or pyg-lib, and both are measured. PyG's own index has wheels of pyg-lib for the
+releases of PyTorch, to be installed beside `torch-geometric`. The package index has only the source of torch-sparse,
+which compiles for minutes: `peers/bin/pip install wheel torch-geometric==2.5.3`, and then `peers/bin/pip install
+--no-build-isolation torch-scatter torch-sparse==0.6.18`. Don't install both into one interpreter: PyG then uses pyg-lib
+alone. A library that is not installed is left out, and the report says so.
 
 Libraries sample different numbers of edges: NeighborLoader samples each node once, the others once per hop. So the
 ratios compare the time per sampled edge.
@@ -32,7 +34,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import typed
+from benchmarks import real, typed
 from benchmarks.batches import count_edges
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.peer_process import PEERS
@@ -69,47 +71,74 @@ class Task:
 
 def report(scale: Scale) -> Iterator[str]:
     """Yield a table of sampling and one of sampling with features, of each graph."""
-    count = scale.batch_size * (scale.repeats + WARM_UP_ROUNDS)
+    count, missing = scale.batch_size * (scale.repeats + WARM_UP_ROUNDS), dict[str, str]()
     indptr, indices = (torch.from_numpy(array) for array in load_edges(scale.products, scale.cache))
     seeds = torch.from_numpy(np.random.default_rng(0).integers(scale.products.num_nodes, size=count))
     task = Task({"csc_indptr": indptr, "indices": indices}, seeds, scale.batch_size, FANOUTS)
     rows: dict[str | None, torch.Tensor] = {None: torch.from_numpy(load_features(scale.products, scale.cache))}
-    yield from measure_both(scale.products.name, task, rows, scale)
+    yield from measure_both(scale.products.name, task, rows, scale, missing)
     del indptr, indices, task, rows
-    yield from measure_both("ogbn-mag's shape", *typed_task(scale, count), scale)
-
-
-def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.Tensor]]:
-    """Return the work on the graph with types, and its features."""
     graph = typed.make_graph(scale.mag_divisor)
+    sizes: Any = graph.num_nodes
+    rows = {kind: torch.rand(size, typed.FEATURES) for kind, size in sizes.items()}
+    yield from measure_both("ogbn-mag's shape", typed_task(graph, "paper", scale, count), rows, scale, missing)
+    del graph, rows
+    yield from report_real(scale, count, missing)
+
+
+def report_real(scale: Scale, count: int, missing: dict[str, str]) -> Iterator[str]:
+    """Yield the same tables of real graphs."""
+    data = gf.datasets.wordnet()
+    rows: dict[str | None, torch.Tensor] = {"synset": data.feature.read("node", "synset", "feat")}
+    yield from measure_both("WordNet", typed_task(data.graph, "synset", scale, count), rows, scale, missing)
+    for name in real.WITH_FEATURES:
+        arrays = real.load_arrays(name)
+        if isinstance(arrays, str):
+            yield arrays
+            continue
+        indptr, indices = real.csc(arrays)
+        seeds = torch.from_numpy(np.random.default_rng(0).integers(len(indptr) - 1, size=count))
+        task = Task({"csc_indptr": indptr, "indices": indices}, seeds, scale.batch_size, FANOUTS)
+        yield from measure_both(name, task, {None: real.rows(arrays)}, scale, missing)
+
+
+def typed_task(graph: Any, kind: str, scale: Scale, count: int) -> Task:
+    """Return the work on a graph with types, for seeds of one of them."""
     names = "node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"
     arrays = {name: getattr(graph, name) for name in ("csc_indptr", "indices", *names)}
-    sizes: Any = graph.num_nodes
-    seeds = torch.from_numpy(np.random.default_rng(0).integers(sizes["paper"], size=count))
-    rows: dict[str | None, torch.Tensor] = {kind: torch.rand(size, typed.FEATURES) for kind, size in sizes.items()}
-    return Task(arrays, seeds, scale.batch_size, typed.FANOUTS, kind="paper"), rows
+    seeds = torch.from_numpy(np.random.default_rng(0).integers(graph.num_nodes[kind], size=count))
+    return Task(arrays, seeds, scale.batch_size, typed.FANOUTS, kind=kind)
 
 
-def measure_both(name: str, task: Task, rows: dict[str | None, torch.Tensor], scale: Scale) -> Iterator[str]:
-    """Yield a table of sampling and one of sampling with features, each per edge and per mini-batch."""
+def measure_both(
+    name: str, task: Task, rows: dict[str | None, torch.Tensor], scale: Scale, missing: dict[str, str]
+) -> Iterator[str]:
+    """Yield a table of sampling and one of sampling with features, each per edge and per mini-batch.
+
+    Libraries in `missing`, where they are put with the reason, are not tried again.
+    """
     with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
         write_task(Path(folder), task, rows)
         for what, features in (("sample and fetch", rows), ("sample", None)):
             own = replace(task, features=features)
             with ExitStack() as stack, one_core():
                 steps: dict[str, Step] = {OURS: step_of(own)}
-                missing = {}
-                for library in PEERS:
+                for library in [library for library in compared(task) if library not in missing]:
                     peer = start_peer(library, folder, own, stack)
                     if isinstance(peer, str):
                         missing[library] = peer
+                        yield f"{library} is left out: {peer}\n"
                     else:
                         steps[peer[0]] = peer[1]
                 by_edge, whole = measure(steps, scale.repeats)
-            yield from (f"{library} is left out: {why}\n" for library, why in missing.items())
             title = f"peers: {name}, fan-outs {list(task.fanouts)}, {what}"
             yield render(f"{title}, CPU time of an edge; ratio to {OURS}", by_edge)
             yield render(f"{title}, CPU time of a mini-batch", whole)
+
+
+def compared(task: Task) -> list[str]:
+    """Return the libraries to compare with: those that sample types by the same fan-outs, if there are types."""
+    return [library for library in PEERS if task.kind is None or library == "GraphBolt"]
 
 
 def write_task(folder: Path, task: Task, rows: dict[str | None, torch.Tensor]) -> None:
@@ -144,8 +173,8 @@ def describe(library: str, folder: str, task: Task) -> dict[str, Any]:
 def find_peer(program: str, given: dict[str, Any], stack: ExitStack) -> tuple[str, subprocess.Popen[str]] | str:
     """Return a library's name and a process of an interpreter that has it, or what no interpreter has."""
     answer: dict[str, str] = {}
-    named = None if given["library"].startswith(OURS) else os.environ.get(INTERPRETER)
-    for interpreter in filter(None, [named, sys.executable]):
+    named = "" if given["library"].startswith(OURS) else os.environ.get(INTERPRETER, "")
+    for interpreter in [sys.executable, *filter(None, named.split(os.pathsep))]:
         peer = stack.enter_context(run_peer(interpreter, program))
         answer = ask(peer, json.dumps(given))
         if "name" in answer:
