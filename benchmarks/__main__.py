@@ -52,6 +52,7 @@ REPORTS = {
     "peers": peers.report,
     "profile": profile.report,
     "pyg": pyg.report,
+    "scale": loader.report_threads,
     "small_calls": small_calls.report,
     "typed": typed.report,
 }
@@ -64,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a small graph: seconds, no meaning")
     parser.add_argument("--large", action="store_true", help="cache: a file of 8 GB, removed at the end")
     parser.add_argument("--scale", type=float, help="larger_than_memory: times 28 million nodes (1, or 0.001 if quick)")
+    parser.add_argument("--threads", type=numbers, default=(), help="scale: 1,2,4 and so on, up to the number of cores")
     parser.add_argument("--repeats", type=int, help="rounds (30, or 3 with --quick)")
     parser.add_argument(
         "--cache-dir",
@@ -78,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(machine(), end="\n\n")
     if options.quick:
         print("A quick run shows that everything works; its numbers mean nothing.", end="\n\n")
-    sizes = scale(options.cache_dir, repeats)
+    sizes = replace(scale(options.cache_dir, repeats), threads=options.threads)
     if options.scale is not None:
         sizes = replace(sizes, out_of_core=options.scale)
     tables = []
@@ -89,6 +91,14 @@ def main(arguments: list[str] | None = None) -> None:
         flags = [f"--{name}" for name in ("quick", "large") if getattr(options, name)]
         flags += [f"--{name} {value:g}" for name in ("scale", "repeats") if (value := getattr(options, name))]
         write_record(options.json, record(tables, " ".join(["python -m benchmarks", options.what, *flags])))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return positive numbers that are separated by commas."""
+    counts = tuple(map(int, text.split(",")))
+    if min(counts) < 1:
+        raise ValueError
+    return counts
 
 
 if __name__ == "__main__":

@@ -1,10 +1,16 @@
-"""The whole loader: sampling and features, inline and in workers, and its overhead."""
+"""The whole loader: sampling and features, inline and in workers, and its overhead.
 
+`python -m benchmarks scale` compares any numbers of threads with bare threads, which call the same stages without a
+loader. The issue form "Rates on many cores" asks for its output.
+"""
+
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count, takewhile
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -14,14 +20,17 @@ import torch
 import graphfeed as gf
 from benchmarks.cores import two_cores
 from benchmarks.graphs import load_edges, load_features
+from benchmarks.record import commit, describe_machine
 from benchmarks.sampling import FANOUTS
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 
 SHARE_OF_BARE_THREADS = 0.95
-"""Goal for two threads of the loader, relative to two threads without a loader."""
-BARE = "2 threads without a loader"
+"""Goal for threads of the loader, relative to as many threads without a loader."""
+BATCHES_PER_THREAD = 20
+"""Minimum number of mini-batches of an epoch, times the number of threads."""
+NODES = Path("/sys/devices/system/node")
 INLINE_MICROSECONDS = 100
 THREADS_MICROSECONDS = 200
 EMPTY_BATCHES = 25
@@ -34,26 +43,44 @@ def report(scale: Scale) -> Iterator[str]:
     """Yield tables of throughput, in threads and in processes, and one of the loader's own cost."""
     pipe = make_pipe(scale)
     title = f"loader: {scale.products.name}, sample + fetch; ratio to inline on one core"
-    yield render(title, in_threads(pipe, scale))
+    yield render(title, in_threads(pipe, scale, (1, 2)))
     yield render("loader: two cores of this machine against one", two_cores(scale))
     if scale.processes:
         yield render(f"{title}, both with the graph in shared memory", in_processes(pipe, scale))
     yield render("loader: overhead around an empty pipeline, a batch; ratio to no loader", overhead(scale))
 
 
-def in_threads(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
-    """Time epochs of the loader on one core and with threads."""
+def report_threads(scale: Scale) -> Iterator[str]:
+    """Yield the machine's processor and memory nodes, and a table of throughput by number of threads."""
+    counts = scale.threads or tuple(takewhile(len(os.sched_getaffinity(0)).__ge__, (1 << power for power in count())))
+    most = scale.products.num_nodes // scale.batch_size
+    scale = replace(scale, epoch_batches=min(max(scale.epoch_batches, BATCHES_PER_THREAD * max(counts)), most))
+    nodes = len(list(NODES.glob("node[0-9]*"))) or 1
+    release = commit() or gf.__version__
+    yield f"{describe_machine()['processor']}, memory nodes (NUMA): {nodes}; graphfeed at {release}\n"
+    title = f"scale: {scale.products.name}, sample + fetch, {scale.epoch_batches} mini-batches; ratio to one core"
+    yield render(title, in_threads(make_pipe(scale), scale, counts))
+
+
+def in_threads(pipe: gf.Datapipe, scale: Scale, counts: Sequence[int]) -> list[Row]:
+    """Time epochs of the loader on one core and with numbers of threads, and of as many bare threads."""
     with ExitStack() as stack:
-        loaders = [stack.enter_context(gf.DataLoader(pipe, num_workers=count, seed=0)) for count in range(3)]
-        inline, one, two = loaders
-        pool = stack.enter_context(ThreadPoolExecutor(2))
         cases: dict[str, Case] = {
-            "inline": on_one_core(inline),
-            "1 thread": epoch(one),
-            "2 threads": epoch(two),
-            BARE: bare(pipe, pool),
+            "inline": on_one_core(stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0)))
         }
-        return throughput(cases, scale)
+        for threads in counts:
+            loader = stack.enter_context(gf.DataLoader(pipe, num_workers=threads, seed=0))
+            pool = stack.enter_context(ThreadPoolExecutor(threads))
+            cases[f"threads: {threads}"] = epoch(loader)
+            cases[f"threads: {threads}, without a loader"] = bare(pipe, pool, threads)
+        times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
+    rows = throughput(times, scale)
+    for threads in counts:
+        own, limit = (times[f"threads: {threads}{ending}"].values for ending in ("", ", without a loader"))
+        share = Times([bound / taken for taken, bound in zip(own, limit, strict=True)])
+        goal = Goal(share.median, SHARE_OF_BARE_THREADS, at_least=True)
+        rows.append(Row(f"threads: {threads}, share of the rate without a loader", "times", share, goal=goal))
+    return rows
 
 
 def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
@@ -71,7 +98,7 @@ def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
             cases[f"{count} threads"] = epoch(threads)
             cases[f"{count} processes"] = epoch(processes)
         cases[f"{scale.processes} processes of ProcessPoolExecutor"] = epoch(foreign)
-        rows = throughput(cases, scale)
+        rows = throughput(in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter), scale)
         for pid in executors[scale.processes].pids():
             rows.append(Row("memory of one worker", "MB", Times([private_bytes(pid) / 1e6])))
         return rows
@@ -83,18 +110,12 @@ def private_bytes(pid: int) -> int:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous:"))
 
 
-def throughput(cases: Mapping[str, Case], scale: Scale) -> list[Row]:
-    """Return the mini-batches per second of each case, and its ratio to inline; two threads also to bare ones."""
-    times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
+def throughput(times: Mapping[str, Times], scale: Scale) -> list[Row]:
+    """Return the mini-batches per second of each case, and its ratio to inline."""
     rows = []
     for name, single in times.items():
         rate = Times([scale.epoch_batches / seconds for seconds in single.values])
-        ratio = times["inline"].over(single)
-        rows.append(Row(name, "batches/s", rate, ratio))
-    if BARE in times:
-        share = times[BARE].over(times["2 threads"])
-        goal = Goal(share, SHARE_OF_BARE_THREADS, at_least=True)
-        rows.append(Row("2 threads, to those without a loader", "times", Times([share]), goal=goal))
+        rows.append(Row(name, "batches/s", rate, times["inline"].over(single)))
     return rows
 
 
@@ -151,20 +172,20 @@ def on_one_core(loader: Iterable[object]) -> Callable[[int], None]:
     return run
 
 
-def bare(pipe: gf.Datapipe, pool: ThreadPoolExecutor) -> Callable[[int], None]:
-    """Return a case that calls the stages in two threads, each on half of the mini-batches."""
+def bare(pipe: gf.Datapipe, pool: ThreadPoolExecutor, threads: int) -> Callable[[int], None]:
+    """Return a case that calls the stages in threads, each on its share of the mini-batches."""
     (head,) = gf.find(pipe, gf.ItemSampler)
     stages = [stage for stage in gf.find(pipe, gf.Transform) if isinstance(stage, gf.Transform)]
     batches = list(head)
 
-    def run_half(half: int) -> None:
-        for minibatch in batches[half::2]:
+    def run_share(first: int) -> None:
+        for minibatch in batches[first::threads]:
             result = minibatch
             for stage in stages:
                 result = stage(result)
 
     def run(_: int) -> None:
-        for future in [pool.submit(run_half, half) for half in range(2)]:
+        for future in [pool.submit(run_share, first) for first in range(threads)]:
             future.result()
 
     return run
