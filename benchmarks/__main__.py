@@ -28,7 +28,7 @@ from benchmarks import (
     worker_start,
 )
 from benchmarks.graphs import default_cache
-from benchmarks.record import record, write_record
+from benchmarks.record import Watch, record, shortcomings, write_record
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
 
@@ -83,14 +83,17 @@ def main(arguments: list[str] | None = None) -> None:
     sizes = replace(scale(options.cache_dir, repeats), threads=options.threads)
     if options.scale is not None:
         sizes = replace(sizes, out_of_core=options.scale)
-    tables = []
+    watch, tables = Watch(settle=options.json is not None and not options.quick), []
     for table in REPORTS[options.what](large(sizes) if options.large else sizes):
         print(table, flush=True)
         tables.append(table)
     if options.json:
         flags = [f"--{name}" for name in ("quick", "large") if getattr(options, name)]
         flags += [f"--{name} {value:g}" for name in ("scale", "repeats") if (value := getattr(options, name))]
-        write_record(options.json, record(tables, " ".join(["python -m benchmarks", options.what, *flags])))
+        content = record(tables, " ".join(["python -m benchmarks", options.what, *flags]), watch)
+        if not options.quick and (wrong := [*shortcomings(content)]):
+            parser.exit(1, "\n".join([f"{options.json} is not written:", *wrong, ""]))
+        write_record(options.json, content)
 
 
 def numbers(text: str) -> tuple[int, ...]:

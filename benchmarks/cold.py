@@ -24,7 +24,7 @@ SAMPLED = {
     "typed, LABOR": (TYPED, f"items.{LABOR}"),
 }
 """Graph with seeds, and pipeline."""
-REPEATS_PER_ROUND = 10
+ROUNDS = 5
 """Maximum number of rounds, because compiling takes seconds."""
 
 
@@ -36,7 +36,7 @@ def report(scale: Scale) -> Iterator[str]:
 def waits(scale: Scale) -> list[Row]:
     """Return the seconds until the first mini-batch of each pipeline, without kernels on disk and then with them."""
     rows = []
-    rounds = max(scale.repeats // REPEATS_PER_ROUND, 1)
+    rounds = min(scale.repeats, ROUNDS)
     for name, pipeline in list(SAMPLED.items())[: scale.compiled_pipelines]:
         cold, warm = (Times(own) for own in zip(*(start_twice(pipeline) for _ in range(rounds)), strict=True))
         rows += [Row(f"{name}, nothing on disk", "s", cold, cold.over(warm))]

@@ -94,11 +94,13 @@ def traffic(found: dict[str, Any]) -> list[Row]:
     for name in (EXCHANGED, AHEAD):
         sent = found["traffic"][name]
         batches = sent["batches"]
-        rows.append(Row(f"{name}, sent", "kB", Times([sent["bytes"] / batches / 1e3])))
+        rows.append(Row(f"{name}, sent", "kB", Times([sent["bytes"] / batches / 1e3]), counted=True))
         exchanges = sent["exchanges"] / batches
-        rows.append(Row(f"{name}, exchanges", "", Times([exchanges]), goal=Goal(exchanges, found["hops"] + 1)))
+        goal = Goal(exchanges, found["hops"] + 1)
+        rows.append(Row(f"{name}, exchanges", "", Times([exchanges]), goal=goal, counted=True))
         ratio = sent["bytes"] / sent["least"]
-        rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
+        goal = Goal(ratio, TIMES_LEAST)
+        rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=goal, counted=True))
     return rows
 
 
@@ -107,9 +109,9 @@ def rows_read(found: dict[str, Any]) -> list[Row]:
     counts = found["rows"]
     own, joint = (counts[name] / counts["batches"] / 1e3 for name in (BY_ITSELF, JOINT))
     return [
-        Row(BY_ITSELF, "k rows", Times([own]), 1.0),
-        Row(JOINT, "k rows", Times([joint]), joint / own),
-        Row("saved", "%", Times([100 * (1 - joint / own)])),
+        Row(BY_ITSELF, "k rows", Times([own]), 1.0, counted=True),
+        Row(JOINT, "k rows", Times([joint]), joint / own, counted=True),
+        Row("saved", "%", Times([100 * (1 - joint / own)]), counted=True),
     ]
 
 

@@ -23,7 +23,8 @@ Result = TypeVar("Result")
 
 STATUS = "/proc/self/status"
 PARTS = ("VmHWM", "RssAnon", "RssFile")
-
+ROUNDS = 5
+"""Maximum number of rounds: each starts a process for each case."""
 
 TORCH, OURS = "import numpy, torch", "import graphfeed"
 EPOCH = """
@@ -58,7 +59,9 @@ def report(scale: Scale) -> Iterator[str]:
         given = {"path": str(path), "batch_size": scale.batch_size, "count": scale.epoch_batches}
         epoch = f"{scale.epoch_batches} mini-batches of two threads, a graph of {size:.0f} MB in a file"
         cases = {TORCH: TORCH, OURS: OURS, epoch: EPOCH.format(**given)}
-        rows = [Row(name, "MB", Times([memory_after(code).anonymous / 1e6])) for name, code in cases.items()]
+        rounds = range(min(scale.repeats, ROUNDS))
+        sizes = [[memory_after(code).anonymous / 1e6 for code in cases.values()] for _ in rounds]
+        rows = [Row(name, "MB", Times(own)) for name, own in zip(cases, zip(*sizes, strict=True), strict=True)]
     yield render(f"memory: private memory of a process, {scale.products.name}", rows)
 
 

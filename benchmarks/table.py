@@ -43,6 +43,8 @@ class Row:
     ratio: float | None = None
     """Ratio to the reference in the table's title."""
     goal: Goal | None = None
+    counted: bool = False
+    """Whether each run gives the same number, which is counted once; otherwise, numbers are samples."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the text of each column."""

@@ -41,6 +41,12 @@ class Drawing:
             f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}"{weight}>{escape(words)}</text>'
         )
 
+    def line(self, points: list[tuple[float, float]], place: str) -> None:
+        """Draw a line with a dot at each of its points, in the colour of a place."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[place]}" stroke-width="2"/>')
+        self.parts += [f'<circle cx="{x:g}" cy="{y:g}" r="3" fill="{COLOURS[place]}"/>' for x, y in points]
+
     def arrow(self, x: float, y: float, length: float) -> None:
         """Draw an arrow down."""
         end = y + length

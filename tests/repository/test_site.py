@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 import graphfeed
+from benchmarks.record import HISTORY
 from docs.builder import api, drawing, measured, notebooks, pages, plans
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +161,7 @@ def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
 
 
 def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
-    numbers = {"quartiles": [1.0, 3.0], "ratio": None, "goal": None}
+    numbers = {"quartiles": [1.0, 3.0], "samples": 7, "ratio": None, "goal": None}
     row = {"table": "reads: time", "what": "slow <one>", "unit": "ms", "median": 2.0, **numbers}
     goal = {"bound": "<= 2", "met": False}
     rows = [row, {**row, "what": "how: fast", "median": 1.0, "ratio": 0.5, "goal": goal}, {**row, "table": "one: row"}]
@@ -186,3 +187,29 @@ def test_a_record_becomes_tables_each_above_a_picture(tmp_path: Path) -> None:
     assert [part.text for part in first.findall("{*}text")] == ["slow <one>", "2 ms", "how: fast", "1 ms"]
     boxes = [ElementTree.fromstring(picture).findall("{*}rect") for picture in pictures]
     assert [[float(box.get("width", "")) for box in own] for own in boxes] == [[260.0, 130.0]]
+
+
+def test_ratios_to_other_libraries_become_lines_over_commits(tmp_path: Path) -> None:
+    title = "peers: reads; ratio to graphfeed"
+    ratios = [
+        ("aaa", {"graphfeed": 1.0, "PyG 2.5.3 (sparse 0.6), torch 2.2": 4.0}),
+        ("bbb", {"PyG 2.8 (sparse 1)": 2.0}),
+    ]
+    entries = [
+        {
+            "commit": commit,
+            "date": "d",
+            "tables": {title: {what: [1, "ms", own] for what, own in rows.items()}, "x": {}},
+        }
+        for commit, rows in ratios
+    ]
+    (tmp_path / HISTORY).write_text("\n".join(map(json.dumps, entries)))
+    measured.write_measured(tmp_path, tmp_path / "pages")
+    text = (tmp_path / "pages" / "history.md").read_text()
+    assert text.count("**Peers: reads**") == text.count("<svg") == 1
+    picture = ElementTree.fromstring(re.search("<svg.*?</svg>", text, re.DOTALL)[0])  # type: ignore[index]
+    (line,) = picture.findall("{*}polyline")
+    (_, high), (_, low) = (map(float, spot.split(",")) for spot in line.get("points", "").split())
+    assert low - high == measured.PLOT / 2
+    words = [part.text for part in picture.findall("{*}text")]
+    assert words == ["4", "2", "PyG (sparse)", "aaa, d", "bbb, d"]
