@@ -81,7 +81,7 @@ bench: install
 		$(BIN)/python -m benchmarks $$what || exit 1; \
 	done
 
-# What the site shows, in some forty minutes of a machine that does nothing else. GRAPHFEED_PEERS names Pythons
+# What README and the site show, in some forty minutes of a machine that does nothing else. GRAPHFEED_PEERS names Pythons
 # with GraphBolt and PyG, as benchmarks/peers.py explains, and GRAPHFEED_DATA a folder of real graphs, as benchmarks/real.py
 # does. With ONLY=cold, that record alone.
 RECORDS := peers epoch pyg cores memory typed cold larger_than_memory distributed gather profile
@@ -91,6 +91,7 @@ OPTIONS_pyg := --repeats 10
 OPTIONS_larger_than_memory := --scale 0.5 --repeats 4
 OPTIONS_distributed := --repeats 5
 records: $(addprefix record-,$(or $(ONLY),$(RECORDS)))
+	$(BIN)/python -m docs.builder.figures
 record-%: install
 	$(BIN)/python -m benchmarks $* $(OPTIONS_$*) --json docs/measured/$*.json
 

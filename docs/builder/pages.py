@@ -8,6 +8,8 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
+from docs.builder.figures import FIGURE, find
+
 TEXTS = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
@@ -34,6 +36,8 @@ def write_pages(root: Path, folder: Path) -> None:
 def lead_links(text: str, name: str, root: Path) -> str:
     """Return a page with links to pages of the site; a link to a file that the site lacks becomes plain text.
 
+    A figure of a record becomes what the record has, with a link to the record's table.
+
     Args:
         text: Contents of the page.
         name: Path of the page in the repository.
@@ -50,9 +54,15 @@ def lead_links(text: str, name: str, root: Path) -> str:
             words = ""  # the site writes the title of the page
         return f"{image}[{words}]({os.path.relpath(target, on_site.parent)})"
 
+    def lead_figure(match: re.Match[str]) -> str:
+        figure = find(root / "docs" / "measured", match[3], match[4])
+        return f"[{figure.words}](#measured-{match[3]}-{figure.table})"
+
     # Every second piece is code between fences.
     pieces = FENCED.split(text)
-    return "".join(piece if number % 2 else LINK.sub(lead, piece) for number, piece in enumerate(pieces))
+    return "".join(
+        piece if number % 2 else LINK.sub(lead, FIGURE.sub(lead_figure, piece)) for number, piece in enumerate(pieces)
+    )
 
 
 def place(path: str, anchor: str, root: Path) -> str | None:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 import graphfeed
+from benchmarks import predicted
 from benchmarks.record import HISTORY
 from docs.builder import api, drawing, measured, notebooks, pages, plans
 
@@ -213,3 +214,10 @@ def test_ratios_to_other_libraries_become_lines_over_commits(tmp_path: Path) -> 
     assert low - high == measured.PLOT / 2
     words = [part.text for part in picture.findall("{*}text")]
     assert words == ["4", "2", "PyG (sparse)", "aaa, d", "bbb, d"]
+
+
+def test_the_page_about_gpus_includes_what_is_expected(tmp_path: Path) -> None:
+    measured.write_measured(tmp_path, tmp_path / "pages")
+    lines = (tmp_path / "pages" / "expected.md").read_text().splitlines()
+    assert [line.count(" | ") for line in lines] == [5] * (2 + len(predicted.WORK))
+    assert "{include} measured/expected.md" in (ROOT / "docs" / "gpu.md").read_text()

@@ -200,7 +200,7 @@ def test_a_minibatch_crosses_the_bus_in_one_block() -> None:
     plain = graph().sample_hops(seeds, THREE_HOPS, keys)
     counted = {
         "3 hops": crossing(plain),
-        "3 hops, a feature of 1 MB": crossing(plain, torch.ones(1 << 18)),
+        "3 hops, a large feature": crossing(plain, torch.ones(1 << 18)),
         "3 hops, 6 edge types": crossing(typed),
     }
     assert counted == {name: tuple(map(int, numbers)) for name, *numbers in CROSSES.findall(PAGE.read_text())}
