@@ -45,8 +45,8 @@ def files_of(page: Path) -> dict[str, str]:
 
 
 def links_of(text: str) -> list[str]:
-    """Return the targets of links in a Markdown text, except other sites."""
-    return re.findall(r"\]\((?!https?:)([^)]+)\)", text)
+    """Return the targets of links in a Markdown text, except other sites and without titles."""
+    return re.findall(r"\]\((?!https?:)([^)\s]+)[^)]*\)", text)
 
 
 def links(page: Path) -> list[str]:

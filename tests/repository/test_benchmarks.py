@@ -144,8 +144,8 @@ def test_real_graphs_are_those_of_a_folder_and_left_out_without_it(
     monkeypatch.setenv(real.DATA, str(tmp_path))
     assert real.load_arrays("cora") == "cora is left out: the folder of GRAPHFEED_DATA has no cora/cora.npz\n"
     (tmp_path / "cora").mkdir()
-    ends = {"src": np.array([1, 2, 0]), "dst": np.array([0, 0, 1]), "num_nodes": 3}
-    features = {"feat_indptr": [0, 1, 1, 3], "feat_indices": [1, 0, 3], "feat_shape": [3, 4]}
+    ends: dict[str, Any] = {"src": [1, 2, 0], "dst": [0, 0, 1], "num_nodes": 3}
+    features: dict[str, Any] = {"feat_indptr": [0, 1, 1, 3], "feat_indices": [1, 0, 3], "feat_shape": [3, 4]}
     np.savez(tmp_path / "cora" / "cora.npz", **ends, **features)
     arrays = real.load_arrays("cora")
     assert not isinstance(arrays, str)

@@ -23,7 +23,7 @@ HAND_WRITTEN = re.compile(
 )
 """A number with a unit of time, memory, rate or ratio, or a decimal number that is alone in a cell of a table."""
 HISTORICAL = (r"\b20\d\d-\d\d", r"commit\s[0-9a-f]{8}", r"`python -m [^`]*`|a\sscript\sthat\sis\snot\skept")
-"""What a section of docs/decisions.md has besides figures: a date, a commit, and a command."""
+"""Patterns that a section of docs/decisions.md with figures matches: a date, a commit, and a command."""
 
 
 def hand_written(text: str, historical: bool = False) -> Iterator[str]:
