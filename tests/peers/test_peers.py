@@ -36,14 +36,17 @@ def test_all_libraries_train_the_same_net_with_what_they_load() -> None:
     features = {None: torch.rand(40, 5, generator=generator)}
     task: dict[str, Any] = {"graph": graph, "features": features, "batch_size": 9, "fanouts": [-1, -1]}
     net, seeds, found = epoch_process.SAGE(5), torch.arange(30, 40), []
-    for library in ("graphfeed", "graphfeed.pyg"):
+    for library, make in epoch_process.LIBRARIES.items():
         for workers in (0, 1):
-            name, load = epoch_process.LIBRARIES[library](task, fetching := epoch_process.Fetching())
+            try:
+                name, load = make(task, fetching := epoch_process.Fetching())
+            except ImportError:
+                continue  # a peer that is not installed here
             loaded = [(labels, net(rows, hops())) for rows, hops, labels in load(seeds, workers)()]
             labels = torch.cat([own for own, _ in loaded])
             assert labels.sort().values.tolist() == seeds.tolist()
             found.append(torch.cat([scores for _, scores in loaded])[labels.argsort()])
-            assert name.startswith(library)
+            assert name.startswith(library.partition(" ")[0])
             assert (fetching.seconds > 0) == (workers == 0)
     for other in found[1:]:
         torch.testing.assert_close(other, found[0])
