@@ -21,7 +21,7 @@ TOUR = [
     "graphfeed/datapipes/__init__.py",
     "graphfeed/datapipes/datapipe.py",
     "graphfeed/loader/plan.py",
-    "graphfeed/storage/graph/graph_protocol.py",
+    "graphfeed/storage/graph/sampling_graph.py",
     "graphfeed/ops/__init__.py",
 ]
 """Pages that newcomers read first."""

@@ -23,7 +23,7 @@ class Graph:
     All nodes are in one id space, in which each node type has a contiguous range. A graph without types has one node
     type and one edge type. `Graph.checked` reads all arrays to check them. `Graph.unchecked` trusts its caller:
     sampling from invalid arrays reads memory out of bounds. Both convert what CPU kernels can't read: column starts to
-    int64, edge types to uint8 or int32. Arrays of a GPU, and page-locked ones, stay as they are.
+    int64, edge types to uint8 or int32. Arrays of a GPU, and page-locked ones, are not converted.
 
     Example:
         >>> graph = Graph.checked(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))

@@ -316,10 +316,17 @@ def test_what_is_not_read_together_is_sampled_apart(saved: Path) -> None:
     for options in ({"window": 0}, {"worker": "process"}):
         assert windows(sampled(mapped), num_workers=2, **options) == []
     in_memory = sampled(gf.from_coo(([0], [1]), MAPPED_NODES))
-    for pipe in (sampled(mapped, only_new=True), sampled(mapped, deduplicate=False), in_memory):
-        assert windows(pipe, num_workers=2) == []
+    assert windows(in_memory, num_workers=2) == []
     with limits(memory_bytes=200_000):
         assert windows(sampled(mapped), num_workers=2) == []
+
+
+@pytest.mark.parametrize("options", [{"only_new": True}, {"deduplicate": False}, {"disjoint": True}], ids=str)
+def test_each_request_of_a_graph_in_files_is_sampled_in_windows(saved: Path, options: dict[str, bool]) -> None:
+    pipe = sampled(gf.load_graph(saved), **options)
+    assert len(windows(pipe, num_workers=2)) == 1
+    apart, together = (digests(gf.DataLoader(pipe, 2, seed=3, window=window)) for window in (0, None))
+    assert together == apart
 
 
 class Fewer(gf.NeighborSampler):

@@ -1,4 +1,4 @@
-"""What a graph prepares for a request, and keeps until it changes."""
+"""Arrays and programs that a graph prepares for a request, and keeps until the graph changes."""
 
 import operator
 from collections.abc import Callable
