@@ -58,9 +58,10 @@ def from_pyg(
 def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -> Any:
     """Return a graph, with features if they are given, as a PyG `Data`, or as a `HeteroData` if it has types.
 
-    Edges are in the order of their ids. The attributes of the graph, and all rows of the features, become attributes of
-    the same names. A feature replaces a graph attribute of the same name for all types: for types without that feature,
-    the graph attribute has only the values that `from_pyg` filled in. Features from `from_pyg` regain their shape.
+    Edges are in the order of their ids. The attributes of the graph, and the rows of the features for its nodes and
+    edges, become attributes of the same names. Edges that the graph lacks, such as those held out from training, are
+    left out. A feature replaces a graph attribute of the same name for all types: for types without that feature, the
+    graph attribute has only the values that `from_pyg` filled in. Features from `from_pyg` regain their shape.
 
     Args:
         graph: The graph, on the CPU.
@@ -76,7 +77,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         Data(edge_index=[2, 2], weight=[2], num_nodes=3)
     """
     module = import_pyg("torch_geometric.data", "to_pyg()")
-    lists = to_coo(graph)
+    lists, ids = to_coo(graph), graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     typed = None not in lists
     data = module.HeteroData() if typed else module.Data()
     sizes: dict[Any, int] = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
@@ -106,11 +107,24 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
     for domain, owner, name in keys:
         key = domain, owner if owner is None else type_name(owner)
         assert features is not None
-        rows = features.read(domain, owner, name)
-        if len(rows) != counts.get(key):
-            raise ValueError(f"the {domain} feature {name!r} of {owner!r} has {len(rows)} rows, not {counts.get(key)}")
+        # A graph may lack edges that have features, such as those held out from training.
+        some = ids[lists[key[1]].positions] if domain == "edge" and ids is not None and key in counts else None
+        rows = read_rows_of(features, (domain, owner, name), counts.get(key), some)
         stores[key][name] = as_given(rows, features.metadata(domain, owner, name).get(PYG_DIM, 0))
     return data
+
+
+def read_rows_of(
+    features: FeatureStore, key: tuple[str, Any, str], count: int | None, ids: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the rows of a feature for all nodes or edges of a type; `ids` are those of the edges in the graph."""
+    rows = features.read(*key)
+    if len(rows) == count:
+        return rows
+    if ids is None or (len(ids) and int(ids.max()) >= len(rows)):
+        domain, owner, name = key
+        raise ValueError(f"the {domain} feature {name!r} of {owner!r} has {len(rows)} rows, not {count}")
+    return rows[ids.long()]
 
 
 def edge_names(graph: FusedCSCSamplingGraph) -> list[tuple[str, str]]:

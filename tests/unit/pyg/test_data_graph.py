@@ -4,9 +4,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.ingest import EdgeTable, Spec, Split, build_dataset
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler, NodeLoader, from_pyg, to_pyg
 from graphfeed.pyg.data import Tables, graph_of_data, import_pyg
 from tests.kinds.neighborhood import heterogeneous, homogeneous, values_of
@@ -286,3 +289,16 @@ def test_nodes_behind_the_last_one_with_a_column_have_no_edges() -> None:
     (batch,) = NeighborLoader(given, [-1], torch.tensor([65, 3]), batch_size=2)
     assert batch.n_id[:2].tolist() == [65, 3]
     assert batch.e_id.tolist() == (plain.edge_index[1] == 3).nonzero().squeeze(1).tolist()
+
+
+@pytest.mark.parametrize("with_types", [True, False])
+def test_features_of_edges_that_the_graph_lacks_are_left_out(with_types: bool) -> None:
+    kind = "user:buys:item" if with_types else "buys"
+    rows = {"source": [2, 0, 1, 0], "destination": [1, 1, 0, 0], "amount": [5.0, 6, 7, 8], "at": [3, 9, 1, 2]}
+    split = Split(time="at", train_until=5, validation_until=6)
+    edges = EdgeTable(pa.table(rows), features={"amount": "amount"}, split=split, training_graph=True)
+    dataset = build_dataset(Spec({kind: edges}))
+    found = to_pyg(dataset.graph, dataset.feature)
+    own = found["user", "buys", "item"] if with_types else found
+    assert own.edge_index.tolist() == [[2, 1, 0], [1, 0, 0]]
+    assert own.amount.flatten().tolist() == [5, 7, 8]
