@@ -1,6 +1,7 @@
 """The training, validation and test loaders of a task."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,15 @@ import torch
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.ops.arguments import brief, checked
-from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph, Task
+from graphfeed.storage import (
+    FeatureStore,
+    HeteroItemSet,
+    ItemSet,
+    SamplingGraph,
+    SamplingRequest,
+    Task,
+    TemporalQuery,
+)
 
 
 @checked
@@ -21,6 +30,7 @@ def loaders(
     features: FeatureStore | None = None,
     negative_ratio: int | None = None,
     reverse_etypes: Mapping[str, str | None] | None = None,
+    time_attr: str = "time",
     **options: Any,
 ) -> tuple[DataLoader | Any, DataLoader | Any, DataLoader | Any]:
     """Return the training, validation and test loaders of a task; None for each item set that the task does not have.
@@ -33,6 +43,9 @@ def loaders(
     sampler `exclude_seed_edges`, so that no sampled subgraph contains the edges to predict. In a graph without types,
     reverse edges are excluded as well.
 
+    Items with a `timestamp` get `temporal_sample_neighbor` instead of `sample_neighbor`: only what existed before the
+    timestamp of a seed is sampled.
+
     Args:
         task, graph: The items and the graph to sample, such as `dataset.tasks[0]` and `dataset.graph`.
         fanouts: As for `NeighborSampler`, with the hop at the seeds last.
@@ -41,11 +54,13 @@ def loaders(
         negative_ratio: Number of negatives for each edge without a label; None means 1.
         reverse_etypes: The reverse type of each seed edge type, whose edges are excluded as well; None for a type
             without one.
+        time_attr: Name of the node or edge attribute of the graph, or of both, with the times for items that have a
+            `timestamp`. Data sets of `graphfeed.ingest` call it "time".
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
 
     Raises:
-        ValueError: Items have timestamps, which this function does not support; there are both node and edge items; a
-            seed edge type is missing in `reverse_etypes`; or node items come with edge-only arguments.
+        ValueError: Items have timestamps, but the graph has no times; there are both node and edge items; a seed edge
+            type is missing in `reverse_etypes`; or node items come with edge-only arguments.
         KeyError: A type in `reverse_etypes` is unknown to both the graph and the items.
 
     Example:
@@ -55,7 +70,7 @@ def loaders(
         >>> len(train), len(validation), len(test)
         (69, 23, 23)
     """
-    sample = partial(sample_items, graph, fanouts, batch_size, negative_ratio, reverse_etypes)
+    sample = partial(sample_items, graph, fanouts, batch_size, negative_ratio, reverse_etypes, time_attr)
 
     def load(items: Any, shuffle: bool = False) -> DataLoader | None:
         if not items:
@@ -74,16 +89,12 @@ def sample_items(
     batch_size: int,
     negative_ratio: int | None,
     reverse_etypes: Mapping[str, str | None] | None,
+    time_attr: str,
     items: ItemSet | HeteroItemSet,
     shuffle: bool,
 ) -> Datapipe:
     """Return the pipeline from the items to the sampled subgraphs, without features."""
     names = items.names or ("seeds",)
-    if "timestamp" in names:
-        raise ValueError(
-            "task has items with a timestamp, which loaders() does not support; write pipelines with "
-            "temporal_sample_neighbor, so that no edge after a seed's timestamp is sampled"
-        )
     pipe: Datapipe = ItemSampler(items, batch_size, shuffle=shuffle)
     sets = {None: items} if isinstance(items, ItemSet) else items.by_type
     of_edges = [kind for kind, own in sets.items() if has_edges(own, names)]
@@ -91,7 +102,7 @@ def sample_items(
         for name, given in (("negative_ratio", negative_ratio), ("reverse_etypes", reverse_etypes)):
             if given is not None:
                 raise ValueError(f"{name} is for items that are edges, but task has items that are nodes; leave it out")
-        return pipe.sample_neighbor(graph, fanouts)
+        return sample_before(pipe, graph, fanouts, names, time_attr)
     of_nodes = [kind for kind, own in sets.items() if len(own) and kind not in of_edges]
     if of_nodes:
         raise ValueError(
@@ -101,7 +112,29 @@ def sample_items(
     if "labels" not in names:
         pipe = pipe.sample_uniform_negative(graph, 1 if negative_ratio is None else negative_ratio)
     both_ways = reverse_etypes is not None or isinstance(items, ItemSet)
-    return pipe.sample_neighbor(graph, fanouts).exclude_seed_edges(both_ways, reverse_etypes)
+    pipe = sample_before(pipe, graph, fanouts, names, time_attr)
+    # In sampling by time, too: negatives are no edges, so an earlier edge between the two nodes would tell them apart.
+    return pipe.exclude_seed_edges(both_ways, reverse_etypes)
+
+
+def sample_before(
+    pipe: Datapipe, graph: SamplingGraph, fanouts: Sequence[Any], names: Sequence[str | None], time_attr: str
+) -> Datapipe:
+    """Add the sampler: by time if the items have timestamps."""
+    if "timestamp" not in names:
+        return pipe.sample_neighbor(graph, fanouts)
+    found = {}
+    for argument in ("node_timestamp_attr_name", "edge_timestamp_attr_name"):
+        named: dict[str, Any] = {argument: time_attr}
+        with suppress(KeyError):
+            graph.validate(SamplingRequest([], temporal=TemporalQuery(**named)))
+            found |= named
+    if not found:
+        raise ValueError(
+            f"task has items with a timestamp, but neither nodes nor edges of the graph have an attribute "
+            f"{time_attr!r} with times; name it in time_attr, or leave timestamp out of the items"
+        )
+    return pipe.temporal_sample_neighbor(graph, fanouts, **found)
 
 
 def has_edges(items: ItemSet, names: Sequence[str | None]) -> bool:

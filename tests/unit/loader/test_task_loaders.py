@@ -99,6 +99,30 @@ def test_features_may_be_left_out() -> None:
     assert {batch.node_features for batch in train} == {None}
 
 
+TIMES = torch.arange(300) % 90
+TIMED = gf.from_coo(EDGES["a:to:b"], NODES, edge_attributes={"time": TIMES}, node_attributes={"since": TIMES[:NODES]})
+EVENTS = gf.ItemSet((EDGES["a:to:b"].T[:50], TIMES[:50]), names=("seeds", "timestamp"))
+DATED = gf.ItemSet((torch.arange(40), torch.arange(40)), names=("seeds", "timestamp"))
+
+
+def test_items_with_times_are_sampled_in_time() -> None:
+    train, validation, _ = gf.loaders(task(EVENTS, DATED), TIMED, FANOUTS, BATCH_SIZE, num_workers=2, seed=3)
+    in_time: Any = {"graph": TIMED, "fanouts": FANOUTS, "edge_timestamp_attr_name": "time"}
+    assert epoch_of(train) == written(
+        EVENTS,
+        True,
+        lambda pipe: pipe.sample_uniform_negative(TIMED, 1).temporal_sample_neighbor(**in_time),
+        lambda pipe: pipe.exclude_seed_edges(True),
+    )
+    assert epoch_of(validation) == written(DATED, False, lambda pipe: pipe.temporal_sample_neighbor(**in_time))
+
+
+def test_the_times_of_a_graph_may_have_any_name() -> None:
+    train, _, _ = gf.loaders(task(DATED), TIMED, FANOUTS, BATCH_SIZE, time_attr="since", num_workers=0, seed=3)
+    in_time: Any = {"graph": TIMED, "fanouts": FANOUTS, "node_timestamp_attr_name": "since"}
+    assert epoch_of(train) == written(DATED, True, lambda pipe: pipe.temporal_sample_neighbor(**in_time))
+
+
 def test_what_is_wrong_is_named() -> None:
     both = r"task has node items, \['a'\], as well as edge items, \['a:to:b'\]; pass a separate task to loaders"
     timed = gf.ItemSet((torch.arange(4), torch.arange(4)), names=("seeds", "timestamp"))
@@ -111,7 +135,11 @@ def test_what_is_wrong_is_named() -> None:
     check_refused(
         [
             (call(task=[nodes]), TypeError, r"task must be a Task, but is \[a OnDiskTask\]"),
-            (call(task=task(NODE_SET, timed)), ValueError, "task has items with a timestamp, which"),
+            (
+                call(task=task(NODE_SET, timed)),
+                ValueError,
+                "neither nodes nor edges of the graph have an attribute 'time'",
+            ),
             *((call(task=task(mixed), graph=TYPED), ValueError, both) for mixed in (NODES_AND_EDGES, EDGES_AND_NODES)),
             (call(graph=nodes), TypeError, "graph must be a SamplingGraph, but is a OnDiskTask"),
             (call(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
