@@ -5,7 +5,8 @@
 
 from graphfeed.ingest.build.dataset_builder import build_dataset
 from graphfeed.ingest.build.guess_spec import guess_spec
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, Split, read_spec
+from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
+from graphfeed.ingest.build.split import Split
 from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader

@@ -53,7 +53,8 @@ def loaders(
         features: A feature store, such as `dataset.feature`. All of its node and edge features are fetched.
         negative_ratio: Number of negatives for each edge without a label; None means 1.
         reverse_etypes: The reverse type of each seed edge type, whose edges are excluded as well; None for a type
-            without one.
+            without one. By default, those in the task's metadata, where `graphfeed.ingest` puts types with
+            `reverse_of`.
         time_attr: Name of the node or edge attribute of the graph, or of both, with the times for items that have a
             `timestamp`. Data sets of `graphfeed.ingest` call it "time".
         **options: As for `DataLoader`, such as `num_workers` and `seed`.
@@ -70,6 +71,7 @@ def loaders(
         >>> len(train), len(validation), len(test)
         (69, 23, 23)
     """
+    reverse_etypes = task.metadata.get("reverse_etypes") if reverse_etypes is None else reverse_etypes
     sample = partial(sample_items, graph, fanouts, batch_size, negative_ratio, reverse_etypes, time_attr)
 
     def load(items: Any, shuffle: bool = False) -> DataLoader | None:
@@ -123,7 +125,7 @@ def sample_before(
     """Add the sampler: by time if the items have timestamps."""
     if "timestamp" not in names:
         return pipe.sample_neighbor(graph, fanouts)
-    found = {}
+    found: dict[str, Any] = {}
     for argument in ("node_timestamp_attr_name", "edge_timestamp_attr_name"):
         named: dict[str, Any] = {argument: time_attr}
         with suppress(KeyError):

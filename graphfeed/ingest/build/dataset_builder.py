@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from graphfeed.ingest.build.bad_rows import OnError, Problems
-from graphfeed.ingest.build.edge_steps import TableEdges, ingest_edges
+from graphfeed.ingest.build.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
 from graphfeed.ingest.build.inputs import load_rows
 from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, step_digest
 from graphfeed.ingest.build.node_steps import collect_nodes, ingest_nodes
@@ -123,6 +123,8 @@ class Builder:
         self.executor = executor
         self.progress = partial(progress_bar, unit="row", wanted=progress)
         self.nodes, self.edges = spec.node_tables, spec.edge_tables
+        self.originals = {edge_type: table.reverse_of or edge_type for edge_type, table in self.edges.items()}
+        """The edge type whose table has the edges: itself, or the one that it is the reverse of."""
         self.with_rows = spec.has_edge_features
         self.attributes = [name for name in ("weight", "time") if has_any(self.edges, name)]
         self.node_time = has_any(self.nodes, "time")
@@ -140,6 +142,7 @@ class Builder:
         for (key, name), group in self.sources.items():
             tables_of_key: Mapping[str | None, Any] = self.nodes if key == "nodes" else self.edges
             refuse_numbers_that_are_columns(f"{key} {name or ''}".strip(), tables_of_key[name], group)
+        warn_of_leaks(self.edges, self.sources)
         self.problems: list[dict[str, Any]] = []
         self.keys: dict[str, str] = {}
         self.times: list[tuple[str, str, str | None]] = []
@@ -158,9 +161,9 @@ class Builder:
                 self.places = Places(engine, self.spec, self.output, self.on_error)
                 nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
                 counts = {name: described["count"] for name, described in nodes.items()}
-                edges = {name: self.read_edges(number, name, nodes) for number, name in enumerate(self.edges)}
+                edges = self.read_all_edges(nodes)
                 self.write_times(engine, counts)
-            key = step_digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
+            key = step_digest([self.spec.typed, list(self.nodes), self.originals, self.keys])
 
             def sort() -> dict[str, Any]:
                 with Engine(file, self.memory // 4, read_only=True) as engine:
@@ -216,7 +219,7 @@ class Builder:
         ends: list[tuple[str | None, str]] = []
         # Nodes without any specification are those that edges name.
         if not sources and table.count is None and not table.features:
-            for edge_type, edges in self.edges.items():
+            for edge_type, edges in [(name, self.edges[name]) for name in dict.fromkeys(self.originals.values())]:
                 for end, column in zip(ends_of(edge_type), (edges.source, edges.destination), strict=True):
                     ends += [(edge_type, column)] if end == node_type else []
         read = [*sources, *(source for edge_type, _ in ends for source in self.sources["edges", edge_type])]
@@ -239,6 +242,18 @@ class Builder:
             self.loaded[edge_type] = load_rows(engine, name, self.edges[edge_type], sources, problems), problems
         return self.loaded[edge_type]
 
+    def read_all_edges(self, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
+        """Read the edges of all types that have a table, and return the descriptions of all types."""
+        read = {
+            name: self.read_edges(number, name, nodes)
+            for number, name in enumerate(self.edges)
+            if self.originals[name] == name
+        }
+        return {
+            name: read[name] if name in read else reversed_edges(read[original])
+            for name, original in self.originals.items()
+        }
+
     def read_edges(
         self, number: int, edge_type: str | None, nodes: Mapping[str | None, dict[str, Any]]
     ) -> dict[str, Any]:
@@ -260,16 +275,19 @@ class Builder:
         """Sort the edges, and return the description of the graph."""
         first, parts = first_ids(counts), []
         for number, (edge_type, info) in enumerate(edges.items()):
-            ends = ends_of(edge_type)
-            constants = {name: getattr(self.edges[edge_type], name) for name in self.attributes}
+            ends, original = ends_of(edge_type), self.originals[edge_type]
+            entry, rows_of = self.edges[original], list(self.edges).index(original)
+            constants = {name: getattr(entry, name) for name in self.attributes}
             constants = {
                 name: WITHOUT[name] if value is None else value
                 for name, value in constants.items()
                 if not isinstance(value, str)
             }
             # Features have the rows of the tables, even of edges that are not in the graph.
-            some = " WHERE in_graph" if self.edges[edge_type].training_graph else ""
-            firsts, table = (first[ends[0]], first[ends[1]]), f"(SELECT rowid AS row, * FROM edges_{number}{some})"
+            some = " WHERE in_graph" if entry.training_graph else ""
+            exchange = "" if original == edge_type else " REPLACE (destination AS source, source AS destination)"
+            table = f"(SELECT rowid AS row, *{exchange} FROM edges_{rows_of}{some})"
+            firsts = first[ends[0]], first[ends[1]]
             columns = [name for name in self.attributes if name not in constants]
             columns += ["row"] if self.with_rows else []
             parts.append(TableEdges(edge_type, number, firsts, engine, table, info["in_graph"], columns, constants))
@@ -322,12 +340,13 @@ class Builder:
         """Return the metadata of the data set."""
         narrow_seeds(self.output, nodes, edges)
         features, tasks = [], []
+        reverses = {table.reverse_of: name for name, table in self.spec.edges.items() if table.reverse_of is not None}
         for domain, described in (("node", nodes), ("edge", edges)):
             for type_name, info in described.items():
                 for name, file in info["features"].items():
                     entry = {"domain": domain, "type": type_name, "name": name, "format": "numpy"}
                     features.append(entry | {"path": f"{PROCESSED}/{file}", "in_memory": in_memory})
-            tasks += describe_tasks(described, domain, self.output, in_memory)
+            tasks += describe_tasks(described, domain, self.output, in_memory, reverses)
         ids = {
             type_name or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
             for type_name, info in nodes.items()

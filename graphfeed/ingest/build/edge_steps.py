@@ -1,7 +1,9 @@
 """Conversion of tables to edges: endpoints, weights and times in an engine table, features and items in arrays."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from graphfeed.ingest.tables.arrow_types import is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.scans import is_integer
+from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import Edges
 
@@ -129,6 +132,41 @@ def write_edge_table(
         columns = {name: name for name in rows.of_items} | timestamp
         items = rows.write_items(arrays, name, count, columns, ("source", "destination"))
     return items | {"features": features, "count": count, "in_graph": in_graph}
+
+
+def reversed_edges(described: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of the same edges with exchanged ends, which have the same features and are no items."""
+    return {**described, "items": {}, "classes": None, "num_classes": 0}
+
+
+def identity(source: TableSource) -> Any:
+    """Return the path of a table's file, or a number that no other frame has."""
+    return source.source if isinstance(source.source, Path) else id(source.source)
+
+
+def warn_of_leaks(
+    edges: Mapping[str | None, EdgeTable], sources: Mapping[tuple[str, str | None], Sequence[TableSource]]
+) -> None:
+    """Warn if an entry keeps edges in the graph that another entry of the same table holds out."""
+    with_files = [(name, table) for name, table in edges.items() if table.reverse_of is None]
+    for held, table in [(name, table) for name, table in with_files if table.training_graph]:
+        tables = set(map(identity, sources["edges", held]))
+        for name, other in with_files:
+            same = {other.source, other.destination} == {table.source, table.destination}
+            same = same and not tables.isdisjoint(map(identity, sources["edges", name]))
+            if name == held or not same or (other.training_graph and other.splits == table.splits):
+                continue
+            exchanged = other.source != table.source
+            remedy = (
+                f"give it reverse_of: {held} as its only key"
+                if exchanged
+                else "give it the same split and training_graph"
+            )
+            warnings.warn(
+                f"the edges {name} are read from the table of {held}{' with exchanged ends' if exchanged else ''}, so "
+                f"the graph shows the edges of {held} that training_graph holds out; {remedy}",
+                stacklevel=2,
+            )
 
 
 @dataclass(frozen=True)

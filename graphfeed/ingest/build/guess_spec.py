@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, Split
+from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec
+from graphfeed.ingest.build.split import Split
 from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_arrow_number, is_text
 from graphfeed.ingest.tables.scans import csv_schema
 from graphfeed.ingest.tables.table import CSV, EDGE_LISTS, find_sources

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,18 @@ def run_ingest(options: Any) -> None:
     memory = memory_for_sorting() // options.workers
     memory = memory if options.memory is None else parse_bytes("--memory", options.memory)
     pool = ProcessExecutor(options.workers, timeout=TASK_SECONDS) if options.workers > 1 else nullcontext()
-    with pool as executor:
+    with pool as executor, warnings.catch_warnings():
+        warnings.showwarning = show_warning
         dataset = build_dataset(spec, folder, memory=memory, on_error=options.on_error, executor=executor)
     skipped = dataset.yaml_data["skipped"]
     lines = [f"{entry['rows']:,} rows of {entry['file']} left out; the first: {entry['first']}" for entry in skipped]
     lines.append(f"wrote {folder}; see `graphfeed inspect {folder}` for a summary")
     sys.stdout.write("\n".join([*lines, ""]))
+
+
+def show_warning(
+    message: Warning | str, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None
+) -> None:
+    """Write a warning as one line, without the place in the code."""
+    del category, filename, lineno, file, line
+    sys.stderr.write(f"graphfeed ingest: warning: {message}\n")

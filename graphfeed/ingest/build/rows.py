@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, raise_or_count
 from graphfeed.ingest.build.inputs import is_reference, open_references, wrong_rows
-from graphfeed.ingest.build.spec import PARTS, EdgeTable, NodeTable, Spec
+from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec
+from graphfeed.ingest.build.split import PARTS
 from graphfeed.ingest.build.values import (
     MISSING_HINT,
     NAN_REASON,

@@ -4,7 +4,6 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -20,70 +19,14 @@ from graphfeed.ingest.build.settings import (
     is_real,
     is_whole,
 )
-from graphfeed.ops.arguments import brief, checked
+from graphfeed.ingest.build.split import Split
+from graphfeed.ops.arguments import brief, checked, nearest
 from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
 
-PARTS = ("train", "validation", "test")
 Files: TypeAlias = Any
 """A path, a pattern such as `*` or `**`, a data frame or an Arrow table, or a list of these; or a list of dicts."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """Which rows are for training, validation and testing.
-
-    With a `column`, the parts are values of it. With a `time`, a column of integers, dates or times, the rows before
-    `train_until` are for training, those before `validation_until` for validation, and all others for testing.
-    Otherwise `train`, `validation` and `test` are names of bool columns.
-    """
-
-    column: str | None = None
-    train: str | None = None
-    validation: str | None = None
-    test: str | None = None
-    time: str | None = None
-    train_until: Any = None
-    validation_until: Any = None
-
-    def __post_init__(self) -> None:
-        if self.time is not None:
-            self.check_time()
-            return
-        if self.train_until is not None or self.validation_until is not None:
-            raise ValueError("train_until and validation_until are bounds of times, but time names no column")
-        for name in ("column", *PARTS):
-            value = getattr(self, name)
-            of_column = name != "column" and self.column is not None and isinstance(value, (bool, float, date))
-            if not (value is None or is_column(value) or of_column):
-                raise TypeError(f"{name} must be a name or a value, but is {brief(value)}")
-            if value is not None:
-                object.__setattr__(self, name, str(value).lower() if isinstance(value, bool) else str(value))
-        if not any(self.parts.values()):
-            if self.column is None:
-                raise ValueError("split must name a column, or bool columns for train, validation and test")
-            for part in PARTS:
-                object.__setattr__(self, part, part)
-        named = list(self.parts.values())
-        if len(set(named)) < len(named):
-            raise ValueError(f"split must name a different column or value for each part, but names {named}")
-
-    def check_time(self) -> None:
-        """Raise unless this is a split by time with two bounds."""
-        if self.column is not None or self.parts or not is_column(self.time):
-            raise ValueError("a split by time needs the name of a column as its time, two bounds, and nothing else")
-        object.__setattr__(self, "time", str(self.time))
-        for name in ("train_until", "validation_until"):
-            value = getattr(self, name)
-            if not is_whole(value) and not isinstance(value, (str, date)):
-                raise TypeError(f"{name} must be an integer, a date or a time, but is {brief(value)}")
-            object.__setattr__(self, name, str(value) if isinstance(value, date) else value)
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """Values or columns of the parts that are given."""
-        return {part: value for part in PARTS if (value := getattr(self, part)) is not None}
 
 
 @dataclass(frozen=True)
@@ -192,6 +135,8 @@ class EdgeTable(TableSpec):
             destinations are drawn once, for the data set. Items then have labels, 1 and 0, and indexes.
         training_graph: Whether the graph has only the edges that the split assigns to training. With neither a task nor
             a label, the other edges are left out and there are no items.
+        reverse_of: Edge type whose edges these are, with exchanged ends: those of the graph, with their times, weights
+            and features. They are no items. Nothing else is given then.
     """
 
     source: str = "source"
@@ -202,16 +147,21 @@ class EdgeTable(TableSpec):
     task: str | None = None
     negatives: int = 0
     training_graph: bool = False
+    reverse_of: str | None = None
 
     def __post_init__(self) -> None:
+        if self.reverse_of is not None:
+            self.check_reverse()
         super().__post_init__()
         self.check_columns("source", "destination")
         for name in ("source", "destination"):
             if getattr(self, name) is None:
                 raise TypeError(f"{name} must be the name of a column, but is None")
         self.check_flags("time_sorted", "training_graph")
-        if not self.files:
-            raise ValueError("files is missing; name the files of the edges")
+        if not self.files and self.reverse_of is None:
+            raise ValueError(
+                "files is missing; name the files of the edges, or in reverse_of the edge type that they are reverse to"
+            )
         check_constant("weight", self.weight)
         check_constant("time", self.time)
         if self.time_sorted and not isinstance(self.time, str):
@@ -227,6 +177,20 @@ class EdgeTable(TableSpec):
             raise ValueError("negatives need task: link, and a split with a part for training")
         if self.training_graph and not known:
             raise ValueError("training_graph needs a split with a part for training")
+
+    def check_reverse(self) -> None:
+        """Raise unless `reverse_of` is a name, and nothing else is given."""
+        if not isinstance(self.reverse_of, str):
+            raise TypeError(f"reverse_of must be the name of an edge type, but is {brief(self.reverse_of)}")
+        values = {setting.name: getattr(self, setting.name) for setting in dataclasses.fields(self)}
+        defaults = {setting.name: setting.default for setting in dataclasses.fields(self)}
+        empty = [name for name, value in values.items() if isinstance(value, (Mapping, tuple)) and not value]
+        given = [name for name, value in values.items() if value is not defaults[name] and name not in empty]
+        given.remove("reverse_of")
+        if given:
+            raise ValueError(
+                f"reverse_of takes everything from the edges of {self.reverse_of!r}; leave out {', '.join(given)}"
+            )
 
     @property
     def has_items(self) -> bool:
@@ -272,6 +236,7 @@ class Spec:
                     f"the edge type {brief(next(iter(self.edges)))} names no node types, but nodes has "
                     f"{list(self.nodes)}; write it 'source:relation:destination'"
                 )
+            check_reverses(self.edges)
             return
         for name in self.nodes:
             if ":" in name or not name:
@@ -284,6 +249,7 @@ class Spec:
         unknown = {name for name in unknown if not self.nodes[name].files and self.nodes[name].count is None}
         if unknown:
             raise ValueError(f"no edge type has the node types {sorted(unknown)}, and they have no files and no count")
+        check_reverses(self.edges)
 
     @property
     def has_edge_features(self) -> bool:
@@ -348,6 +314,25 @@ def check_tables(name: str, tables: Mapping[Any, Any], kind: type[TableSpec]) ->
             )
 
 
+def check_reverses(edges: Mapping[str, EdgeTable]) -> None:
+    """Raise unless each `reverse_of` names edges that have files and lead the other way."""
+    for name, table in edges.items():
+        if (other := table.reverse_of) is None:
+            continue
+        with_files = [own for own, given in edges.items() if given.reverse_of is None]
+        if other not in with_files:
+            raise ValueError(
+                f"edges.{name}: reverse_of is {other!r}, but the edge types with files are {with_files}"
+                f"{nearest(other, with_files)}"
+            )
+        ends = tuple(ends_of(other)[::-1])
+        if tuple(ends_of(name)) != ends:
+            raise ValueError(
+                f"edges.{name}: the reverse of {other!r} leads from {ends[0]!r} to {ends[1]!r}; call it "
+                f"'{ends[0]}:{name.split(':')[1]}:{ends[1]}'"
+            )
+
+
 def as_entry(table: TableSpec) -> dict[str, Any]:
     """Return the settings of a table that differ from the defaults, as plain values."""
     entry: dict[str, Any] = {}
@@ -361,7 +346,8 @@ def as_entry(table: TableSpec) -> dict[str, Any]:
             value = value[0] if len(value) == 1 else value or None
         elif isinstance(value, dict):
             value = {name: list(part) if len(part) > 1 else part[0] for name, part in value.items()}
-        if value != default or setting.name in {"source", "destination"}:
+        is_end = setting.name in {"source", "destination"} and getattr(table, "reverse_of", None) is None
+        if value != default or is_end:
             entry[setting.name] = value
     return entry
 

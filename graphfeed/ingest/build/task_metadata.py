@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.build.spec import PARTS
+from graphfeed.ingest.build.split import PARTS
 from graphfeed.storage.datasets import PROCESSED, id_dtype, write_array
 from graphfeed.storage.memory import map_npy
 
@@ -12,19 +12,28 @@ SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True)
 
 
 def describe_tasks(
-    described: Mapping[str | None, dict[str, Any]], domain: str, folder: Path, in_memory: bool
+    described: Mapping[str | None, dict[str, Any]],
+    domain: str,
+    folder: Path,
+    in_memory: bool,
+    reverses: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return the entries of all tasks of a domain. Types whose items have the same members share a task."""
+    """Return the entries of all tasks of a domain. Types whose items have the same members share a task.
+
+    `reverses` has the reverse type of edge types, as tasks of their edges need it in `exclude_seed_edges`.
+    """
     groups: dict[tuple[str, ...], dict[str | None, dict[str, Any]]] = {}
     for type_name, info in described.items():
         if parts := list(info["items"].values()):
             # Negatives add members only to the parts for validation and testing, which come last.
             groups.setdefault((task_name(domain, parts[0], folder), *parts[-1]), {})[type_name] = info
     names = [name for name, *_ in groups]
-    return [
-        task_metadata(own, name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}", in_memory)
-        for name, own in zip(names, groups.values(), strict=True)
-    ]
+    tasks = []
+    for name, own in zip(names, groups.values(), strict=True):
+        entry = task_metadata(own, name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}", in_memory)
+        known = {kind: reverses.get(kind or "") for kind in own}
+        tasks.append(entry | ({"reverse_etypes": known} if any(known.values()) else {}))
+    return tasks
 
 
 def task_name(domain: str, files: Mapping[str, str], folder: Path) -> str:

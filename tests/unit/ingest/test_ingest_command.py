@@ -1,6 +1,7 @@
 """The command `graphfeed ingest`."""
 
 import signal
+import warnings
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_rows_that_are_left_out_are_reported(tmp_path: Path, capsys: pytest.Capt
     assert "out" not in listing(tmp_path)
     assert main([*arguments, "--on-error", "skip"]) == 0
     assert "2 rows of " in capsys.readouterr().out
+
+
+def test_a_warning_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(tmp_path / "e.parquet", {"source": [0, 1], "destination": [1, 0], "part": ["train", "test"]})
+    held_out = "{files: e.parquet, split: {column: part, train: train}, training_graph: true}"
+    text = f"edges:\n  a:r:a: {held_out}\n  a:q:a: {{files: e.parquet, source: destination, destination: source}}\n"
+    (tmp_path / "spec.yaml").write_text(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["ingest", str(tmp_path / "spec.yaml"), str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err.startswith("graphfeed ingest: warning: the edges a:q:a are read from the table of")
 
 
 def test_wrong_arguments_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

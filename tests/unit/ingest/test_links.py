@@ -1,5 +1,6 @@
 """Items of edges, from tables: links to predict, fixed negatives, labels, and graphs of only training edges."""
 
+import warnings
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset, read_spec
+from graphfeed.storage.graph import to_coo
 from graphfeed.testing import limits
 from tests.kinds.on_disk import arrays
 from tests.kinds.refusals import Refusal, check_refused
@@ -130,6 +132,77 @@ def test_the_graph_may_have_the_edges_for_training_alone() -> None:
     assert seeds(dataset.tasks[0].validation_set) == PAIRS[2:4]
 
 
+REVERSE = "b:back:a"
+
+
+def held_out(folder: Path | None = None, reverse: EdgeTable | None = None, **options: Any) -> Any:
+    """Build a data set with the edges of the first six days in its graph, and another edge type."""
+    table = pa.table({"source": SOURCES, "destination": DESTINATIONS, "at": range(10), "x": range(10, 20)})
+    split = Split(time="at", train_until=6, validation_until=8)
+    given: dict[str, Any] = {"task": "link", "training_graph": True, "split": split, "time": "at"} | options
+    other = EdgeTable(reverse_of=KIND) if reverse is None else replace(reverse, files=table)
+    nodes = {"a": NodeTable(count=4), "b": NodeTable(count=30)}
+    return build_dataset(Spec({KIND: EdgeTable(table, **given), REVERSE: other}, nodes), folder)
+
+
+def test_the_reverse_of_an_edge_type_has_its_edges_in_the_graph_and_no_items(tmp_path: Path) -> None:
+    held_out(tmp_path / "out", features={"x": "x"}, weight="x")
+    dataset = gf.OnDiskDataset(tmp_path / "out").load()
+    lists = to_coo(dataset.graph)
+    for kind, sources, destinations in ((KIND, SOURCES, DESTINATIONS), (REVERSE, DESTINATIONS, SOURCES)):
+        own = lists[kind]
+        assert own.sources.tolist() == sources[:6]
+        assert own.destinations.tolist() == destinations[:6]
+        rows = dataset.graph.edge_attributes["_ORIGINAL_EDGE_ID"][own.positions]
+        assert dataset.feature.read("edge", kind, "x", rows).flatten().tolist() == list(range(10, 16))
+        for name, first in (("time", 0), ("weight", 10)):
+            assert dataset.graph.edge_attributes[name][own.positions].tolist() == list(range(first, first + 6))
+    (task,) = dataset.tasks
+    items: Any = task.test_set
+    assert list(items.by_type) == [KIND]
+    assert task.metadata["reverse_etypes"] == {KIND: REVERSE}
+
+
+def test_nodes_without_a_table_are_those_of_edges_with_one() -> None:
+    edges = {"a:r:b": EdgeTable({"source": ["x", "y"], "destination": [7, 5]}), "b:q:a": EdgeTable(reverse_of="a:r:b")}
+    dataset = build_dataset(Spec(edges))
+    assert dataset.graph.num_nodes == {"a": 2, "b": 2}
+    assert dataset.ids("b")[:] == [5, 7]
+    assert to_coo(dataset.graph)["b:q:a"].sources.tolist() == [1, 0]
+
+
+def test_loaders_leave_out_the_reverse_of_seed_edges_too() -> None:
+    dataset = held_out(training_graph=False, time=None)
+    train, _, _ = gf.loaders(dataset.tasks[0], dataset.graph, [-1], 3, num_workers=0)
+    assert "reverse_etypes_mapping={'a:r:b': 'b:back:a'}" in str(train.explain(rewritten=False))
+
+
+def test_an_interrupted_run_does_not_keep_edges_of_another_specification(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        "edges:\n  a:r:b: {files: e.csv}\n  b:q:a: {reverse_of: a:r:b}\nnodes: {a: {count: 4}, b: {count: 4}}\n"
+    )
+    (tmp_path / "e.csv").write_text("source,destination\n1,2\n3,0\n")
+    spec = read_spec(tmp_path / "spec.yaml")
+    (tmp_path / "again.yaml").write_text(spec.to_yaml())
+    assert read_spec(tmp_path / "again.yaml") == spec
+    assert to_coo(build_dataset(spec).graph)["b:q:a"].sources.tolist() == [2, 0]
+
+
+def test_edges_that_show_what_is_held_out_are_named() -> None:
+    exchanged = EdgeTable("", source="destination", destination="source")
+    with pytest.warns(UserWarning, match="table of a:r:b with exchanged ends, .* give it reverse_of: a:r:b"):
+        held_out(reverse=exchanged)
+    other = Split(time="at", train_until=7, validation_until=8)
+    with pytest.warns(UserWarning, match="with exchanged ends"):
+        held_out(reverse=replace(exchanged, split=other, training_graph=True))
+    same = Split(time="at", train_until=6, validation_until=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        held_out()
+        held_out(reverse=replace(exchanged, split=same, training_graph=True))
+        held_out(reverse=exchanged, training_graph=False)
+
+
 def test_a_specification_of_links_is_read_and_written_as_yaml(tmp_path: Path) -> None:
     text = (
         "edges:\n  a:r:b:\n    files: e.csv\n    task: link\n    negatives: 2\n    training_graph: true\n"
@@ -149,6 +222,7 @@ def test_a_specification_of_links_is_read_and_written_as_yaml(tmp_path: Path) ->
 def test_what_can_not_be_predicted_is_refused() -> None:
     times = Split(time="at", train_until=6, validation_until=8)
     own: Any = "node"
+    number: Any = 7
     bound = r"frame 0: train_until must be a bound of at, which has int64, but is '2020-01-01'"
     refused: list[Refusal] = [
         (lambda: EdgeTable("e.csv", task=own), ValueError, "task must be 'link', but is 'node'"),
@@ -159,6 +233,14 @@ def test_what_can_not_be_predicted_is_refused() -> None:
         (lambda: EdgeTable("e.csv", task="link", training_graph=True), ValueError, "training_graph needs a split with"),
         (lambda: EdgeTable("e.csv", task="link", training_graph=True, split=Split("p", test="x")), ValueError,
          "needs a split with a part for training"),
+        (lambda: EdgeTable("e.csv", reverse_of=KIND), ValueError, "from the edges of 'a:r:b'; leave out files"),
+        (lambda: EdgeTable(reverse_of=KIND, task="link", source="u"), ValueError, "leave out source, task"),
+        (lambda: EdgeTable(reverse_of=number), TypeError, "reverse_of must be the name of an edge type, but is 7"),
+        (lambda: Spec({KIND: EdgeTable("e.csv"), "b:q:a": EdgeTable(reverse_of="a:t:b")}), ValueError,
+         r"edges.b:q:a: reverse_of is 'a:t:b', but the edge types with files are \['a:r:b'\]; did you mean 'a:r:b'"),
+        (lambda: Spec({KIND: EdgeTable("e.csv"), "a:q:b": EdgeTable(reverse_of=KIND)}), ValueError,
+         "edges.a:q:b: the reverse of 'a:r:b' leads from 'b' to 'a'; call it 'b:q:a'"),
+        (lambda: Spec({"links": EdgeTable(reverse_of="links")}), ValueError, "the edge types with files are \\[\\]"),
         (lambda: Split(time="at", train_until=6), TypeError, "validation_until must be an integer, a date or a ti"),
         (lambda: Split("p", train_until=6), ValueError, "bounds of times, but time names no column"),
         (lambda: Split("p", time="at", train_until=6, validation_until=8), ValueError, "a split by time needs the n"),
@@ -228,6 +310,7 @@ def expected_items(option: str, part: str, rows: Any, timed: bool, with_features
     return {name: values.tolist() for name, values in found.items()}
 
 
+@pytest.mark.filterwarnings("ignore:the edges")
 @pytest.mark.parametrize("chosen", TOGETHER)
 def test_edge_types_have_tasks_of_any_kinds_beside_each_other(chosen: tuple[int, ...], tmp_path: Path) -> None:
     options = {f"a:r{number}:b": list(OPTIONS)[number] for number in chosen}
