@@ -120,6 +120,10 @@ class DistributedItemSampler(Datapipe, init=False, seeded=False):
             raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
         # Creating the sampler of all ranks checks the items and the batch size.
         len(self.all_ranks)
+        if self.owners is not None and self.item_set.group_size > 1:
+            raise ValueError(
+                f"owners would divide groups of {self.item_set.group_size} items of item_set among ranks; leave it out"
+            )
         if self.owners is not None and not isinstance(self.owners, ItemsByOwner):
             self.__dict__["owners"] = group_items(self.item_set, self.owners)
         if (self.world_size or 1) > 1 and (self.world_size or 1) % self.num_parts:

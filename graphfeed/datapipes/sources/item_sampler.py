@@ -15,6 +15,7 @@ from graphfeed.ops import Key, fold
 from graphfeed.ops.arguments import brief, check_count, check_fields, check_position
 from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets import num_groups_of, rows_of_groups
 
 SHUFFLE = 0x5348554646
 """Separates the key of the order from the keys of mini-batches."""
@@ -36,6 +37,8 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     item_set: ItemSet | HeteroItemSet
     batch_size: int
+    """Number of items in a mini-batch. Groups of items, such as an edge and the negatives that it is ranked among, are
+    never cut: a mini-batch has as many of them as fit, and at least one (see `ItemSet`)."""
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
     """Function from rows and names to a mini-batch."""
     drop_last: bool = False
@@ -78,8 +81,13 @@ class ItemSampler(Datapipe, init=False, seeded=False):
             raise TypeError(f"minibatcher must be a function of rows and names, but is {brief(self.minibatcher)}")
         self.__dict__["seed"] = None if self.seed is None else seed
 
+    @property
+    def num_groups(self) -> int:
+        """Number of groups of items in a full mini-batch."""
+        return max(self.batch_size // self.item_set.group_size, 1)
+
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.item_set), self.batch_size)
+        whole, rest = divmod(num_groups_of(self.item_set), self.num_groups)
         return whole if self.drop_last or rest == 0 else whole + 1
 
     def __iter__(self) -> Iterator[Any]:
@@ -90,13 +98,13 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     def minibatch(self, index: int) -> Any:
         """Return the mini-batch with this index, in the same time for every index."""
-        size = len(self.item_set)
-        low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
-        if low < 0 or high - low < (self.batch_size if self.drop_last else 1):
+        size, each = num_groups_of(self.item_set), self.num_groups
+        low, high = index * each, min(size, (index + 1) * each)
+        if low < 0 or high - low < (each if self.drop_last else 1):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
-        positions = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high, device="cpu")
-        return self.minibatch_of(positions, index)
+        groups = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high, device="cpu")
+        return self.minibatch_of(rows_of_groups(self.item_set, groups), index)
 
     @property
     def order_key(self) -> int:

@@ -126,12 +126,14 @@ def write_edge_table(
         features = rows.write_features(arrays, dropped)
         time = "time" if rows.time is not None else f"({table.time})::BIGINT"
         timestamp = {} if table.time is None else {"timestamp": time}
-        for part in [part for part in rows.parts if part != "train" and table.negatives and count]:
+        linked = [part for part in rows.parts if part != "train" and table.negatives and count]
+        for part in linked:
             write_links(rows, arrays, name, part, table.negatives, timestamp, destinations)
             del rows.parts[part]
         columns = {name: name for name in rows.of_items} | timestamp
         items = rows.write_items(arrays, name, count, columns, ("source", "destination"))
-    return items | {"features": features, "count": count, "in_graph": in_graph}
+    groups = dict.fromkeys(linked, table.negatives + 1)
+    return items | {"features": features, "count": count, "in_graph": in_graph, "group_sizes": groups}
 
 
 def reversed_edges(described: dict[str, Any]) -> dict[str, Any]:

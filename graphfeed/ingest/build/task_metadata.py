@@ -53,7 +53,9 @@ def task_metadata(described: Mapping[str | None, dict[str, Any]], name: str, in_
                     {"name": item, "format": "numpy", "path": f"{PROCESSED}/{file}", "in_memory": in_memory}
                     for item, file in info["items"][part].items()
                 ]
-                sets.setdefault(key, []).append({"type": type_name, "data": data})
+                group_size = info.get("group_sizes", {}).get(part)
+                more = {} if group_size is None else {"group_size": group_size}
+                sets.setdefault(key, []).append({"type": type_name, "data": data, **more})
     labelled = {type_name: info for type_name, info in described.items() if info["num_classes"]}
     entry: dict[str, Any] = {"name": name}
     if len(labelled) == 1:

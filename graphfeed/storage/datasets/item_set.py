@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import ID_DTYPES, as_tensor, bounds, brief
+from graphfeed.ops.arguments import ID_DTYPES, as_tensor, bounds, brief, check_count
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_repr import shapes_repr
@@ -113,9 +113,12 @@ class ItemSet(Shareable):
             it can be indexed; mini-batches index it with a tensor of int64.
         names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member with
             the name None is left out of the mini-batch.
+        group_size: Number of successive items that stay together in one mini-batch, such as an edge and the negatives
+            that it is ranked among.
 
     Raises:
-        ValueError: Members of different lengths, more or fewer names than members, or a duplicate name.
+        ValueError: Members of different lengths, more or fewer names than members, a duplicate name, or items that are
+            no whole groups.
 
     Example:
         >>> ItemSet((torch.arange(3), [7, 8, 9]), names=("seeds", "labels"))[1]
@@ -124,7 +127,8 @@ class ItemSet(Shareable):
         tensor([1, 2])
     """
 
-    def __init__(self, items: Any, names: str | Sequence[str | None] | None = None) -> None:
+    def __init__(self, items: Any, names: str | Sequence[str | None] | None = None, *, group_size: int = 1) -> None:
+        check_count("group_size", group_size, 1)
         self.is_tuple = isinstance(items, tuple)
         members = [as_member(member) for member in (items if self.is_tuple else (items,))]
         self._names = as_names(names)
@@ -150,7 +154,11 @@ class ItemSet(Shareable):
             )
         if lengths[0] < 0:
             raise ValueError(f"items must be 0 or more, but is {lengths[0]}")
-        self._length = lengths[0]
+        self._length, self._group_size = lengths[0], group_size
+        if self._length % group_size:
+            raise ValueError(
+                f"group_size is {group_size}, but there are {self._length} items, which are no whole groups"
+            )
 
     @property
     def names(self) -> tuple[str | None, ...] | None:
@@ -161,6 +169,11 @@ class ItemSet(Shareable):
     def num_items(self) -> int:
         """Number of members of each item."""
         return len(self._items)
+
+    @property
+    def group_size(self) -> int:
+        """Number of successive items that stay together in a mini-batch."""
+        return self._group_size
 
     @property
     def members(self) -> tuple[Any, ...]:
@@ -254,6 +267,11 @@ class HeteroItemSet(Shareable):
         return dict(self._itemsets)
 
     @property
+    def group_size(self) -> int:
+        """Number of items in the largest group that stays together in a mini-batch; types may differ in it."""
+        return max(items.group_size for items in self._itemsets.values())
+
+    @property
     def num_items(self) -> int:
         """Number of members of each item."""
         return next(iter(self._itemsets.values())).num_items
@@ -263,6 +281,11 @@ class HeteroItemSet(Shareable):
 
     def __getitem__(self, index: Index) -> dict[str, Any]:
         """Return the rows by type, each in the requested order; types without rows are left out."""
+        if isinstance(index, str):
+            raise TypeError(
+                "HeteroItemSet indices must be int, slice, or a sequence or tensor of int, not str; the items of a "
+                f"type are by_type[{brief(index)}]"
+            )
         place = as_index(index, len(self), "HeteroItemSet")
         if isinstance(place, int):
             # From the right, so that types without items are skipped.
@@ -288,6 +311,27 @@ class HeteroItemSet(Shareable):
         return f"{type(self).__name__}(\n    itemsets={itemsets},\n    names={self._names},\n)"
 
     __str__ = ItemSet.__str__
+
+
+def num_groups_of(item_set: ItemSet | HeteroItemSet) -> int:
+    """Return the number of groups of items; without groups, each item is one."""
+    sets = item_set.by_type.values() if isinstance(item_set, HeteroItemSet) else [item_set]
+    return sum(len(items) // items.group_size for items in sets)
+
+
+def rows_of_groups(item_set: ItemSet | HeteroItemSet, groups: torch.Tensor) -> torch.Tensor:
+    """Return the positions of the items of some groups, group by group."""
+    if item_set.group_size == 1:
+        return groups
+    sets = list(item_set.by_type.values()) if isinstance(item_set, HeteroItemSet) else [item_set]
+    each = np.array([items.group_size for items in sets])
+    rows = np.cumsum([0, *map(len, sets)])
+    firsts = np.cumsum([0, *(len(items) // items.group_size for items in sets)])
+    numbers = np.searchsorted(firsts[1:], groups.numpy(), side="right")
+    sizes = each[numbers]
+    starts = rows[numbers] + (groups.numpy() - firsts[numbers]) * sizes
+    # The number of each row in all groups, minus that of the first row of its group, plus this row's position.
+    return torch.from_numpy(np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum()))
 
 
 def members_of(items: ItemSet | HeteroItemSet | Any) -> Any:

@@ -74,6 +74,8 @@ class OnDiskTVTSet:
 
     data: tuple[OnDiskTVTSetData, ...]
     type: str | None = None
+    group_size: int = 1
+    """Number of successive items that stay together in a mini-batch."""
 
 
 @dataclass(frozen=True)
@@ -312,8 +314,11 @@ def parse_items(section: Section) -> OnDiskTVTSet:
         part.end()
     if not data:
         raise ValueError(f"{FILE_NAME}: {section.name('data')} is missing or empty; give at least one array")
+    group_size = section.get("group_size", int, 1)
+    if group_size < 1:
+        raise ValueError(f"{FILE_NAME}: {section.name('group_size')} must be 1 or more, but is {group_size}")
     section.end()
-    return OnDiskTVTSet(tuple(data), items_type)
+    return OnDiskTVTSet(tuple(data), items_type, group_size)
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:

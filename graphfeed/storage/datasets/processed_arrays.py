@@ -109,7 +109,7 @@ def write_items(
         data.append({"name": spec.name, "format": "numpy", "path": file, "in_memory": spec.in_memory})
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{FILE_NAME}: {key} must have arrays of equal length, but they have {lengths} rows")
-    return {"type": items.type, "data": data}
+    return {"type": items.type, "data": data} | ({"group_size": items.group_size} if items.group_size > 1 else {})
 
 
 def check_item_seeds(key: str, array: NDArray[Any], seed_type: str | None, graph: OnDiskGraph) -> None:
@@ -148,7 +148,8 @@ def open_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
             array = open_array(path, "torch", key) if torch_file else load_array(path, key, mapped=not spec.in_memory)
             members.append(torch.from_numpy(array))
         names = [spec.name for spec in items.data]
-        by_type[items.type] = ItemSet(tuple(members) if len(members) > 1 else members[0], names=names)
+        given = tuple(members) if len(members) > 1 else members[0]
+        by_type[items.type] = ItemSet(given, names=names, group_size=items.group_size)
     if None in by_type:
         return by_type[None]
     return HeteroItemSet({type_name: items for type_name, items in by_type.items() if type_name is not None})

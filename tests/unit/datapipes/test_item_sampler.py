@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed.distributed import PartBook
 from graphfeed.ops import Key
 from tests.kinds.digests import assert_same
 
@@ -145,3 +146,46 @@ def test_keys_that_were_there_are_replaced() -> None:
     (result,) = gf.IterableSource(batches)
     assert result.key == Key(0, 0, 0)
     assert batches[0].key == Key(9, 9, 9)
+
+
+def grouped(count: int, group_size: int) -> gf.ItemSet:
+    """Return items that begin with the number of their group."""
+    rows = torch.arange(count * group_size)
+    return gf.ItemSet((rows, rows // group_size), names=("seeds", "labels"), group_size=group_size)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 4, 7, 100])
+def test_a_minibatch_has_whole_groups_in_their_order(batch_size: int, shuffle: bool) -> None:
+    sizes = {"a": 3, "b": 1, "c": 4}
+    items = gf.HeteroItemSet({kind: grouped(5, size) for kind, size in sizes.items()})
+    seen: dict[str, list[int]] = {kind: [] for kind in sizes}
+    pipe: Any = gf.ItemSampler(items, batch_size, shuffle=shuffle, seed=1)
+    minibatches = list(pipe)
+    assert len(minibatches) == len(pipe) == -(-15 // max(batch_size // 4, 1))
+    for minibatch in minibatches:
+        assert sum(map(len, minibatch.seeds.values())) <= max(batch_size, 4)
+        for kind, seeds in minibatch.seeds.items():
+            rows = seeds.reshape(-1, sizes[kind])
+            assert torch.equal(rows, rows[:, :1] + torch.arange(sizes[kind]))
+            assert (rows[:, 0] % sizes[kind] == 0).all()
+            assert torch.equal(minibatch.labels[kind], seeds // sizes[kind])
+            seen[kind] += seeds.tolist()
+    assert {kind: sorted(rows) for kind, rows in seen.items()} == {k: list(range(5 * n)) for k, n in sizes.items()}
+    if shuffle:
+        assert seen["c"] != list(range(20))
+
+
+def test_groups_without_types_are_not_cut_either() -> None:
+    pipe: Any = gf.ItemSampler(grouped(5, 3), batch_size=7, drop_last=True)
+    assert [minibatch.seeds.tolist() for minibatch in pipe] == [list(range(6)), list(range(6, 12))]
+
+
+def test_groups_that_can_not_be_kept_are_refused() -> None:
+    with pytest.raises(ValueError, match="group_size is 3, but there are 7 items, which are no whole groups"):
+        gf.ItemSet(7, names="seeds", group_size=3)
+    with pytest.raises(ValueError, match="group_size must be 1 or more, but is 0"):
+        gf.ItemSet(7, names="seeds", group_size=0)
+    book = PartBook.from_bounds([0, 3, 6])
+    with pytest.raises(ValueError, match="owners would divide groups of 3 items"):
+        gf.DistributedItemSampler(gf.ItemSet(6, names="seeds", group_size=3), 2, rank=0, world_size=2, owners=book)

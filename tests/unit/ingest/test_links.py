@@ -96,6 +96,13 @@ def test_each_edge_is_followed_by_pairs_that_are_no_edges() -> None:
     assert (drawn[0] == drawn[1]).sum() < 20  # of 100
 
 
+def test_an_edge_and_its_negatives_are_in_one_minibatch(tmp_path: Path) -> None:
+    build(folder=tmp_path / "out", negatives=6, time="at")
+    dataset = gf.OnDiskDataset(tmp_path / "out").load()
+    _, _, test = gf.loaders(dataset.tasks[0], dataset.graph, [1], batch_size=9, num_workers=0)
+    assert [minibatch.labels[KIND].tolist() for minibatch in test] == [[1.0] + [0.0] * 6] * 2
+
+
 def test_the_pairs_are_the_same_whatever_is_read_at_a_time(tmp_path: Path) -> None:
     expected = build(folder=tmp_path / "one", negatives=7)
     with limits(part_values=3):

@@ -99,7 +99,8 @@ def test_typed_sets_of_several_members_give_tuples() -> None:
 
 
 def test_what_is_no_index_is_refused() -> None:
-    sets: list[Any] = [PAIR, ItemSet(5), users_and_items()]
+    any_type: Any = users_and_items()
+    sets: list[Any] = [PAIR, ItemSet(5), any_type]
     wrong: list[tuple[Any, type[Exception], str]] = [
         (5, IndexError, "index out of range: 5 of 5 items"),
         (-6, IndexError, "index out of range: -6 of 5 items"),
@@ -117,6 +118,7 @@ def test_what_is_no_index_is_refused() -> None:
     table: list[Refusal] = [
         (lambda: PAIR[5], IndexError, "^ItemSet index out of range"),
         (lambda: users_and_items()[5], IndexError, "^HeteroItemSet index out of range"),
+        (lambda: any_type["user"], TypeError, "not str; the items of a type are by_type\\['user'\\]"),
     ]
     for items, (index, kind, words) in product(sets, wrong):
         table.append((lambda items=items, index=index: items[index], kind, words))  # type: ignore[misc]
