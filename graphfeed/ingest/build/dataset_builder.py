@@ -345,6 +345,8 @@ class Builder:
             for type_name, info in described.items():
                 for name, file in info["features"].items():
                     entry = {"domain": domain, "type": type_name, "name": name, "format": "numpy"}
+                    codes = info.get("categories", {}).get(name)
+                    entry |= {} if codes is None else {"categories": codes}
                     features.append(entry | {"path": f"{PROCESSED}/{file}", "in_memory": in_memory})
             tasks += describe_tasks(described, domain, self.output, in_memory, reverses)
         ids = {

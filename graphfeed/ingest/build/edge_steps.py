@@ -133,7 +133,8 @@ def write_edge_table(
         columns = {name: name for name in rows.of_items} | timestamp
         items = rows.write_items(arrays, name, count, columns, ("source", "destination"))
     groups = dict.fromkeys(linked, table.negatives + 1)
-    return items | {"features": features, "count": count, "in_graph": in_graph, "group_sizes": groups}
+    counts = {"count": count, "in_graph": in_graph}
+    return items | {"features": features, "categories": rows.categories, "group_sizes": groups} | counts
 
 
 def reversed_edges(described: dict[str, Any]) -> dict[str, Any]:

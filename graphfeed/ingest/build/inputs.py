@@ -52,6 +52,8 @@ def argument_of(table: TableSpec, column: str) -> str:
     for name in ("id", "names", "source", "destination", "weight", "time", "label"):
         if getattr(table, name, None) == column:
             return name
+    if column in table.encode:
+        return "encode"
     return next((f"features.{name}" for name, columns in table.features.items() if column in columns), "split")
 
 
@@ -63,8 +65,7 @@ def roles_of(table: TableSpec) -> dict[str, str]:
         roles.setdefault(split.time, "integer")
     elif split is not None and split.column is None:
         roles |= dict.fromkeys(split.parts.values(), "number")
-    if table.label is not None:
-        roles[table.label] = "any"
+    roles |= dict.fromkeys([*table.encode, *([] if table.label is None else [table.label])], "any")
     if split is not None and split.column is not None:
         roles[split.column] = "any"
     return roles

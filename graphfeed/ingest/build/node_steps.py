@@ -79,7 +79,7 @@ def write_nodes(rows: EntryQuery, prefix: str, kept: str, dropped: NDArray[np.in
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         items = rows.write_items(arrays, kept, count, columns)
-        return items | {"features": features, "count": count}
+        return items | {"features": features, "count": count, "categories": rows.categories}
 
 
 def collect_nodes(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from graphfeed.ingest.build.values import (
     numbers,
     parts_of_time,
 )
-from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_text, unit_of
+from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_text, item_type, unit_of
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn
+from graphfeed.ingest.tables.scans import parse_texts
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import ArrayWriter
@@ -90,6 +91,8 @@ class EntryQuery:
     """Names of arrays to convert to float32 because the feature also has floats."""
     features: list[list[Values | str]] = field(default_factory=list)
     """Components of each feature: columns, and names of arrays."""
+    categories: dict[str, list[Any]] = field(default_factory=dict)
+    """The values of columns of categories, in the order of their codes."""
     label: Values | None = None
     classes: list[str] = field(default_factory=list)
     labelled: str = "true"
@@ -105,17 +108,17 @@ class EntryQuery:
     def __post_init__(self) -> None:
         table, relation = self.table, self.relation
         self.given = open_references(table, self.places.spec.folder, self.places.engine.memory)
-        for names in table.features.values():
-            parts = [name if is_reference(name) else self.read_feature(name) for name in names]
+        for names in table.feature_columns.values():
+            parts = [self.read_part(name) for name in names]
             self.features.append(parts)
             dtypes = [part.dtype if isinstance(part, Values) else self.given[part].dtype for part in parts]
-            joined = len(parts) > 1 and np.result_type(*dtypes).kind == "f"
+            as_floats = len(parts) > 1 and np.result_type(*dtypes).kind == "f"
             for name, part, dtype in zip(names, parts, dtypes, strict=True):
                 if isinstance(part, Values):
                     self.checks += part.checks
-                    if joined and dtype.kind in "iu":
+                    if as_floats and dtype.kind in "iu":
                         self.checks += beyond_float32(relation.columns[name, False], part, joined=True)
-                elif joined:
+                elif as_floats or (table.dtype is not None and dtype.kind in "iu"):
                     self.narrowed.append(name)
         for reference, array in self.given.items():
             if len(array) != relation.num_rows:
@@ -138,6 +141,44 @@ class EntryQuery:
             self.parts["train"] = "true"
         if table.label is not None:
             self.read_label(relation.columns[table.label, False])
+
+    def read_part(self, name: str) -> Values | str:
+        """Return a part of a feature: a column with the dtype to write, or the name of an array."""
+        if name in self.table.encode:
+            return self.read_categories(name)
+        if is_reference(name):
+            return name
+        found, column = self.read_feature(name), self.relation.columns[name, False]
+        if self.table.dtype is None or found.dtype.kind == "f":
+            return found
+        integers = arrow().types.is_integer(item_type(column.type))
+        checks = beyond_float32(column, found, joined=True) if integers else []
+        return replace(found, checks=[*found.checks, *checks], dtype=np.dtype(np.float32))
+
+    def read_categories(self, name: str) -> Values:
+        """Return the codes of a column of categories: positions among its sorted values, and then that of no value."""
+        column, engine, types = self.relation.columns[name, False], self.places.engine, arrow().types
+        known = (types.is_integer, types.is_boolean, types.is_null)
+        if not is_text(column.type) and not any(check(column.type) for check in known):
+            raise TypeError(
+                f"{column.table}: {name} has {column.type}, but encode needs strings, integers or booleans; save the "
+                "column as strings"
+            )
+        own = parse_texts(column.sql, column.type) if column.raw and not is_text(column.type) else column.sql
+        values = f"SELECT DISTINCT {own} AS value FROM {self.relation.sql} WHERE {own} IS NOT NULL"
+        found = [value for (value,) in engine.rows(f"{values} ORDER BY value LIMIT {MOST_CLASSES + 1}")]
+        if len(found) > MOST_CLASSES or sum(map(len, map(str, found))) > MOST_LETTERS:
+            raise ValueError(
+                f"{column.table}: {name} has more than {MOST_CLASSES} different values, or more than {MOST_LETTERS} "
+                "characters in these; save numbers instead of encode"
+            )
+        kind, code = f"categories_{len(self.categories)}", "NULL"
+        self.categories[name] = found
+        if found:
+            names = f"SELECT value::VARCHAR FROM ({values}) ORDER BY value"
+            engine.run(f"DROP TYPE IF EXISTS {kind}; CREATE TYPE {kind} AS ENUM ({names})")
+            code = f"enum_code(({own})::VARCHAR::{kind})"
+        return Values(f"coalesce({code}::BIGINT, {len(found)})", dtype=np.dtype(np.int64))
 
     def read_feature(self, name: str) -> Values:
         """Return the column of a feature; vectors must have the length of the first one."""
@@ -269,20 +310,23 @@ class EntryQuery:
     def write_features(self, arrays: Arrays, dropped: NDArray[np.int64]) -> dict[str, str]:
         """Write the features, and return the file of each."""
         for number, parts in enumerate(self.features):  # so that they have a width even without rows
-            empty = [self.given[part][:0] if isinstance(part, str) else part.empty for part in parts]
+            empty = [self.rows_of_array(part, slice(0)) if isinstance(part, str) else part.empty for part in parts]
             arrays.append(f"feature_{number}", joined(empty))
         sql = [part.sql for parts in self.features for part in parts if isinstance(part, Values)]
         passes = self.batches(self.relation.sql, sql, self.relation.num_rows, dropped) if self.features else ()
         for columns, _, places in passes:
             for number, parts in enumerate(self.features):
                 values = [
-                    typed_array(next(columns), part)
-                    if isinstance(part, Values)
-                    else without_nan(self.given[part][places], self.table.missing)
+                    typed_array(next(columns), part) if isinstance(part, Values) else self.rows_of_array(part, places)
                     for part in parts
                 ]
                 arrays.append(f"feature_{number}", joined(values))
-        return {name: arrays.file(f"feature_{number}") for number, name in enumerate(self.table.features)}
+        return {name: arrays.file(f"feature_{number}") for number, name in enumerate(self.table.feature_columns)}
+
+    def rows_of_array(self, name: str, places: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Return rows of an array that a feature names, with the dtype to write."""
+        rows = without_nan(self.given[name][places], self.table.missing)
+        return rows.astype(np.float32) if self.table.dtype is not None and rows.dtype.kind in "iub" else rows
 
     @property
     def of_items(self) -> dict[str, str]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, nearest
+from graphfeed.storage.graph import ends_of
 
 MOST_FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -51,3 +52,22 @@ def as_columns(name: str, columns: Any) -> tuple[str, ...]:
     if not (given and all(map(is_column, given))):
         raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
     return tuple(map(str, given))
+
+
+def check_reverses(edges: Mapping[str, Any]) -> None:
+    """Raise unless each `reverse_of` names edges that have files and lead the other way."""
+    for name, table in edges.items():
+        if (other := table.reverse_of) is None:
+            continue
+        with_files = [own for own, given in edges.items() if given.reverse_of is None]
+        if other not in with_files:
+            raise ValueError(
+                f"edges.{name}: reverse_of is {other!r}, but the edge types with files are {with_files}"
+                f"{nearest(other, with_files)}"
+            )
+        ends = tuple(ends_of(other)[::-1])
+        if tuple(ends_of(name)) != ends:
+            raise ValueError(
+                f"edges.{name}: the reverse of {other!r} leads from {ends[0]!r} to {ends[1]!r}; call it "
+                f"'{ends[0]}:{name.split(':')[1]}:{ends[1]}'"
+            )

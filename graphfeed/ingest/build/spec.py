@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -14,13 +14,14 @@ from graphfeed.ingest.build.settings import (
     as_columns,
     as_flag,
     check_constant,
+    check_reverses,
     is_column,
     is_dict_row,
     is_real,
     is_whole,
 )
 from graphfeed.ingest.build.split import Split
-from graphfeed.ops.arguments import brief, checked, nearest
+from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml
 from graphfeed.storage.graph import ends_of
@@ -41,6 +42,9 @@ class TableSpec:
         split: Which rows are for training, validation and testing. Without it, all rows with a label are for training.
         missing: Value that replaces missing features and NaN. By default they are an error.
         header: Whether the first row of CSV files has the names of the columns. Otherwise these are 0, 1, 2, ...
+        dtype: "float32" to store features of integers and booleans as floats. By default they keep their dtype.
+        encode: A column of categories, or a list of columns. Each becomes a feature of its name: the position of the
+            value among the sorted distinct values, which are the feature's metadata "categories".
     """
 
     files: Files = None
@@ -49,6 +53,8 @@ class TableSpec:
     split: Split | str | None = None
     missing: float | None = None
     header: bool = True
+    dtype: str | None = field(default=None, kw_only=True)
+    encode: str | Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         files = () if self.files is None else self.files
@@ -58,6 +64,7 @@ class TableSpec:
             raise TypeError(f"features must be a mapping of names to columns, but is {brief(self.features)}")
         features = {str(name): as_columns(f"features.{name}", columns) for name, columns in self.features.items()}
         object.__setattr__(self, "features", features)
+        self.check_encoded()
         self.check_columns("label")
         self.check_flags("header")
         if is_column(self.split):
@@ -68,6 +75,23 @@ class TableSpec:
             raise TypeError(f"missing must be a number, but is {brief(self.missing)}")
         if self.missing is not None and MOST_FLOAT32 < abs(self.missing) < float("inf"):
             raise ValueError(f"missing must be a number that float32 can represent, but is {brief(self.missing)}")
+
+    def check_encoded(self) -> None:
+        """Raise unless `dtype` is known, and `encode` names columns that no other feature has."""
+        if self.dtype is not None and self.dtype != "float32":
+            raise ValueError(f"dtype must be 'float32', but is {brief(self.dtype)}")
+        encoded = (
+            () if isinstance(self.encode, (list, tuple)) and not self.encode else as_columns("encode", self.encode)
+        )
+        object.__setattr__(self, "encode", encoded)
+        for feature, columns in self.features.items():
+            for name in {feature, *columns} & set(encoded):
+                raise ValueError(f"encode makes {name!r} a feature of its own; leave it out of features.{feature}")
+
+    @property
+    def feature_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns and arrays of all features by name, those of categories last."""
+        return {**self.features, **{name: (name,) for name in self.encode}}
 
     def check_columns(self, *names: str) -> None:
         """Raise unless these fields are names of columns or None; convert numbers of columns to strings."""
@@ -115,6 +139,8 @@ class NodeTable(TableSpec):
         named = [self.id, self.names, self.label, self.split, self.time if isinstance(self.time, str) else None]
         if not self.files and any(column is not None for column in named):
             raise ValueError("id, names, label, time and split are columns, but there are no files; give files")
+        if not self.files and self.encode:
+            raise ValueError("encode names columns, but there are no files; give files")
         if self.id is not None and self.names is not None:
             raise ValueError("names are for nodes that edges name by row; leave it out, because ids are kept as well")
         check_constant("time", self.time)
@@ -254,7 +280,7 @@ class Spec:
     @property
     def has_edge_features(self) -> bool:
         """Whether edges of some type have features, which are looked up by the ids of the edges."""
-        return any(table.features for table in self.edges.values())
+        return any(table.feature_columns for table in self.edges.values())
 
     @property
     def typed(self) -> bool:
@@ -311,25 +337,6 @@ def check_tables(name: str, tables: Mapping[Any, Any], kind: type[TableSpec]) ->
         if not isinstance(type_name, str) or not isinstance(table, kind):
             raise TypeError(
                 f"{name} must be a dict of names of types to {kind.__name__}, but has {brief({type_name: table})}"
-            )
-
-
-def check_reverses(edges: Mapping[str, EdgeTable]) -> None:
-    """Raise unless each `reverse_of` names edges that have files and lead the other way."""
-    for name, table in edges.items():
-        if (other := table.reverse_of) is None:
-            continue
-        with_files = [own for own, given in edges.items() if given.reverse_of is None]
-        if other not in with_files:
-            raise ValueError(
-                f"edges.{name}: reverse_of is {other!r}, but the edge types with files are {with_files}"
-                f"{nearest(other, with_files)}"
-            )
-        ends = tuple(ends_of(other)[::-1])
-        if tuple(ends_of(name)) != ends:
-            raise ValueError(
-                f"edges.{name}: the reverse of {other!r} leads from {ends[0]!r} to {ends[1]!r}; call it "
-                f"'{ends[0]}:{name.split(':')[1]}:{ends[1]}'"
             )
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 
+import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from tests.kinds.example_tables import write
 
@@ -121,3 +123,56 @@ def test_labels_that_float64_may_have_rounded_are_refused(tmp_path: Path) -> Non
     )
     items: Any = whole.tasks[0].train_set
     assert items[:][items.names.index("labels")].tolist() == [large]
+
+
+CATEGORIES = {"country": ["us", None, "de", "us"], "size": [10, 9, 9, None], "paid": [True, False, None, False]}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
+def test_categories_are_numbered_in_the_order_of_their_values(suffix: str, tmp_path: Path) -> None:
+    file = write(tmp_path / f"n.{suffix}", CATEGORIES)
+    build_dataset(Spec({"n:r:n": ENDS}, {"n": NodeTable(str(file), encode=list(CATEGORIES))}), tmp_path / "out")
+    store = gf.OnDiskDataset(tmp_path / "out").load().feature
+    codes = {"country": [1, 2, 0, 1], "size": [1, 0, 0, 2], "paid": [1, 0, 2, 0]}
+    assert {name: store.read("node", "n", name).flatten().tolist() for name in codes} == codes
+    names = {name: store.metadata("node", "n", name)["categories"] for name in codes}
+    assert names == {"country": ["de", "us"], "size": [9, 10], "paid": [False, True]}
+    assert store.read("node", "n", "size").dtype == torch.int64
+
+
+def test_categories_of_edges_are_rows_of_their_table() -> None:
+    table = {"source": [0, 1], "destination": [1, 0], "kind": ["b", "a"]}
+    dataset = build_dataset(Spec({"n:r:n": EdgeTable(pa.table(table), encode="kind")}))
+    assert dataset.feature.read("edge", "n:r:n", "kind").tolist() == [[1], [0]]
+    nothing = {**table, "kind": [None, None]}
+    dataset = build_dataset(Spec({"n:r:n": EdgeTable(pa.table(nothing), encode="kind")}))
+    assert dataset.feature.read("edge", "n:r:n", "kind").tolist() == [[0], [0]]
+
+
+def test_integers_become_floats_on_request(tmp_path: Path) -> None:
+    np.save(tmp_path / "more.npy", np.array([[1], [2]], dtype=np.int8))
+    rows = pa.table({"age": [3, 4], "new": [True, False], "v": [[1, 2], [3, 4]], "c": ["x", "y"]})
+    features = {"feat": ["age", "new"], "v": "v", "more": "more.npy"}
+    nodes = NodeTable(rows, features=features, dtype="float32", encode="c")
+    store = build_dataset(Spec({"n:r:n": ENDS}, {"n": nodes}, folder=tmp_path)).feature
+    found = {name: store.read("node", "n", name) for name in features}
+    assert {own.dtype for own in found.values()} == {torch.float32}
+    assert found["feat"].tolist() == [[3, 1], [4, 0]]
+    assert found["v"].tolist() == [[1, 2], [3, 4]]
+    assert found["more"].tolist() == [[1], [2]]
+    assert store.read("node", "n", "c").dtype == torch.int64
+
+
+def test_what_is_no_category_or_no_float32_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "large.npy", np.array([1, (1 << 24) + 1]))
+    rows = pa.table({"x": [1, (1 << 24) + 1], "part": [0.5, 1.5]})
+    narrow = "which float32 can't represent"
+    wrong: list[tuple[NodeTable, type[Exception], str]] = [
+        (NodeTable(rows, encode="part"), TypeError, "part has double, but encode needs strings, integers or booleans"),
+        (NodeTable(rows, encode="c"), ValueError, "encode: frame 0 has no column 'c'"),
+        (NodeTable(rows, features={"x": "x"}, dtype="float32"), ValueError, f"row 1: x is 16777217, {narrow}"),
+        (NodeTable(rows, features={"x": "large.npy"}, dtype="float32"), ValueError, f"row 1: large.npy .*{narrow}"),
+    ]
+    for nodes, kind, words in wrong:
+        with pytest.raises(kind, match=words):
+            build_dataset(Spec({"n:r:n": ENDS}, {"n": nodes}, folder=tmp_path))

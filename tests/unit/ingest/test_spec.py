@@ -16,6 +16,8 @@ nodes:
     label: kind
     split: {column: part, train: 0, validation: 1}
     missing: 0.5
+    dtype: float32
+    encode: [country, 7]
     header: false
     id: 0
     time: since
@@ -38,6 +40,8 @@ def test_yaml_says_the_same_as_python(tmp_path: Path) -> None:
         label="kind",
         split=Split("part", train="0", validation="1"),
         missing=0.5,
+        dtype="float32",
+        encode=["country", "7"],
         header=False,
         id="0",
         time="since",
@@ -85,6 +89,11 @@ WRONG = [
     ("edges: {e: {files: a.csv, header: 1}}", "header must be true or false, but is 1"),
     ("edges: {e: {files: a.csv, features: 1}}", "features must be a mapping of names to columns, but is 1"),
     ("edges: {e: {files: a.csv, features: {x: {}}}}", r"edges\.e: features\.x must be a column or a list"),
+    ("edges: {e: {files: a.csv, dtype: float16}}", r"edges\.e: dtype must be 'float32', but is 'float16'"),
+    ("edges: {e: {files: a.csv, encode: {}}}", r"edges\.e: encode must be a column or a list of columns, but is {}"),
+    ("edges: {e: {files: a.csv, encode: c, features: {x: [b, c]}}}", "encode makes 'c' a feature of its own; leave it"),
+    ("edges: {e: {files: a.csv, encode: c, features: {c: b}}}", r"own; leave it out of features\.c"),
+    ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1, encode: c}}", "encode names columns, but there are no files"),
     ("edges: {e: {files: a.csv, split: {column: {}}}}", r"edges\.e\.split: column must be a name"),
     ("edges: {e: {files: a.csv, split: {}}}", r"split must name a column"),
     ("edges: {e: {files: a.csv, split: {trian: x}}}", r"split\.trian is unknown"),
