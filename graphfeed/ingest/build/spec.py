@@ -350,7 +350,7 @@ def as_entry(table: TableSpec) -> dict[str, Any]:
             value = {key: part for key, part in dataclasses.asdict(value).items() if part is not None}
         elif isinstance(value, tuple):
             value = [os.fspath(part) for part in value]
-            value = value[0] if len(value) == 1 else value or None
+            value = value[0] if len(value) == 1 else value or default
         elif isinstance(value, dict):
             value = {name: list(part) if len(part) > 1 else part[0] for name, part in value.items()}
         is_end = setting.name in {"source", "destination"} and getattr(table, "reverse_of", None) is None

@@ -78,12 +78,12 @@ def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 
     )
 
 
-def csv_schema(file: Path, delimiter: str, skip: int) -> Any:
-    """Return the columns of a CSV file, with types guessed from its first rows."""
+def first_csv_rows(file: Path, delimiter: str, skip: int, count: int) -> Any:
+    """Return the first rows of a CSV file as an Arrow table, with types guessed from them."""
     settings = f"delim={literal(delimiter)}, header=false, skip={skip}, hive_partitioning=false, {compression(file)}"
     lines = f"read_csv({paths([file])}, {settings})"
     with duckdb().connect(config=SAFE) as connection:
-        return connection.sql(f"SELECT * FROM {lines} LIMIT 0").to_arrow_table().schema
+        return connection.sql(f"SELECT * FROM {lines} LIMIT {count}").to_arrow_table()
 
 
 def json_lines(file: Path, columns: int = 0) -> str:

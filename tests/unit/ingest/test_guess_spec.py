@@ -1,5 +1,6 @@
 """Guessed specifications from the names and columns of tables."""
 
+from datetime import datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
     assert spec.nodes["node"] == NodeTable(
         str(tmp_path / "nodes.parquet"), id="id", label="y", split=Split(train="train_mask", test="test_mask")
     )
-    assert remarks == []
+    assert remarks == [f"{tmp_path}/nodes.parquet: 'y' is used as the label; check that"]
 
 
 def test_a_split_is_known_by_its_name_or_by_boolean_columns(tmp_path: Path) -> None:
@@ -140,3 +141,60 @@ def test_a_table_of_nodes_may_have_the_plural_as_its_name(tmp_path: Path) -> Non
     (tmp_path / "more").mkdir()
     spec, _ = guess(tmp_path / "more", users=USERS, likes={"user_id": ["ann"], "item_id": [5]})
     assert list(spec.nodes) == ["user"]
+
+
+SHOP: dict[str, dict[str, list[Any]]] = {
+    "users": {
+        "user_id": ["u1", "u2", "u3", "u4"],
+        "age": [31, None, 45, 31],
+        "country": ["de", "us", "de", "de"],
+        "phone": ["1-2", "3-4", "5-6", "7-8"],
+        "churned": [True, False, False, True],
+        "since": [datetime(2024, 1, day, 7) for day in (1, 2, 3, 4)],
+    },
+    "items": {"sku": ["a", "b"], "price": [2.5, 3.5], "category": ["x", "y"]},
+    "events": {"user_id": ["u1", "u2", "u1"], "sku": ["b", "a", "a"], "at": [1, 2, 3], "amount": [0.5, 1.5, 2.5]},
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_the_keys_of_two_tables_are_ends_and_the_guess_can_be_built(suffix: str, tmp_path: Path) -> None:
+    for name, columns in SHOP.items():
+        write(tmp_path / f"{name}.{suffix}", columns)
+    spec, remarks = guess_spec([str(tmp_path / f"*.{suffix}")])
+    (tmp_path / "spec.yaml").write_text(spec.to_yaml())
+    dataset = build_dataset(read_spec(tmp_path / "spec.yaml"))
+    assert list(spec.edges) == ["user:events:item"]
+    assert spec.edges["user:events:item"].time == "at"
+    assert dataset.ids("user")[:] == SHOP["users"]["user_id"]
+    assert dataset.ids("item")[:] == SHOP["items"]["sku"]
+    users = tmp_path / f"users.{suffix}"
+    for remark in [
+        f"{users}: country left out, because features must be numbers; to use it, add encode: country",
+        f"{users}: phone left out, because features must be numbers",
+        f"{users}: 'churned' is used as a feature; to predict it, write label: churned instead",
+        f"{users}: missing: 0 replaces the missing values of features",
+        f"{users}: 'since' is left out, because times must have the unit of those of user:events:item",
+        f"{tmp_path / f'items.{suffix}'}: 'category' is used as the label; check that",
+    ]:
+        assert remark in remarks
+    assert any("add to edges: item:rev_events:user: {reverse_of: user:events:item}" in remark for remark in remarks)
+
+
+def test_files_of_a_pattern_with_the_same_columns_are_one_table(tmp_path: Path) -> None:
+    for number in (1, 2):
+        write(tmp_path / f"likes-{number}.csv", {"user_id": ["ann"], "item_id": [number]})
+    spec, _ = guess_spec([str(tmp_path / "*.csv")])
+    assert spec.edges["user:to:item" if tmp_path.name == "likes" else f"user:{tmp_path.name}:item"].files == (
+        str(tmp_path / "*.csv"),
+    )
+    spec, _ = guess_spec([str(tmp_path / "likes-*.csv")])
+    assert list(spec.edges) == ["user:likes:item"]
+
+
+def test_what_ingest_refuses_is_said(tmp_path: Path) -> None:
+    users = {"name": ["ann", "ann"], "age": [1, 2]}
+    _, remarks = guess(tmp_path, users=users, likes={"user_id": ["ann"], "item_id": [5]})
+    file = tmp_path / "users.parquet"
+    reason = f"{file}, row 1: name is 'ann', which an earlier row already has"
+    assert remarks[-1].startswith(f"ingest refuses these tables: {reason}")
