@@ -232,6 +232,16 @@ def test_seeds_may_have_another_dtype_than_the_graph() -> None:
             check_sampler(graph, pipe.transform(other_seeds))
 
 
+def test_edges_of_a_sampler_of_its_own_need_not_be_in_the_graph() -> None:
+    graph, items = stages.graph(), stages.labelled_items()
+    pipe = items.sample_neighbor(gf.from_coo(([0, 1, 2], [2, 0, 1]), graph.num_nodes), [1])
+    with pytest.raises(AssertionError, match="the graph has no edge"):
+        check_sampler(graph, pipe)
+    check_sampler(graph, pipe, edges=False)
+    with pytest.raises(AssertionError, match="don't begin with the seeds"):
+        check_sampler(graph, pipe.transform(other_seeds), edges=False)
+
+
 def test_the_first_part_that_differs_is_named() -> None:
     with pytest.raises(AssertionError, match=r"of the model: value\['b'\]\[1\]: int 2 is not int 3"):
         assert_same({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 3]}, what="of the model")

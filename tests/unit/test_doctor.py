@@ -182,7 +182,7 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(launch, "cupy", cupy)
     found, compiler = find_cupy(lambda *_: launch, there)
     assert found.status == "missing"
-    assert 'finds no CUDA device; pip install ".[cuda13]" in a clone' in found.said
+    assert 'finds no CUDA device; pip install "graphfeed[cuda13]"' in found.said
     assert compiler == Finding("ok", "NVRTC", "13.0")
 
     # Of two packages for CuPy, the later one has overwritten a part of the other.
@@ -191,7 +191,7 @@ def test_a_gpu_and_its_compiler_are_described(monkeypatch: pytest.MonkeyPatch) -
     both = next(find_cupy(lambda *_: launch, there, two))
     assert both.status == "failed"
     assert "cupy-cuda12x 14.2.0, cupy-cuda13x 14.2.0 share a folder and break each other" in both.said
-    assert 'pip uninstall cupy-cuda12x cupy-cuda13x, then pip install ".[cuda13]" in a clone' in both.said
+    assert 'pip uninstall cupy-cuda12x cupy-cuda13x, then pip install "graphfeed[cuda13]"' in both.said
 
     there.get_device_properties = nvrtc.getVersion = fail
     assert [finding.status for finding in find_device(there, "13.0")] == ["ok", "failed"]

@@ -9,6 +9,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import drawing, minibatch_key
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, Seeds, from_type_dict
@@ -63,7 +64,13 @@ class SubgraphSampler(Transform, name="sample_subgraph", draws=True, reads_graph
             more: Any = {"key": minibatch_key()} if takes_key(type(self)) else {}
             # Samplers of users may not take windows.
             times = seeds[1:] if seeds.windows is not None else (seeds.times,)
-            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(seeds.ids, *times, **more)
+            sampled: object = self.sample_subgraphs(seeds.ids, *times, **more)
+        if not isinstance(sampled, tuple) or len(sampled) != 2:
+            raise TypeError(
+                f"sample_subgraphs of {type(self).__name__} must return the input nodes and a list of subgraphs, but "
+                f"returned {brief(sampled)}"
+            )
+        result.input_nodes, result.sampled_subgraphs = sampled
         return result
 
 

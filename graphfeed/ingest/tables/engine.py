@@ -96,6 +96,8 @@ def translated() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     except library.OutOfMemoryException as error:
+        if "max_temp_directory_size" in str(error):  # all of the disk's free space, by default
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {first_line(error)}") from error
         raise MemoryError(f"the tables need more than the memory limit; raise it: {first_line(error)}") from error
     except library.Error as error:
         text = first_line(error)

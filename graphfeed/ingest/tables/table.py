@@ -1,6 +1,7 @@
 """Tables in files and in memory: their columns, and batches of Arrow from those that DuckDB can't read itself."""
 
 import csv
+import errno
 import glob
 import os
 import re
@@ -206,6 +207,8 @@ def naming(sources: Sequence[TableSource], wrong: type[Exception] = ValueError) 
     except (FileNotFoundError, ImportError, MemoryError):
         raise
     except wrong as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG):
+            raise  # the disk is full, which is not the table's fault
         text = str(error).strip()
         source = next((own for own in sources if own.name in text), sources[0])
         if isinstance(error, TypeError) and not source.suffix:

@@ -64,8 +64,8 @@ def judge(summary: Summary) -> Verdict:
     if verdict is None and rules is not RULES:
         return Verdict(
             "too few",
-            f"too few mini-batches to tell: {count} in {summary.seconds:.2f} s after the start; "
-            f"{FEWEST} in {SHORTEST_SECONDS:g} s are needed",
+            f"too few mini-batches to tell: it needs at least {FEWEST} mini-batches and {SHORTEST_SECONDS:g} s after "
+            f"the start; it saw {count} in {summary.seconds:.2f} s",
         )
     if verdict is None:
         listed = sorted(summary.stages, key=lambda stage: -stage.ms)[:2]

@@ -117,13 +117,13 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install an extra of graphfeed, for error messages. It uses a clone until there is a release.
+    """Return how to install an extra of graphfeed, for error messages.
 
     Example:
         >>> install_hint("arrow")
-        'pip install ".[arrow]" in a clone of graphfeed'
+        'pip install "graphfeed[arrow]"'
     """
-    return f'pip install ".[{extra}]" in a clone of graphfeed'
+    return f'pip install "graphfeed[{extra}]"'
 
 
 class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from graphfeed.datapipes import Datapipe, ItemSampler, Transform
+from graphfeed.datapipes import Datapipe, FanoutSampler, ItemSampler, Transform
 from graphfeed.datapipes.pipeline import Observer, Placement, find, traverse
 from graphfeed.loader import DataLoader, make_plan
 from graphfeed.loader.stages import Pin
@@ -309,8 +309,13 @@ class PyGLoader(DataLoader[Any]):
         return nullcontext()
 
     def __repr__(self) -> str:
-        # The same as PyG's; `explain()` describes the loader.
-        return f"{type(self).__name__}()"
+        samplers: list[Any] = list(find(self.pipeline, FanoutSampler))
+        # The stage's own hops begin with the outermost one.
+        hops = [list(stage.fanouts)[::-1] for stage in samplers if isinstance(stage.fanouts, Sequence)]
+        parts = [f"{len(self._source.item_set)} {'seeds' if samplers else 'items'}"]
+        parts += [f"num_neighbors={numbers}" for numbers in hops]
+        parts += [] if self.batch_size is None else [f"batch_size={self.batch_size}"]
+        return f"{type(self).__name__}({', '.join([*parts, f'num_workers={self.num_workers}'])})"
 
     def __call__(self, index: Any) -> Any:
         """Return the mini-batch of the seeds at the given positions. It belongs to no epoch; its draws are random."""

@@ -3,6 +3,7 @@
 from itertools import product
 from typing import Any
 
+import pytest
 import torch
 
 import graphfeed as gf
@@ -298,3 +299,17 @@ def test_a_list_holds_for_each_type() -> None:
     by_type = [batch.input_nodes for batch in make_pipe(graph, {kind: [4, 4] for kind in SIZES})]
     alike = [batch.input_nodes for batch in make_pipe(graph, [4, 4])]
     assert str(by_type) == str(alike)
+
+
+class OneValue(gf.SubgraphSampler):
+    """Forgets the input nodes."""
+
+    def sample_subgraphs(self, seeds: Any, seeds_timestamp: Any = None) -> Any:  # type: ignore[override]
+        del seeds, seeds_timestamp
+        return [1]
+
+
+def test_a_sampler_that_returns_one_value_is_told_what_to_return() -> None:
+    pipe = OneValue(gf.ItemSampler(gf.ItemSet(2, names="seeds"), batch_size=2))
+    with pytest.raises(TypeError, match=r"sample_subgraphs of OneValue must return the input nodes and a list of"):
+        next(iter(pipe))

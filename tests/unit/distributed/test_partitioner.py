@@ -130,7 +130,7 @@ def test_what_can_t_be_written_is_refused_and_leaves_nothing(tmp_path: Path, mon
     words = "data must be a FusedCSCSamplingGraph, a data set with one, or PyG's"
     check_all_refused(lambda other: write(other, 2, folder), others, words, TypeError)
     check_refused([
-        (by_metis.generate_partition, ImportError, r'pip install "\.\[partition\]" in a clone'),
+        (by_metis.generate_partition, ImportError, r'pip install "graphfeed\[partition\]"'),
         (lambda: write(None, 2, Path()), OSError, "it is the working folder"),
         (lambda: write(plain, 2, full), FileExistsError, "exists and is not an empty folder"),
         (lambda: Partitioner(plain, 0, folder), ValueError, "num_parts must be 1 or more"),

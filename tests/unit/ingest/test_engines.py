@@ -1,5 +1,6 @@
 """Tables of other engines and of databases by ADBC, and names and strings that would be harmful as a part of SQL."""
 
+import errno
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow.parquet
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ingest.tables.engine import translated
+from graphfeed.ingest.tables.table import TableSource, naming
 from tests.kinds.example_tables import LIKES, USERS, edges_of, write
 
 LIKED = sorted(zip(LIKES["user"], LIKES["item"], strict=True))
@@ -121,3 +124,19 @@ def check_database(connection: Any) -> None:
 
 def test_queries_of_sqlite_are_tables() -> None:
     check_database(adbc_driver_sqlite.dbapi.connect())
+
+
+def test_a_full_disk_is_not_the_fault_of_a_table() -> None:
+    source = TableSource(Path("t.arrow"), "t.arrow")
+    with pytest.raises(OSError, match="No space left"), naming([source], Exception):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(ValueError, match=r"t\.arrow can't be read as \.arrow: \[Errno 5\] broken"),
+        naming([source], Exception),
+    ):
+        raise OSError(errno.EIO, "broken")
+    full = "failed to offload data block of size 256.0 KiB. This limit was set by the 'max_temp_directory_size' setting"
+    with pytest.raises(OSError, match="No space left"), translated():
+        raise duckdb.OutOfMemoryException(full)
+    with pytest.raises(MemoryError, match="more than the memory limit"), translated():
+        raise duckdb.OutOfMemoryException("could not allocate block of size 256.0 KiB")

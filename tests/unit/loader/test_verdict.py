@@ -44,7 +44,7 @@ BUSY_MACHINE = {"core_wait": 0.5, "cores_used": 0.8}
 IN_MAIN = (stage("ItemSampler", "main", 2.5, 0.02), stage("Mine", "worker", 6.0, 0.4))
 DISK: dict[str, Any] = {"read_bytes_per_second": 9e8, "num_bytes": 1e6}
 CASES: list[tuple[str, Summary, str]] = [
-    ("too few", summary(num_minibatches=19), r"19 in 0\.58 s"),
+    ("too few", summary(num_minibatches=19), r"needs at least 20 mini-batches and 0\.2 s .* saw 19 in 0\.58 s"),
     ("too few", summary(num_minibatches=5, waits=0.01), r"5 in 0\.58 s"),
     ("step", summary(waits=0.01, setting={"num_workers": 6}), "num_workers=3 would suffice"),
     (

@@ -155,7 +155,7 @@ def test_the_members_of_an_item_set_that_pyg_knows() -> None:
 def test_without_pyg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torch_geometric", "torch_geometric.data"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r'needs torch_geometric, .*: pip install "\.\[pyg\]" in a clone'):
+    with pytest.raises(ImportError, match=r'needs torch_geometric, .*: pip install "graphfeed\[pyg\]"'):
         next(iter(pipelines.homogeneous())).to_pyg_data()
 
 

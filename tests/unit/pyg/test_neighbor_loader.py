@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NumNeighbors
+from graphfeed.pyg import GraphSAINTNodeSampler, LinkNeighborLoader, NeighborLoader, NumNeighbors
 from tests.kinds.neighborhood import (
     KINDS,
     NUM_EDGES,
@@ -244,3 +244,11 @@ def test_copies_of_a_seed_are_drawn_by_themselves_in_trees_and_alike_without() -
         columns = batch.edge_index[1]
         samples = {tuple(batch.e_id[columns == copy].tolist()) for copy in range(30)}
         assert len(samples) > 5 if options else len(samples) == 1
+
+
+def test_a_loader_is_printed_with_its_seeds_and_options() -> None:
+    data = homogeneous()
+    loader = NeighborLoader(data, [3, 2], input_nodes=torch.arange(5), batch_size=2, num_workers=2)
+    assert repr(loader) == "NeighborLoader(5 seeds, num_neighbors=[3, 2], batch_size=2, num_workers=2)"
+    assert repr(NeighborLoader(data, [1], batch_sampler=[[0]])).endswith("seeds, num_neighbors=[1], num_workers=0)")
+    assert repr(GraphSAINTNodeSampler(data, 2, 4)) == "GraphSAINTNodeSampler(4 items, batch_size=1, num_workers=0)"
