@@ -115,7 +115,7 @@ def sample_items(
         pipe = pipe.sample_uniform_negative(graph, 1 if negative_ratio is None else negative_ratio)
     both_ways = reverse_etypes is not None or isinstance(items, ItemSet)
     pipe = sample_before(pipe, graph, fanouts, names, time_attr)
-    # In sampling by time, too: negatives are no edges, so an earlier edge between the two nodes would tell them apart.
+    # Also in temporal sampling: negatives are pairs without an edge, so an earlier edge would tell positives apart.
     return pipe.exclude_seed_edges(both_ways, reverse_etypes)
 
 

@@ -138,7 +138,7 @@ def write_edge_table(
 
 
 def reversed_edges(described: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of the same edges with exchanged ends, which have the same features and are no items."""
+    """Return the description of the same edges with exchanged ends, which have the same features, but not the items."""
     return {**described, "items": {}, "classes": None, "num_classes": 0}
 
 

@@ -162,7 +162,7 @@ class EdgeTable(TableSpec):
         training_graph: Whether the graph has only the edges that the split assigns to training. With neither a task nor
             a label, the other edges are left out and there are no items.
         reverse_of: Edge type whose edges these are, with exchanged ends: those of the graph, with their times, weights
-            and features. They are no items. Nothing else is given then.
+            and features. They are not items of a task. Nothing else is given then.
     """
 
     source: str = "source"
