@@ -322,7 +322,7 @@ def test_what_is_not_read_together_is_sampled_apart(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"only_new": True}, {"deduplicate": False}, {"disjoint": True}], ids=str)
-def test_each_request_of_a_graph_in_files_is_sampled_in_windows(saved: Path, options: dict[str, bool]) -> None:
+def test_each_request_of_a_graph_in_files_is_sampled_in_windows(saved: Path, options: dict[str, Any]) -> None:
     pipe = sampled(gf.load_graph(saved), **options)
     assert len(windows(pipe, num_workers=2)) == 1
     apart, together = (digests(gf.DataLoader(pipe, 2, seed=3, window=window)) for window in (0, None))
