@@ -15,7 +15,7 @@ from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph import ByType, Hop, Picked
 from graphfeed.storage.memory import tensors_in
 from tests.kinds.digests import assert_same, digest, digests
-from tests.kinds.graph_kinds import CASES, KINDS, Case, OneHop, Put, plain, requests, sample, sample_all, typed
+from tests.kinds.graph_kinds import CASES, KINDS, Case, OneHop, Put, operations, plain, requests, sample, typed
 from tests.kinds.list_graph import FullListGraph, ListGraph
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.emulated_cuda import Cuda, device_of
@@ -23,14 +23,16 @@ from tests.stand_ins.emulated_cuda import Cuda, device_of
 
 @cache
 def expected(case: str) -> dict[str, Any]:
-    return sample_all(CASES[case], CASES[case].make())
+    graph = CASES[case].make()
+    return {name: sample(graph, CASES[case], request) for name, request in requests(CASES[case]).items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_mini_batch_is_that_of_the_graph_in_memory(kind: str) -> None:
-    for case in ["plain"] if kind == "in lists" else CASES:
-        for found in KINDS[kind](CASES[case].make(), partial(sample_all, CASES[case])):
-            assert_same(found, expected(case), what=case)
+def test_every_operation_returns_what_it_does_in_memory(kind: str) -> None:
+    for case in [CASES["plain"]] if kind == "in lists" else CASES.values():
+        graph = case.make()
+        for found in KINDS[kind](graph, partial(operations, case)):
+            assert_same(found, operations(case, graph))
 
 
 OnDevice = Callable[[Cuda, Case], gf.FusedCSCSamplingGraph]
@@ -266,14 +268,6 @@ def test_a_subclass_may_pick_by_the_graph_itself() -> None:
         OwnPick.picked = 0
         assert_same(sample(graph, case, request), expected("plain")[name])
         assert OwnPick.picked == len(request.fanouts)
-
-
-def test_a_hop_of_several_mini_batches_is_that_of_each() -> None:
-    for case in CASES.values():
-        graph, seeds = case.make(), case.seeds
-        for request in requests(case).values():
-            hop = Hop(request, ((5, 5), 0), times=None if request.temporal is None else case.moments)
-            assert_same(graph.pick_each([seeds, seeds], [hop, hop]), [graph.pick(seeds, hop)] * 2)
 
 
 def test_each_hop_has_a_key() -> None:

@@ -1,4 +1,4 @@
-"""Graphs of every kind, and all requests: `test_graph_kinds.py` checks that they produce the same mini-batches.
+"""Graphs of every kind, which produce the same mini-batches, and all requests.
 
 A kind converts a graph in memory to one in another place, or with its own sampling, and returns the results of a
 function of that graph: one result, or one for each rank.
@@ -18,7 +18,7 @@ from unittest.mock import patch
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from graphfeed.distributed import PartBook, PartitionedGraph, Peers, cut_graph
 from graphfeed.ops.memory import ReadChoice
 from graphfeed.storage.graph import ByType, Hop
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
@@ -110,6 +110,10 @@ IN_TIME: list[dict[str, Any]] = [
 ]
 
 
+EACH = 7
+"""One in so many requests suffices where `test_sampling.py` tries all options."""
+
+
 def place(values: ByType, put: Put) -> Any:
     return {kind: put(own) for kind, own in values.items()} if isinstance(values, dict) else put(values)
 
@@ -165,23 +169,11 @@ def sample(graph: gf.SamplingGraph, case: Case, request: gf.SamplingRequest, put
     return graph.sample_hops(seeds, request, keys)
 
 
-def sample_all(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
-    """Return the results of all operations of a graph."""
-    found = {name: sample(graph, case, request) for name, request in requests(case).items()}
+def operations(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
+    """Return the results of all operations of a graph, with some of the requests."""
+    found = {name: sample(graph, case, request) for name, request in list(requests(case).items())[::EACH]}
     fanouts = [torch.tensor(number).reshape(-1) for number in case.fanouts[-1]]
     seeds = case.seeds
-    ways: list[dict[str, Any]] = [
-        {},
-        {"replace": True},
-        {"probs_name": "w"},
-        {"deduplicate": False},
-        {"only_new": True},
-        {"only_new": True, "disjoint": True},
-    ]
-    for options in ways:
-        request = gf.SamplingRequest(fanouts, **options)
-        draws = [gf.storage.graph.draws_of(request, keys) for keys in ([5, 6], [7, 8])]
-        found[f"several at once {options}"] = graph.sample([gf.Seeds(seeds)] * 2, request, draws)
     found["in-edges"] = graph.in_subgraph(seeds)
     found["one hop"] = graph.sample_neighbors(seeds, fanouts[1], True, "w", key=5)
     found["one hop, LABOR"] = graph.sample_layer_neighbors(seeds, fanouts[1], random_seed=[5])
@@ -211,6 +203,13 @@ class OneHop(gf.SamplingGraph):
 
     def pick(self, nodes: ByType, hop: Hop) -> Any:
         return super().pick(nodes, hop) if hop.request.temporal is None else self.graph.pick(nodes, hop)
+
+
+class OwnPick(OneHop):
+    """Picks the edges of each hop by another graph."""
+
+    def pick(self, nodes: ByType, hop: Hop) -> Any:
+        return self.graph.pick(nodes, hop)
 
 
 def in_a_file(whole: gf.FusedCSCSamplingGraph, work: Work) -> list[Any]:
@@ -248,7 +247,7 @@ def in_parts(whole: gf.FusedCSCSamplingGraph, work: Work, *, num_parts: int) -> 
     """Partition a graph over two ranks, which own one part each, or the same part."""
 
     def work_of(rank: int, peers: Peers) -> Any:
-        parts = torch.arange(whole.total_num_nodes) % num_parts
+        parts = PartBook.from_assignment(torch.arange(whole.total_num_nodes) % num_parts, num_parts)
         return work(PartitionedGraph(cut_graph(whole, parts, rank * num_parts // 2), peers))
 
     return in_threads(2, work_of)
@@ -260,6 +259,7 @@ KINDS: dict[str, Kind] = {
     "in a file, by page": by_page,
     "in shared memory": by_name,
     "hop by hop": lambda whole, work: [work(OneHop(whole))],
+    "by its own pick": lambda whole, work: [work(OwnPick(whole))],
     "without a map": without_a_map,
     "in one part": partial(in_parts, num_parts=1),
     "in parts": partial(in_parts, num_parts=2),

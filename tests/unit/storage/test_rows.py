@@ -14,7 +14,6 @@ from graphfeed.storage.graph import compact_hop, join_hops
 from tests.kinds import reference
 from tests.kinds.chance import check_counts, check_unrelated
 from tests.kinds.digests import assert_same
-from tests.kinds.graph_kinds import CASES, requests
 from tests.kinds.pipelines import random_edges
 from tests.kinds.refusals import Refusal, check_refused
 
@@ -227,16 +226,3 @@ def test_a_tree_depends_on_its_number_and_not_on_other_seeds() -> None:
     for tree, is_same in enumerate([False, True, False, True]):
         first, second = (own.edges[None][2][own.trees[None][own.edges[None][1]] == tree] for own in pairs)
         assert (first.tolist() == second.tolist()) == is_same
-
-
-def test_a_graph_joins_the_hops_that_it_samples() -> None:
-    for name, asked in ((name, asked) for name, case in CASES.items() for asked in requests(case).values()):
-        case, graph = CASES[name], CASES[name].make()
-        keys: list[Any] = [(key, key + 1) if asked.strategy == "labor" else key for key in range(len(asked.fanouts))]
-        times = None if asked.temporal is None else case.moments
-        hops = graph.sample_hops(case.seeds, asked, keys, seeds_timestamp=times)
-        found = graph.sample_joined(gf.Seeds(case.seeds, times), asked, keys)
-        assert_same(found, join_hops(hops, disjoint=asked.disjoint))
-        if name == "plain":
-            outer = edges_of(hops[0])
-            assert found.edges[None][:2].T[len(found.edges[None][0]) - len(outer) :].tolist() == list(map(list, outer))
