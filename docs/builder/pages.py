@@ -1,7 +1,7 @@
 """Markdown pages, with links adapted to the site.
 
 In the repository, pages link to each other as files, so that they can be read there. The site has the pages of `docs/`
-at its top level, pages that include the four pages of the root folder, and the tutorials as notebooks.
+at its top level, pages that include the pages of the root folder, and the tutorials as notebooks.
 """
 
 import os
@@ -15,6 +15,8 @@ TEXTS = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
+    "ROADMAP.md": "roadmap.md",
+    "SECURITY.md": "security.md",
 }
 """Pages of the root folder, and the pages of the site that include them or parts of them."""
 ELSEWHERE = {"ARCHITECTURE.md#five-ideas": "concepts.md"}
