@@ -48,7 +48,7 @@ nitpick_ignore_regex = [
 ]
 
 html_theme = "furo"
-html_title = "graphfeed"
+html_title = f"graphfeed {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False

@@ -101,8 +101,16 @@ def test_workflows_make_targets_that_there_are_and_are_given_no_more_rights_than
         for job in workflow["jobs"].values():
             assert job["timeout-minutes"] <= 120
             assert job.get("permissions", {}).keys() <= {"contents", "id-token"}
-    rights = {name: job.get("permissions") for name, job in yaml.safe_load(text_of("publish"))["jobs"].items()}
-    assert [name for name, granted in rights.items() if granted and "id-token" in granted] == ["publish"]
+    rights = {
+        (path.stem, name, right)
+        for path in WORKFLOWS
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items()
+        for right, granted in job.get("permissions", {}).items()
+        if granted == "write"
+    }
+    assert rights == {("publish", "publish", "id-token"), ("docs", "publish", "contents")}
+    site = yaml.safe_load(text_of("docs"))["jobs"]
+    assert site["publish"]["if"] == "github.event_name == 'push'", "pull requests publish nothing"
 
 
 def text_of(workflow: str) -> str:

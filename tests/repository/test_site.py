@@ -16,7 +16,7 @@ import pytest
 import graphfeed
 from benchmarks import predicted
 from benchmarks.record import HISTORY
-from docs.builder import api, drawing, measured, notebooks, pages, plans
+from docs.builder import api, drawing, measured, notebooks, pages, plans, versions
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
@@ -214,6 +214,26 @@ def test_ratios_to_other_libraries_become_lines_over_commits(tmp_path: Path) -> 
     assert low - high == measured.PLOT / 2
     words = [part.text for part in picture.findall("{*}text")]
     assert words == ["4", "2", "PyG (sparse)", "aaa, d", "bbb, d"]
+
+
+def test_each_minor_version_has_a_site_and_the_first_page_leads_to_the_newest(tmp_path: Path) -> None:
+    site, folder = tmp_path / "site", tmp_path / "pages"
+    site.mkdir()
+    folder.mkdir()
+    for reference, newest in (("main", "dev"), ("v0.9.0", "0.9"), ("v0.10.0", "0.10"), ("v0.9.1", "0.10")):
+        (site / "index.html").write_text(reference)
+        (site / f"only-{reference}.html").touch()
+        versions.add_version(site, folder, reference)
+        (site / f"only-{reference}.html").unlink()
+        assert f"url={newest}/index.html" in (folder / "index.html").read_text()
+    assert {path.parent.name: path.read_text() for path in folder.glob("*/index.html")} == {
+        "dev": "main",
+        "0.9": "v0.9.1",
+        "0.10": "v0.10.0",
+    }
+    assert not (folder / "0.9" / "only-v0.9.0.html").exists()
+    assert re.findall(r'href="([^/]+)/', (folder / "versions.html").read_text()) == ["0.10", "0.9", "dev"]
+    assert dead_links(folder) == []
 
 
 def test_the_page_about_gpus_includes_what_is_expected(tmp_path: Path) -> None:
