@@ -113,6 +113,29 @@ def test_workflows_make_targets_that_there_are_and_are_given_no_more_rights_than
     assert site["publish"]["if"] == "github.event_name == 'push'", "pull requests publish nothing"
 
 
+def test_actions_are_pinned_and_a_bot_keeps_them_new() -> None:
+    used = [line.strip(" -") for path in WORKFLOWS for line in path.read_text().splitlines() if "uses:" in line]
+    assert used
+    assert [line for line in used if not re.fullmatch(r"uses: [\w./-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+    updates = yaml.safe_load((REPOSITORY / ".github" / "dependabot.yml").read_text())["updates"]
+    assert [update["package-ecosystem"] for update in updates] == ["github-actions"]
+
+
+def test_forms_of_issues_ask_for_what_is_needed() -> None:
+    folder = REPOSITORY / ".github" / "ISSUE_TEMPLATE"
+    forms = {path.stem: yaml.safe_load(path.read_text()) for path in folder.glob("*.yml")}
+    assert forms.keys() == {"bug", "feature", "question", "scale"}
+    for form in forms.values():
+        assert {"name", "description", "body"} <= form.keys()
+        fields = [part for part in form["body"] if part["type"] != "markdown"]
+        assert len({part["id"] for part in fields}) == len(fields)
+        assert all(part["attributes"]["label"] for part in fields)
+        assert any(part.get("validations", {}).get("required") for part in fields)
+    (doctor,) = (part for part in forms["bug"]["body"] if part.get("id") == "doctor")
+    assert "graphfeed doctor" in doctor["attributes"]["label"]
+    assert doctor["validations"]["required"]
+
+
 def text_of(workflow: str) -> str:
     return (REPOSITORY / ".github" / "workflows" / f"{workflow}.yml").read_text()
 
