@@ -22,6 +22,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LARGEST_WHEEL = 5_000_000
 LICENCES = ("LICENSE", "NOTICE", "graphfeed/storage/datasets/WORDNET-LICENSE.txt")
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+PLACEHOLDER = "OWNER"
+"""Stands for the repository's account on GitHub, as in https://github.com/OWNER/graphfeed, until it has one."""
+ADDRESSED = ("*.md", "*.toml", "*.cff", "conda", "docs", ".github")
+"""Files that may have an address of the repository."""
+CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 
 
 def run(*command: str | Path, cwd: Path = REPOSITORY) -> str:
@@ -41,6 +46,37 @@ def test_the_changelog_begins_with_the_version() -> None:
         assert date != "unreleased", "write the date of the release into CHANGELOG.md"
         citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
         assert (citation["version"], str(citation["date-released"])) == (version, date)
+
+
+@pytest.mark.skipif("RELEASE_TAG" not in os.environ, reason="only a release needs addresses")
+def test_addresses_of_the_repository_are_filled_in() -> None:
+    found = run("git", "ls-files", "--", *ADDRESSED).splitlines()
+    texts = {name: (REPOSITORY / name).read_text(errors="replace") for name in found}
+    left = [name for name, text in texts.items() if re.search(rf"\b{PLACEHOLDER}(?=/graphfeed|$)", text, re.MULTILINE)]
+    assert left == [], f"replace {PLACEHOLDER} by the repository's account"
+
+
+def test_the_conda_recipe_is_that_of_the_package() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    about, backend = project["project"], project["build-system"]["requires"]
+    recipe = yaml.safe_load((REPOSITORY / "conda" / "recipe.yaml").read_text())
+    python = about["requires-python"].removeprefix(">=")
+    assert recipe["context"] == {"version": gf.__version__, "python_min": python}
+    build, requirements = recipe["build"], recipe["requirements"]
+    assert build["noarch"] == "python"
+    assert build["python"]["entry_points"] == [f"{name} = {where}" for name, where in about["scripts"].items()]
+    assert requirements["run"] == ["python >=${{ python_min }}", *map(conda_requirement, about["dependencies"])]
+    assert requirements["host"] == ["python ${{ python_min }}.*", "pip", *map(conda_requirement, backend)]
+    assert recipe["about"]["license"] == about["license"]
+    assert recipe["about"]["license_file"] == [*LICENCES]
+    assert all((REPOSITORY / name).is_file() for name in LICENCES)
+
+
+def conda_requirement(requirement: str) -> str:
+    """Return a requirement of pip as conda-forge writes it."""
+    found = re.fullmatch(r"([\w-]+)(.*)", requirement)
+    assert found, requirement
+    return f"{CONDA_NAMES.get(found[1], found[1])} {found[2]}".strip()
 
 
 @pytest.fixture(scope="module")
