@@ -180,7 +180,7 @@ def test_parts_that_stay_empty_take_neither_memory_nor_nodes() -> None:
 
 def test_without_pymetis_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(ImportError, match=r"the method 'metis' needs pymetis.*\.\[partition\]"):
+    with pytest.raises(ImportError, match=r"the method 'metis' needs pymetis.*graphfeed\[partition\]"):
         assign_by_metis(graphs.plain(), 2)
 
 
