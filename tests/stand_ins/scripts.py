@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from llvmlite import binding
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 100.0
 IMPORTS = """
@@ -12,6 +14,13 @@ import os, signal, sys, threading, time
 import graphfeed as gf
 from tests.kinds import pipelines
 """
+
+
+def without_kernels(folder: Path) -> dict[str, str]:
+    """Return settings with which a process finds no compiled kernels at first, and keeps its own in a folder."""
+    # The features are part of the names of files: written twice, they are the same features, and no file has that name.
+    features = binding.get_host_cpu_features().flatten()
+    return {"GRAPHFEED_CACHE_DIR": str(folder), "NUMBA_CPU_FEATURES": f"{features},{features}"}
 
 
 def run(

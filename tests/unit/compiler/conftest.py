@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphfeed.ops.cpu.compiler import folders
+from graphfeed.ops.cpu.compiler.machine import processor
 from graphfeed.ops.cpu.jit import INTERPRETED
+from tests.stand_ins.scripts import without_kernels
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +44,12 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Ite
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Iterator[Path]:
     """Store machine code in a new folder, for this process and its children; return the folder."""
-    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path / "kept"))
+    for name, value in without_kernels(tmp_path / "kept").items():
+        monkeypatch.setenv(name, value)
+    processor.cache_clear()
     folders.folders.cache_clear()
     _, folder = folders.folders()
     assert folder is not None
     yield folder
+    processor.cache_clear()
     folders.folders.cache_clear()

@@ -19,6 +19,7 @@ from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.program import Program
 from graphfeed.ops.cpu.sampling.permute import hash_places, permute
 from tests.stand_ins.forked import in_child
+from tests.stand_ins.scripts import without_kernels
 from tests.unit.compiler.bare import printed
 from tests.unit.compiler.kernels import add, anew, loads_of, make_array, scale
 
@@ -90,7 +91,7 @@ def test_the_process_that_compiles_imports_no_numba_and_its_settings_change_no_c
     found = []
     for folder, settings in (("usual", {}), ("others", others)):
         numba = {f"NUMBA_{name}": value for name, value in settings.items()}
-        said = printed(HASH, GRAPHFEED_CACHE_DIR=str(tmp_path / folder), **numba)
+        said = printed(HASH, **without_kernels(tmp_path / folder), **numba)
         assert said.endswith("] False\n")
         (file,) = (tmp_path / folder).rglob("*hash_places*.code")
         found.append((said, file.read_bytes()))

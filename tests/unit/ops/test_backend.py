@@ -12,6 +12,7 @@ import graphfeed as gf
 from graphfeed.ops import CompletedFuture, check_device, check_one_rank, is_gpu, kernels, load_kernels
 from tests.kinds.refusals import check_refused
 from tests.stand_ins import emulated_runtime
+from tests.stand_ins.scripts import without_kernels
 
 
 def test_a_device_without_kernels_and_one_that_is_not_there_are_named() -> None:
@@ -38,7 +39,7 @@ def test_no_operation_imports_numba_whether_or_not_its_kernel_is_compiled(tmp_pa
         "assert ops.coo_to_csc(torch.tensor([0]), torch.tensor([1]), 2).indptr.tolist() == [0, 0, 1]\n"
         "print('llvmlite' in sys.modules, 'numba' in sys.modules)\n"
     )
-    environment = {**os.environ, "GRAPHFEED_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
+    environment = {**os.environ, **without_kernels(tmp_path), "NUMBA_DISABLE_JIT": "0"}
     command = [sys.executable, "-c", program]
     outputs = [subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout for _ in range(2)]
     assert outputs == [b"True False\n", b"True False\n"]
