@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch
 from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.ops import KernelLoad, load_kernels
 from graphfeed.ops.arguments import checked
-from graphfeed.storage import HeteroItemSet, ItemSet, from_coo
+from graphfeed.storage import BasicFeatureStore, HeteroItemSet, ItemSet, TorchBasedFeature, from_coo
 
-NODES = 8
+SIZES = 8, 20_000
+"""Numbers of nodes, and of items, of the pipelines. Few items and rows need other kernels than many."""
 
 
 @checked
@@ -27,7 +28,8 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
     The machine code is for this processor, this version of LLVM and this version of graphfeed. Build an image on the
     same kind of machine that runs it, or set NUMBA_CPU_NAME=generic both in the image and during its build. The code is
-    stored in the package's own folder, or in GRAPHFEED_CACHE_DIR if that is set.
+    stored in the first writable folder of GRAPHFEED_CACHE_DIR, if that is set, and the package's own folder, among
+    others; docs/how-to/containers.md lists them. It is read from all of them.
 
     Args:
         pipe: A pipeline whose first mini-batch is computed, so that only its kernels are compiled, which takes a few
@@ -44,6 +46,13 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
         >>> import graphfeed as gf
         >>> slowest = max(gf.warm_up(), key=lambda kernel: kernel.seconds)  # doctest: +SKIP
     """
+    if pipe is None:
+        return reported(load_kernels("cpu", "compiler.ahead").compile_all())
+    return reported((), [lambda: pipe])
+
+
+def reported(ready: Iterable[KernelLoad], pipes: Iterable[Callable[[], Datapipe]] = ()) -> tuple[KernelLoad, ...]:
+    """Compute the first mini-batches of pipelines; list these kernels and those that are ready, also on stderr."""
     loads: list[KernelLoad] = []
     start = time.monotonic()
 
@@ -52,12 +61,11 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
         if kernel.compiled:
             sys.stderr.write(f"graphfeed: compiled {kernel.kernel} in {kernel.seconds:.1f} s\n")
 
-    if pipe is None:
-        for kernel in load_kernels("cpu", "compiler.ahead").compile_all():
-            note(kernel)
-    else:
-        with load_kernels("cpu", "compiler.store").watch_kernels(note):
-            next(iter(pipe), None)
+    for kernel in ready:
+        note(kernel)
+    with load_kernels("cpu", "compiler.store").watch_kernels(note):
+        for make in pipes:
+            next(iter(make()), None)
     compiled = sum(kernel.compiled for kernel in loads)
     sys.stderr.write(
         f"graphfeed: {compiled} kernels compiled and {len(loads) - compiled} found on disk "
@@ -66,33 +74,50 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
     return tuple(loads)
 
 
-def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
-    """Return a small pipeline with a sampler, whose seeds are nodes with timestamps."""
-    ends = torch.arange(NODES, device="cpu"), torch.arange(NODES, device="cpu").flip(0)
+def edges_of(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ends of the edges of a graph with `size` nodes. In a large one, the first nodes have high degrees."""
+    sources = torch.arange(size if size == SIZES[0] else 16 * size, device="cpu") % size
+    return sources, sources**2 // size
+
+
+def with_features(pipe: Datapipe, size: int, node_types: Sequence[str | None] = (None,)) -> Datapipe:
+    """Fetch features of nodes, whose rows have 4, 8 and 128 bytes: each width is read by another kernel."""
+    widths = {"narrow": 1, "pair": 2, "wide": 32}
+    rows = {name: TorchBasedFeature(torch.zeros(size, width, device="cpu")) for name, width in widths.items()}
+    store = BasicFeatureStore({("node", kind, name): rows[name] for kind in node_types for name in widths})
+    keys: Any = list(widths) if None in node_types else {kind: list(widths) for kind in node_types}
+    fetched: Datapipe = pipe.fetch_feature(store, keys)
+    return fetched
+
+
+def small_pipe(stage: str, size: int, *, typed: bool = False, **options: Any) -> Datapipe:
+    """Return a pipeline with a sampler, whose seeds are `size` nodes with timestamps, and with features."""
+    ends = edges_of(size)
     edge_types = ("user:likes:item", "item:liked_by:user")
-    attributes = {"weight": torch.ones(NODES, device="cpu"), "time": torch.arange(NODES, device="cpu")}
-    items: Any = ItemSet((torch.arange(4, device="cpu"), torch.full((4,), NODES, device="cpu")), ("seeds", "timestamp"))
+    attributes = {"weight": torch.ones(len(ends[0]), device="cpu"), "time": ends[0] * 31 % size}
+    nodes = torch.arange(size, device="cpu")
+    items: Any = ItemSet((nodes, torch.full((size,), size, device="cpu")), ("seeds", "timestamp"))
     if typed:
         by_type = {name: dict.fromkeys(edge_types, values) for name, values in attributes.items()}
-        graph = from_coo(dict.fromkeys(edge_types, ends), {"user": NODES, "item": NODES}, edge_attributes=by_type)
+        graph = from_coo(dict.fromkeys(edge_types, ends), {"user": size, "item": size}, edge_attributes=by_type)
         items = HeteroItemSet({"user": items})
     else:
-        graph = from_coo(ends, NODES, edge_attributes=attributes)
-    pipe: Datapipe = getattr(ItemSampler(items, 2, shuffle=True), stage)(graph, [2, 2], **options)
-    return pipe
+        graph = from_coo(ends, size, edge_attributes=attributes)
+    pipe: Datapipe = getattr(ItemSampler(items, size // 4, shuffle=True), stage)(graph, [2, 2], **options)
+    return with_features(pipe, size, ("user", "item") if typed else (None,))
 
 
-def negatives_pipe() -> Datapipe:
-    ends = torch.arange(NODES, device="cpu"), torch.arange(NODES, device="cpu").flip(0)
-    graph = from_coo(ends, NODES)
-    pairs = ItemSampler(ItemSet(torch.stack(ends, dim=1), "seeds"), 2, shuffle=True)
+def negatives_pipe(size: int) -> Datapipe:
+    ends = edges_of(size)
+    graph = from_coo(ends, size)
+    pairs = ItemSampler(ItemSet(torch.stack(ends, dim=1)[:size], "seeds"), size // 4, shuffle=True)
     pipe: Datapipe = pairs.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2]).exclude_seed_edges()
-    return pipe
+    return with_features(pipe, size)
 
 
 NEIGHBOR, LABOR = "sample_neighbor", "sample_layer_neighbor"
 IN_TIME = partial(small_pipe, f"temporal_{NEIGHBOR}", edge_timestamp_attr_name="time")
-USES: dict[str, Callable[[], Datapipe]] = {
+USES: dict[str, Callable[[int], Datapipe]] = {
     "uniform": partial(small_pipe, NEIGHBOR),
     "weighted": partial(small_pipe, NEIGHBOR, prob_name="weight"),
     "labor": partial(small_pipe, LABOR),
@@ -103,10 +128,15 @@ USES: dict[str, Callable[[], Datapipe]] = {
     "typed-labor": partial(small_pipe, LABOR, typed=True),
     "typed-in-time": partial(IN_TIME, typed=True),
 }
-"""Pipelines for `graphfeed warm-up --for`; node ids are int64."""
+"""Pipelines for `graphfeed warm-up --for`, each for a number of nodes; node ids are int64."""
 
 
 def add_warm_up_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Machine code is for the processor of this machine. For an image that runs on others, set "
+        "NUMBA_CPU_NAME=generic here and where it runs. It is saved in the package's folder, or in GRAPHFEED_CACHE_DIR "
+        "if that is set."
+    )
     parser.add_argument(
         "--for",
         dest="uses",
@@ -121,6 +151,6 @@ def run_warm_up(options: Any) -> None:
         if name not in USES:
             raise ValueError(f"--for must be a list of {', '.join(USES)}, but has {name!r}")
     for name in names:
-        warm_up(USES[name]())
+        reported((), [partial(USES[name], size) for size in SIZES])
     if options.uses is None:
         warm_up()

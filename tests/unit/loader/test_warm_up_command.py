@@ -1,7 +1,7 @@
 import json
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +11,10 @@ from graphfeed.__main__ import main
 from graphfeed.loader.warm_up_command import USES
 from graphfeed.ops.cpu.compiler import ahead
 from graphfeed.ops.cpu.compiler.folders import folders
+from graphfeed.ops.cpu.compiler.machine import processor
 from graphfeed.ops.cpu.jit import INTERPRETED
-from tests.stand_ins.scripts import REPOSITORY, run
+from graphfeed.ops.sampling.permute import sorted_places
+from tests.stand_ins.scripts import REPOSITORY, SECONDS, run, without_kernels
 from tests.unit.compiler.kernels import loads_of
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="kernels are plain Python")
@@ -32,7 +34,7 @@ print(json.dumps([built, loads, later, gf.warm_up(*pipes)]))
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_a_pipeline_s_kernels_are_compiled_once_and_no_others(tmp_path: Path) -> None:
-    runs = [run("-c", WARM_UP, cwd=REPOSITORY, GRAPHFEED_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    runs = [run("-c", WARM_UP, cwd=REPOSITORY, seconds=SECONDS, **without_kernels(tmp_path)) for _ in range(2)]
     kept = {".".join(path.name.split(".")[:-2]) for path in tmp_path.rglob("*.code")}
     for number, done in enumerate(runs):
         assert done.returncode == 0, done.stderr
@@ -54,9 +56,12 @@ def two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     two = [pair for pair in ahead.all_kernels() if pair[0].__module__.endswith(".permute")]
     assert len(two) == 2
     monkeypatch.setattr(ahead, "all_kernels", lambda: two)
-    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path))
+    for name, value in without_kernels(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    processor.cache_clear()
     folders.cache_clear()
     yield
+    processor.cache_clear()
     folders.cache_clear()
 
 
@@ -76,18 +81,64 @@ def test_all_kernels_are_compiled_once_and_it_says_which(capsys: pytest.CaptureF
     assert last.startswith("graphfeed: 0 kernels compiled and 2 found on disk in ")
 
 
-def take_all(make: Callable[[], Iterable[gf.MiniBatch]], into: list[gf.MiniBatch]) -> None:
-    into.extend(make())
+def random_pipe(use: str, size: int) -> Any:
+    """Return a pipeline of a kind that `--for` knows, for a random graph."""
+    kinds: list[Any]
+    keys: Any
+    pipe: Any
+    kind, count = use.removeprefix("typed-"), 10 * size
+    ends = torch.randint(size, (count,)), (torch.rand(count) ** 4 * size).long()
+    attributes = {"weight": torch.rand(count), "time": torch.randint(900, (count,))}
+    items: Any = gf.ItemSet((torch.randperm(size), torch.full((size,), 800)), ("seeds", "timestamp"))
+    graph, kinds, keys = gf.from_coo(ends, size, edge_attributes=attributes), [None], ["x"]
+    if use.startswith("typed"):
+        ways, kinds = ("user:likes:item", "item:liked_by:user"), ["user", "item"]
+        by_type = {name: dict.fromkeys(ways, values) for name, values in attributes.items()}
+        graph = gf.from_coo(dict.fromkeys(ways, ends), {"user": size, "item": size}, edge_attributes=by_type)
+        items, keys = gf.HeteroItemSet(dict.fromkeys(kinds, items)), {name: ["x"] for name in kinds}
+    if use == "negatives":
+        items = gf.ItemSet(torch.stack(ends, dim=1)[:size], "seeds")
+    pipe = gf.ItemSampler(items, 256, shuffle=True)
+    if use == "negatives":
+        pipe = pipe.sample_uniform_negative(graph, 1).sample_neighbor(graph, [5, 5]).exclude_seed_edges()
+    else:
+        stage, options = {
+            "weighted": ("sample_neighbor", {"prob_name": "weight"}),
+            "labor": ("sample_layer_neighbor", {}),
+            "in-time": ("temporal_sample_neighbor", {"edge_timestamp_attr_name": "time"}),
+        }.get(kind, ("sample_neighbor", {}))
+        pipe = getattr(pipe, stage)(graph, [5, 5], **options)
+    rows = gf.TorchBasedFeature(torch.rand(size, 20))
+    return pipe.fetch_feature(gf.BasicFeatureStore({("node", kind, "x"): rows for kind in kinds}), keys)
 
 
-def test_the_command_compiles_what_one_kind_of_pipeline_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    for use, run_it in USES.items():
-        assert main(["warm-up", "--for", use]) == 0
-        assert " found on disk in " in capsys.readouterr().err
-        minibatches: list[gf.MiniBatch] = []
-        assert loads_of(partial(take_all, run_it, minibatches)) == [], use
-        assert len(minibatches) > 1
-        assert all(len(minibatch.sampled_subgraphs or ()) == 2 for minibatch in minibatches)
+def take_all(pipe: gf.Datapipe) -> None:
+    """Iterate over a pipeline, by itself and with workers."""
+    with gf.DataLoader(pipe, num_workers=2) as loader:
+        assert len(list(pipe)) == len(list(loader)) > 1
+
+
+def forget_kernels() -> None:
+    """Unload all kernels, as in a new process."""
+    sorted_places.cache_clear()
+    for kernel, _ in ahead.all_kernels():
+        kernel.codes.clear()
+        kernel.runs.clear()
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_command_compiles_what_one_kind_of_pipeline_needs(use: str, capsys: pytest.CaptureFixture[str]) -> None:
+    forget_kernels()
+    assert main(["warm-up", "--for", use]) == 0
+    assert " found on disk in " in capsys.readouterr().err
+    for size in (300, 6_000):  # items of the two sizes are shuffled by different kernels
+        assert loads_of(lambda: take_all(random_pipe(use, size))) == []  # noqa: B023 - called at once
+
+
+def test_the_command_names_the_setting_for_images(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["warm-up", "--help"])
+    assert "NUMBA_CPU_NAME=generic" in capsys.readouterr().out
 
 
 def test_the_command_takes_several_kinds(capsys: pytest.CaptureFixture[str]) -> None:
