@@ -193,12 +193,12 @@ def check_kernels(run: Callable[[list[torch.Tensor]], Any] = ops.unique_and_comp
 
 def check_machine_code(machine: Machine) -> Finding:
     readable, writable = machine.code_folders
-    count = sum(1 for folder in readable for _ in folder.glob("*.code"))
+    count = len({path.name for folder in readable for path in folder.glob("*.code")})
     said = f"{count} kernels are on disk"
     if writable is None:
         more = "no folder is writable, so each process compiles the others; set GRAPHFEED_CACHE_DIR"
         return Finding("change", "machine code", f"{said}, but {more}")
-    return Finding("ok", "machine code", f"{said}, in {writable}")
+    return Finding("ok", "machine code", f"{said}; new ones are saved in {writable}")
 
 
 def look_at_gpus(with_kernels: bool, has_driver: bool | None = None) -> Iterator[Finding]:

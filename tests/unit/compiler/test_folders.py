@@ -56,9 +56,28 @@ def test_it_is_kept_where_the_user_says(places: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(places / "numba"))
     assert loads() == [True, False]
     assert codes(places) == codes(places / "numba")
+    shutil.rmtree(places / "numba")
     monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(places / "own"))
     assert loads() == [True, False]
-    assert len(codes(places / "own")) == len(codes(places / "numba")) == 1
+    assert codes(places) == codes(places / "own")
+
+
+@pytest.mark.parametrize("first", ["", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_kernels_in_any_folder_are_read_whichever_folder_new_ones_are_kept_in(
+    first: str, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if first:
+        block(places / "sources" / "__pycache__")
+        monkeypatch.setenv(first, str(places / "first"))
+    assert loads(1) == [True]
+    kept = codes(places)
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(places / "own"))
+    assert loads() == [False, False]
+    assert codes(places) == kept
+    kept[0].chmod(0o646)
+    assert loads() == [True, False]
+    assert codes(places / "own") != []
+    assert not (places / "home" / ".cache").exists(), "folders that are not needed are not created"
 
 
 def test_beside_sources_that_cannot_be_written_to_the_users_folders_are_next(
@@ -100,28 +119,82 @@ def is_refused(given: Path, why: str, places: Path, caplog: pytest.LogCaptureFix
     )
 
 
-@pytest.mark.parametrize(("mode", "inside"), [(0o777, False), (0o775, True)])
 def test_a_folder_that_others_can_write_to_is_not_used(
-    mode: int, inside: bool, places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shared = places / "shared"
+    given = places / "given"
     (places / "sources").chmod(0o755)
-    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(shared))
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(given))
     assert loads(1) == [True]
-    (codes(shared)[0].parent if inside else shared).chmod(mode)
-    assert is_refused(shared, "other users can write to it", places, caplog)
+    codes(given)[0].parent.chmod(0o775)
+    assert is_refused(given, "other users can write to it", places, caplog)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to other users")
-@pytest.mark.parametrize("inside", [False, True])
 def test_a_folder_of_somebody_elses_is_not_used(
-    inside: bool, places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = places / "given"
     monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(given))
     assert loads(1) == [True]
-    os.chown(codes(given)[0].parent if inside else given, STRANGER, -1)
+    os.chown(codes(given)[0].parent, STRANGER, -1)
     assert is_refused(given, "other users can write to it", places, caplog)
+
+
+def share(given: Path, mode: int) -> Path:
+    """Make a folder that others can write to; return the folder in it that is this user's."""
+    given.mkdir()
+    given.chmod(mode)
+    return given / f"graphfeed-{os.getuid()}"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2777])
+@pytest.mark.parametrize("place", ["GRAPHFEED_CACHE_DIR", "NUMBA_CACHE_DIR"])
+def test_in_a_folder_that_others_can_write_to_the_user_has_one(
+    mode: int, place: str, places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = share(places / "shared", mode)
+    monkeypatch.setenv(place, str(places / "shared"))
+    assert loads() == [True, False]
+    assert len(codes(own)) == 1
+    assert codes(places) == codes(own)
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert warnings(caplog) == []
+
+
+def test_what_lies_in_a_folder_that_others_can_write_to_is_not_run(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(places / "given"))
+    assert loads(1) == [True]
+    (places / "given").chmod(0o777)
+    assert loads() == [True, False]
+
+
+def test_the_user_s_folder_in_a_shared_one_must_be_theirs_alone(
+    places: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = places / "shared"
+    own = share(given, 0o777)
+    (places / "sources").chmod(0o755)
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(given))
+
+    def is_not_used(why: str) -> bool:
+        shutil.rmtree(places / "sources" / "__pycache__", ignore_errors=True)
+        folders.NOTICES.said.clear()
+        caplog.clear()
+        return is_refused(given, why, places, caplog)
+
+    own.symlink_to(places / "home")
+    assert is_not_used("it is not a folder")
+    own.unlink()
+    own.mkdir()
+    own.chmod(0o777)
+    assert is_not_used("other users can write to it")
+    own.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(own, STRANGER, -1)
+        assert is_not_used("other users can write to it")
 
 
 def test_folders_of_the_user_of_root_and_of_those_who_can_write_to_the_package_are_trusted(places: Path) -> None:

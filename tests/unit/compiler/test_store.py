@@ -133,6 +133,21 @@ def test_a_file_that_others_can_write_to_is_not_run_but_compiled_anew(kept: Path
     assert files(kept) == [name]
 
 
+def test_a_file_under_another_name_is_not_run_but_compiled_anew(kept: Path) -> None:
+    """Those who can write to the folder around the user's own can put another there, with links to the user's files."""
+    assert [was_compiled(add), was_compiled(double)] == [True, True]
+    added, doubled = (kept / f"{stored_names(kernel, ())[1]}.code" for kernel in (add, double))
+    doubled.unlink()
+    doubled.symlink_to(added)
+    assert [was_compiled(double), was_compiled(double), was_compiled(add)] == [True, False, False]
+
+
+def test_a_link_in_place_of_a_lock_is_not_followed(kept: Path, tmp_path: Path) -> None:
+    (kept / f"{stored_names(double, ())[1]}.lock").symlink_to(tmp_path / "elsewhere")
+    assert [was_compiled(double), was_compiled(double)] == [True, False]
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_another_compiler_and_another_machine_have_files_of_their_own(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,7 +372,7 @@ def test_threads_that_need_the_same_kernel_link_it_once() -> None:
 
 @pytest.mark.slow
 def test_it_is_made_for_this_processor_unless_another_one_is_named(kept: Path) -> None:
-    found = {name: printed(RUN, NUMBA_CPU_NAME=name).split() for name in ("generic", "")}
+    found = {name: printed(RUN, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES="").split() for name in ("generic", "")}
     names, results = zip(*found.values(), strict=True)
     assert names == ("generic", processor()[0])
     assert len(set(results)) == 1

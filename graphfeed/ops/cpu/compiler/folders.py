@@ -78,20 +78,28 @@ def user_cache() -> Path:
     return Path(os.environ.get(given) or os.path.expanduser(usual), "graphfeed")
 
 
+def for_user(folder: Path) -> Path:
+    """Return the folder that only this user can write to, in a folder where others can also create files."""
+    return folder / (f"graphfeed-{os.getuid()}" if hasattr(os, "getuid") else "graphfeed")
+
+
 def candidates() -> Iterator[tuple[Path, int]]:
     """Yield folders for the machine code of this copy of the package, with their modes; preferred ones first."""
     own = f"{SOURCES.name}_{sha1(str(SOURCES).encode(), usedforsecurity=False).hexdigest()}"
     for given in (os.environ.get("GRAPHFEED_CACHE_DIR"), os.environ.get("NUMBA_CACHE_DIR")):
         if given:
-            # Links are followed here only. A folder that is still a link is not used: in the temporary folder, any user
-            # could create a link with the name of this user's folder.
-            yield real(given) / own, 0o755
+            # Links are followed here only. A folder that is still a link is not used: in a folder that others can write
+            # to, any user could create a link with the name of this user's folder.
+            folder = real(given)
+            is_shared = False
+            with suppress(OSError):  # it does not exist yet
+                is_shared = not is_trusted(folder.stat())
+            yield (for_user(folder) / own, 0o700) if is_shared else (folder / own, 0o755)
     yield real(SOURCES) / "__pycache__", 0o755
     users = user_cache()
     yield (real(users) if users.is_absolute() else users) / own, 0o755
     with suppress(OSError):  # there is no temporary folder
-        user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
-        yield Path(tempfile.gettempdir(), f"graphfeed{user}", own), 0o700
+        yield for_user(Path(tempfile.gettempdir())) / own, 0o700
 
 
 def is_trusted(found: os.stat_result) -> bool:
@@ -136,14 +144,19 @@ def is_writable(folder: Path) -> bool:
 @cache
 def folders() -> tuple[tuple[Path, ...], Path | None]:
     """Return the folders to read machine code from, and the first writable one, or None, to write it to."""
-    readable, given = [], os.environ.get("GRAPHFEED_CACHE_DIR")
-    for folder, mode in candidates():
+    readable, writable, given = [], None, os.environ.get("GRAPHFEED_CACHE_DIR")
+    for place, (folder, mode) in enumerate(candidates()):
+        if writable is not None and not os.path.exists(folder):
+            continue  # only folders to write to are created
         reason = why_unusable(folder, mode)
         if not reason:
             readable.append(folder)
+            if writable is not None:
+                continue
             if is_writable(folder):
-                return tuple(readable), folder
+                writable = folder
+                continue
             reason = "it can't be written to"
-        if given and folder.parent == real(given):
+        if given and place == 0:
             NOTICES.warn_once("given", f"compiled kernels are not saved in GRAPHFEED_CACHE_DIR, {given}: {reason}")
-    return tuple(readable), None
+    return tuple(readable), writable

@@ -1,7 +1,8 @@
 """Cache of compiled kernels on disk. A kernel whose file is missing or damaged is compiled again.
 
 The name of a file contains a digest of everything that its machine code depends on: processor, Numba, LLVM and the
-sources of all kernels. A file begins with a digest of its content, which detects truncated and changed files.
+sources of all kernels. A file begins with a digest of its name and content, which detects truncated, changed and
+renamed files.
 """
 
 import os
@@ -123,8 +124,9 @@ def read_stored(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | Non
         except (OSError, ValueError):  # a pipe raises a ValueError
             continue
         symbol, _, code = content[DIGEST_BYTES:].partition(b"\0")
-        # A full or failing disk may have left any content under this name.
-        if source_digest(content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
+        # A full or failing disk may have left any content under this name, and those who can write to a folder around
+        # this one can exchange its files.
+        if source_digest(name.encode() + content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
             return symbol.decode(), code
         with suppress(OSError):
             path.unlink()
@@ -138,7 +140,7 @@ def write(folder: Path, name: str, found: tuple[str, bytes]) -> None:
     part = folder / f"{name}.{secrets.token_hex(4)}.part"
     try:
         with open(part, "xb", opener=partial(os.open, mode=0o644)) as file:  # even if the umask would allow more
-            file.write(source_digest(content, DIGEST_BYTES) + content)
+            file.write(source_digest(name.encode() + content, DIGEST_BYTES) + content)
         part.replace(folder / f"{name}.code")
     except OSError as error:
         NOTICES.warn_once(
@@ -202,7 +204,7 @@ def file_lock(lock: Path) -> Iterator[None]:
         yield
         return
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError:  # the folder is not writable, so no other process will write there
         yield
         return
