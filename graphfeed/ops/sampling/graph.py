@@ -13,7 +13,7 @@ from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, check_index
 from graphfeed.ops.sampling.time_order import TimeOrder, check_edge_places, check_links
 from graphfeed.ops.sampling.weights import GuidedSums, as_guided, check_cumulative
-from graphfeed.ops.structure.csc import check_columns, check_csc, check_edge_types, check_joined
+from graphfeed.ops.structure.csc import check_columns, check_csc, check_joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +116,11 @@ class Graph:
             ValueError: The arrays are not a valid graph in compressed sparse columns, an array per edge has another
                 length, an edge type joins other node types, or sums and times are not in order.
         """
-        check_csc(indptr, indices)
-        types, cumulative = arrays.get("types"), arrays.get("cumulative")
-        if types is not None or arrays.get("ends") is not None:
+        cumulative = arrays.get("cumulative")
+        if arrays.get("types") is not None or arrays.get("ends") is not None:
             check_given_types(indptr, indices, arrays)
+        else:
+            check_csc(indptr, indices)
         if arrays.get("indptr_dtype") not in (None, *ID_DTYPES):
             raise TypeError(f"indptr_dtype must be torch.int32 or torch.int64, but is {brief(arrays['indptr_dtype'])}")
         if cumulative is not None:
@@ -170,7 +171,6 @@ def check_given_types(indptr: torch.Tensor, indices: torch.Tensor, arrays: dict[
     first_ids = torch.tensor([0, indptr.numel() - 1] if given is None else list(map(int, given)), device="cpu")
     check_columns("first_ids", first_ids, indptr.numel() - 1)
     package_for("sampling.sample_hops", indices, indptr=indptr, types=types)
-    check_edge_types(indptr, types, len(pairs))
     check_joined(indptr, indices, types, first_ids, pairs)
     order = list(range(len(pairs))) if arrays.get("order") is None else list(map(int, arrays["order"]))
     if sorted(order) != list(range(len(pairs))):

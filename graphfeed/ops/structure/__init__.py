@@ -12,6 +12,7 @@ from graphfeed.ops.structure.csc import (
     check_columns,
     check_csc,
     check_edge_types,
+    check_endpoints,
     check_joined,
     check_start_ends,
     check_starts,
@@ -30,9 +31,9 @@ from graphfeed.ops.structure.unique import unique_and_compact
 # fmt: off
 __all__ = [
     "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "Items", "Marked", "PairedEdges", "assign_slots",
-    "check_columns", "check_csc", "check_edge_types", "check_joined", "check_start_ends", "check_starts", "compact",
-    "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees",
-    "isin", "join_columns", "mark_first", "match_pairs", "match_pairs_of_each", "merge_columns",
-    "mirror_edges", "place_nodes", "read_columns", "unique_and_compact",
+    "check_columns", "check_csc", "check_edge_types", "check_endpoints", "check_joined", "check_start_ends",
+    "check_starts", "compact", "compact_marked", "compact_parts", "coo_to_csc", "count_edges", "expand_indptr",
+    "indptr_edge_ids", "induce_trees", "isin", "join_columns", "mark_first", "match_pairs", "match_pairs_of_each",
+    "merge_columns", "mirror_edges", "place_nodes", "read_columns", "unique_and_compact",
 ]
 # fmt: on

@@ -160,19 +160,28 @@ def check_joined(
     """Raise unless the endpoints of each edge have the node types of its edge type. This takes one pass.
 
     Args:
-        indptr, indices, types: The edges, which `check_csc` and `check_edge_types` accept; this is not checked again.
+        indptr, indices, types: The edges.
         offsets: First id of each node type, followed by the number of nodes.
         ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
     Raises:
         IndexError: `ends` contains a node type that is not in `offsets`.
-        ValueError: An edge joins nodes of other types.
+        ValueError: An edge joins nodes of other types, or the arrays are not consistent.
     """
     check_tensors(ends=ends)
     check_vector("offsets", offsets)
     if ends.dim() != 2 or ends.shape[1] != 2 or ends.dtype not in ID_DTYPES:
         raise ValueError(f"ends must hold ids in shape (edge types, 2), but has {tuple(ends.shape)} of {ends.dtype}")
+    check_csc(indptr, indices)
+    check_edge_types(indptr, types, ends.shape[0])
     check_ids("ends", ends, offsets.numel() - 1, IndexError)
+    check_endpoints(indptr, indices, types, offsets, ends)
+
+
+def check_endpoints(
+    indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
+) -> None:
+    """Like `check_joined`, for arrays that have passed all other checks."""
     bounds = offsets.to("cpu", torch.int64)
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
     arrays = indices.contiguous(), as_types(types, types)

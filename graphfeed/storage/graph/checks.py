@@ -140,4 +140,4 @@ def check_types(graph: "GraphArrays") -> None:
     ops.check_edge_types(graph.csc_indptr, graph.type_per_edge, len(graph.edge_type_to_id))
     if graph.total_num_edges:
         ends = type_numbers(graph.node_type_to_id, graph.edge_type_to_id).ends
-        ops.check_joined(graph.csc_indptr, graph.indices, graph.type_per_edge, graph.node_type_offset, ends)
+        ops.check_endpoints(graph.csc_indptr, graph.indices, graph.type_per_edge, graph.node_type_offset, ends)

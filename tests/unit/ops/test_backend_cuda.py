@@ -142,7 +142,7 @@ def test_without_cupy_the_extra_is_named() -> None:
         backend.load_kernels.cache_clear()
         backend.load_kernels("cuda", "rows.gather")
 
-    said = 'gather was given a tensor on a GPU, and the GPU\'s kernels need CuPy: pip install ".[cuda13]"'
+    said = 'gather was given a tensor on a GPU, and the GPU\'s kernels need CuPy: pip install "graphfeed[cuda13]"'
     assert in_child(load_anew).startswith(f"ImportError: {said}")
 
 
