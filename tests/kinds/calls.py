@@ -125,7 +125,16 @@ def hop_calls() -> dict[str, Call]:
         "key": 1, "wanted": [1, 2], "first_ids": torch.tensor([0, 3, 6]), "sampled": torch.tensor([0, 2]),
         "offsets": torch.tensor([0, 2, 5]), "neighbors": torch.tensor([1, 4, 3, 3, 5]),
     }  # fmt: skip
+    columns = {"indptr": INDPTR, "indices": INDICES, **in_order, "cumulative": sums, "large_columns": index()}
+    kinds: dict[str, Any] = {
+        "types": typed.types,
+        "first_ids": [0, 3, 6],
+        "ends": torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]]),
+    }
+    kinds |= {"indptr": INDPTR, "indices": typed.indices, "order": [3, 1, 0, 2], "by_type": timed()}
     return {
+        "Graph": Call(sample_checked, columns),
+        "Graph with types": Call(sample_checked, kinds),
         "NodeBudget": Call(draw_from_budget, budget),
         "sample_hops": Call(plain_hops, hops),
         "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": changed(plain, large_columns=index())}),
@@ -135,6 +144,14 @@ def hop_calls() -> dict[str, Call]:
         "sample_hops with types by LABOR": Call(ops.sample_hops, {**by_type, **labor}),
         "sample_hops with types and times": Call(ops.sample_hops, {**by_type, **typed_in_time}),
     }
+
+
+def sample_checked(**arrays: Any) -> list[torch.Tensor]:
+    """Check the arrays of a graph, and sample all edges of some nodes."""
+    graph = ops.Graph.checked(**arrays)
+    seeds = torch.zeros(min(graph.num_nodes, 2), dtype=graph.indices.dtype)
+    hop = ops.OneHop(seeds, torch.tensor([-1]), (1,), moments=ops.SeedTimes(seeds.long() + 9))
+    return [*ops.sample_neighbors(graph, hop)]
 
 
 def draw_from_budget(key: int, wanted: list[int], first_ids: Any, **given: Any) -> list[torch.Tensor]:

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
-from typing import Any, TypeAlias
+from itertools import combinations, islice, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -184,7 +184,42 @@ def draw_seeds(graph: RandomGraph, kind: str, moments: Moments) -> list[list[See
 
 
 Answers: TypeAlias = dict[str, Any]
-"""What the methods of a graph return, in the form of the reference."""
+"""Results of the methods of a graph, in the form of the reference."""
+
+
+class ListedHops(NamedTuple):
+    """All hops of a mini-batch: rows, their numbers and trees by node type, edges and their numbers by edge type."""
+
+    rows: list[list[int]]
+    num_rows: list[list[int]]
+    edges: list[list[list[int]]]
+    num_edges: list[list[int]]
+    trees: list[list[int]] | None
+
+
+def join_hops(hops: Sequence[reference.SampledHop], kinds: reference.Kinds, trees: bool) -> ListedHops:
+    """Join hops, the first of which is that of the seeds."""
+    rows, joined = hops[-1].rows, [[list[int](), list[int](), list[int]()] for _ in kinds.sources]
+    numbers = iter(range(len(reference.join(rows))))
+    of_rows = [dict(enumerate(islice(numbers, len(own)))) for own in hops[0].columns]
+    for hop in hops:
+        for kind, (source, end) in enumerate(zip(kinds.sources, kinds.destinations, strict=True)):
+            counts = [high - low for low, high in pairwise(hop.indptr[kind])]
+            columns = reference.join([column] * count for column, count in enumerate(counts))
+            for line, values in zip(joined[kind], (hop.indices[kind], columns, hop.positions[kind]), strict=True):
+                line += values
+            # An edge joins nodes of one tree.
+            of_rows[source] |= {
+                row: of_rows[end][column] for row, column in zip(hop.indices[kind], columns, strict=True)
+            }
+    sizes = [[len(own) for own in part] for part in zip(*([hop.columns for hop in hops] + [rows]), strict=True)]
+    return ListedHops(
+        rows,
+        [[own[0], *(after - before for before, after in pairwise(own))] for own in sizes],
+        joined,
+        [[len(hop.indices[kind]) for hop in hops] for kind in range(len(kinds.sources))],
+        [[own[row] for row in range(len(own))] for own in of_rows] if trees else None,
+    )
 
 
 def expected_answers(problem: Problem, starts: torch.dtype, ids: torch.dtype) -> Answers:
@@ -200,7 +235,7 @@ def expected_answers(problem: Problem, starts: torch.dtype, ids: torch.dtype) ->
     if not problem.share:
         others = problem.next_one().expected()
         count = min(len(hops), len(others))
-        found["sample_joined"] = reference.join_hops(hops, kinds, trees)
+        found["sample_joined"] = join_hops(hops, kinds, trees)
         found["sample"] = [hops[:count], others[:count]]
     return found
 
@@ -244,13 +279,13 @@ def in_lists(layers: Sequence[gf.SampledSubgraph], graph: RandomGraph) -> list[r
     return found
 
 
-def joined_in_lists(joined: JoinedHops, graph: RandomGraph) -> reference.JoinedHops:
+def joined_in_lists(joined: JoinedHops, graph: RandomGraph) -> ListedHops:
     """Return joined hops in the form of the reference."""
     rows, num_rows = (in_order(own, graph.node_types, joined=True) for own in (joined.rows, joined.num_rows))
     edges, num_edges = (in_order(own, graph.edge_types, joined=True) for own in (joined.edges, joined.num_edges))
     trees = None if joined.trees is None else in_order(joined.trees, graph.node_types, joined=True)
     lists: Any = [None if part is None else [own.tolist() for own in part] for part in (rows, edges, trees)]
-    return reference.JoinedHops(lists[0], num_rows, lists[1], num_edges, lists[2])
+    return ListedHops(lists[0], num_rows, lists[1], num_edges, lists[2])
 
 
 def in_order(values: Any, names: Sequence[Any], *, joined: bool = False) -> list[Any]:

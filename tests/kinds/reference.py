@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -286,41 +286,6 @@ def sample_hops(
         if sum(map(len, rows)) > MANY_ROWS:
             break
     return found
-
-
-class JoinedHops(NamedTuple):
-    """All hops of a mini-batch: rows, their numbers and trees by node type, edges and their numbers by edge type."""
-
-    rows: list[list[int]]
-    num_rows: list[list[int]]
-    edges: list[list[list[int]]]
-    num_edges: list[list[int]]
-    trees: list[list[int]] | None
-
-
-def join_hops(hops: Sequence[SampledHop], kinds: Kinds, trees: bool) -> JoinedHops:
-    """Join hops, the first of which is that of the seeds."""
-    rows, joined = hops[-1].rows, [[list[int](), list[int](), list[int]()] for _ in kinds.sources]
-    numbers = iter(range(len(join(rows))))
-    of_rows = [dict(enumerate(islice(numbers, len(own)))) for own in hops[0].columns]
-    for hop in hops:
-        for kind, (source, end) in enumerate(zip(kinds.sources, kinds.destinations, strict=True)):
-            counts = [high - low for low, high in pairwise(hop.indptr[kind])]
-            columns = join([column] * count for column, count in enumerate(counts))
-            for line, values in zip(joined[kind], (hop.indices[kind], columns, hop.positions[kind]), strict=True):
-                line += values
-            # An edge joins nodes of one tree.
-            of_rows[source] |= {
-                row: of_rows[end][column] for row, column in zip(hop.indices[kind], columns, strict=True)
-            }
-    sizes = [[len(own) for own in part] for part in zip(*([hop.columns for hop in hops] + [rows]), strict=True)]
-    return JoinedHops(
-        rows,
-        [[own[0], *(after - before for before, after in pairwise(own))] for own in sizes],
-        joined,
-        [[len(hop.indices[kind]) for hop in hops] for kind in range(len(kinds.sources))],
-        [[own[row] for row in range(len(own))] for own in of_rows] if trees else None,
-    )
 
 
 def type_of(graph: Graph, edge: int) -> int:

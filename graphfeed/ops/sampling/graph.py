@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops.arguments import ID_DTYPES, NOTHING, brief, check_length, check_tensors, check_vector
+from graphfeed.ops.arguments import ID_DTYPES, NOTHING, as_ids, brief, check_length, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, as_types, package_for
 from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, check_index
@@ -162,19 +162,18 @@ class Graph:
 def check_given_types(indptr: torch.Tensor, indices: torch.Tensor, arrays: dict[str, Any]) -> None:
     """Raise unless the types of edges and nodes are valid and agree with the edges."""
     types: Any = arrays.get("types")
-    check_tensors(types=types)
-    ends = arrays.get("ends")
-    if ends is None:
+    check_tensors(indptr=indptr, indices=indices, types=types)
+    if arrays.get("ends") is None:
         raise ValueError("ends is missing; give the source and destination node type of each edge type")
-    pairs = torch.as_tensor(ends, device="cpu")
-    given = arrays.get("first_ids")
-    first_ids = torch.tensor([0, indptr.numel() - 1] if given is None else list(map(int, given)), device="cpu")
+    ends = as_ids("ends", arrays["ends"])
+    given, order = arrays.get("first_ids"), arrays.get("order")
+    first_ids = torch.tensor([0, indptr.numel() - 1], device="cpu") if given is None else as_ids("first_ids", given)
     check_columns("first_ids", first_ids, indptr.numel() - 1)
     package_for("sampling.sample_hops", indices, indptr=indptr, types=types)
-    check_joined(indptr, indices, types, first_ids, pairs)
-    order = list(range(len(pairs))) if arrays.get("order") is None else list(map(int, arrays["order"]))
-    if sorted(order) != list(range(len(pairs))):
-        raise ValueError(f"order must hold each of the {len(pairs)} edge types once, but is {order}")
+    check_joined(indptr, indices, types, first_ids, ends)
+    numbers = list(range(len(ends))) if order is None else as_ids("order", order).tolist()
+    if sorted(numbers) != list(range(len(ends))):
+        raise ValueError(f"order must hold each of the {len(ends)} edge types once, but is {brief(order)}")
 
 
 def check_order(indptr: torch.Tensor, name: str, given: TimeOrder) -> None:

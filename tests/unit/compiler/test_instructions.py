@@ -1,5 +1,6 @@
 """Each instruction does as machine code what its Python function says."""
 
+import ast
 import mmap
 import os
 from itertools import product
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from graphfeed.ops.cpu.compiler.folders import SOURCES
 from graphfeed.ops.cpu.jit import (
     Ids,
     Int64Matrix,
@@ -163,3 +165,15 @@ def test_a_division_raises_nothing(left: int, right: int) -> None:
     out = np.ones((2, 1), np.int64)
     divide(left, right, out[0])
     assert out[0] == (left // right if right else 0)
+
+
+def test_the_compiler_uses_public_names_of_numba_alone() -> None:
+    for path in (SOURCES / "compiler").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not [name for name in imported if name.startswith("numba.core")], path
+        read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        private = {name for name in read if name.startswith("_") and not name.startswith("__")}
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert private <= own | {"_asdict", "_exit"}, path

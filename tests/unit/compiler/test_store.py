@@ -1,6 +1,5 @@
 """Machine code on disk: found by whoever may run it, never run where it is damaged or another's, and no call fails."""
 
-import ast
 import fcntl
 import importlib
 import importlib.util
@@ -328,18 +327,6 @@ def test_what_needs_numba_when_it_runs_is_refused_by_name(wrong: Kernel) -> None
     with pytest.raises(NotImplementedError, match=rf"{wrong.name} needs \['.*'\]: kernels can't create arrays or "):
         wrong(3)
     assert wrong.codes == {}
-
-
-def test_the_compiler_uses_public_names_of_numba_alone() -> None:
-    for path in (SOURCES / "compiler").glob("*.py"):
-        tree = ast.parse(path.read_text())
-        imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert not [name for name in imported if name.startswith("numba.core")], path
-        read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        private = {name for name in read if name.startswith("_") and not name.startswith("__")}
-        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        assert private <= own | {"_asdict", "_exit"}, path
 
 
 RUN = """
