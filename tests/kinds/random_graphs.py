@@ -32,8 +32,8 @@ class Moments:
         return self.chance.randint(-self.spread, self.spread)
 
     def late(self) -> int:
-        """Return a time after most others, but for a few."""
-        return self.time() if self.chance.random() < 0.2 else self.chance.randint(0, self.spread)
+        """Return a time after many others, or after all."""
+        return self.chance.choice([LAST, self.time(), *(self.chance.randint(0, self.spread) for _ in range(6))])
 
     def window(self) -> int:
         """Return the length of a window: often one that has some of the times."""

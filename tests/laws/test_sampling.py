@@ -22,6 +22,8 @@ WAYS = ["hop by hop", "by its own pick", "in a file, by page", "in one part", "i
 """The kinds of graphs that sample in another way than that in memory."""
 COMBINATIONS = 40
 """They have each two values of all options that go together."""
+OF_ROWS: Options = {"window": ["seeds"], "degrees": ["some", "many"], "seeds": ["different", "equal"]}
+"""Options with which rows have windows of their own, which few other combinations tell apart."""
 
 
 def check(options: Options, number: int, ids: torch.dtype) -> None:
@@ -45,7 +47,9 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=st
 @each_dtype
 @each_method
 def test_all_hops_are_those_of_the_reference(dtype: torch.dtype, strategy: str, in_time: bool) -> None:
-    for number, options in enumerate(covering({"way": WAYS, **choices(strategy, in_time)}, COMBINATIONS)):
+    values = {"way": WAYS, **choices(strategy, in_time)}
+    found = [*covering(values, COMBINATIONS), *(covering(values | OF_ROWS, COMBINATIONS // 2) if in_time else ())]
+    for number, options in enumerate(found):
         check(options, number, dtype)
 
 

@@ -18,7 +18,8 @@ from tests.stand_ins.devices import Device, Put, results
 from tests.stand_ins.emulated_cuda import Cuda
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-TIMES = st.lists(st.one_of(st.integers(0, 3), INT64), max_size=80)
+FALLING = st.sampled_from([33, 65, 80]).map(lambda size: list(range(size, 0, -1)))
+TIMES = st.lists(st.one_of(st.integers(0, 3), INT64), max_size=80) | FALLING
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
