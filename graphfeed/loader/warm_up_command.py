@@ -17,6 +17,9 @@ from graphfeed.storage import BasicFeatureStore, HeteroItemSet, ItemSet, TorchBa
 SIZES = 8, 20_000
 """Numbers of nodes, and of items, of the pipelines. Few items and rows need other kernels than many."""
 
+FANOUTS = [2, 2, 64]
+"""Fan-outs of the pipelines. LABOR picks many neighbours of a node by another kernel than a few."""
+
 
 @checked
 def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
@@ -75,7 +78,7 @@ def reported(ready: Iterable[KernelLoad], pipes: Iterable[Callable[[], Datapipe]
 
 
 def edges_of(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the ends of the edges of a graph with `size` nodes. In a large one, the first nodes have high degrees."""
+    """Return the sources and destinations of a graph with `size` nodes; if it is large, some have high in-degrees."""
     sources = torch.arange(size if size == SIZES[0] else 16 * size, device="cpu") % size
     return sources, sources**2 // size
 
@@ -103,7 +106,7 @@ def small_pipe(stage: str, size: int, *, typed: bool = False, **options: Any) ->
         items = HeteroItemSet({"user": items})
     else:
         graph = from_coo(ends, size, edge_attributes=attributes)
-    pipe: Datapipe = getattr(ItemSampler(items, size // 4, shuffle=True), stage)(graph, [2, 2], **options)
+    pipe: Datapipe = getattr(ItemSampler(items, size // 4, shuffle=True), stage)(graph, FANOUTS, **options)
     return with_features(pipe, size, ("user", "item") if typed else (None,))
 
 
@@ -111,7 +114,7 @@ def negatives_pipe(size: int) -> Datapipe:
     ends = edges_of(size)
     graph = from_coo(ends, size)
     pairs = ItemSampler(ItemSet(torch.stack(ends, dim=1)[:size], "seeds"), size // 4, shuffle=True)
-    pipe: Datapipe = pairs.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2]).exclude_seed_edges()
+    pipe: Datapipe = pairs.sample_uniform_negative(graph, 1).sample_neighbor(graph, FANOUTS).exclude_seed_edges()
     return with_features(pipe, size)
 
 

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from graphfeed.ops.cpu.compiler import ahead
 from graphfeed.ops.cpu.compiler.folders import folders
 from graphfeed.ops.cpu.compiler.machine import processor
 from graphfeed.ops.cpu.jit import INTERPRETED
-from graphfeed.ops.sampling.permute import sorted_places
+from graphfeed.ops.kernel_load import KernelLoad
 from tests.stand_ins.scripts import REPOSITORY, SECONDS, run, without_kernels
 from tests.unit.compiler.kernels import loads_of
 
@@ -28,6 +29,16 @@ built = loads_of(lambda: pipes.append(pipelines.heterogeneous()))
 loads = gf.warm_up(*pipes)
 later = loads_of(lambda: [list(pipes[0]), list(gf.DataLoader(pipes[0], num_workers=2))])
 print(json.dumps([built, loads, later, gf.warm_up(*pipes)]))
+"""
+FORKS = """
+import json, os, sys
+from tests.unit.loader.test_warm_up_command import loads_after_warm_up
+for use in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        print(json.dumps([use, loads_after_warm_up(use)]))
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0, use
 """
 
 
@@ -118,21 +129,25 @@ def take_all(pipe: gf.Datapipe) -> None:
         assert len(list(pipe)) == len(list(loader)) > 1
 
 
-def forget_kernels() -> None:
-    """Unload all kernels, as in a new process."""
-    sorted_places.cache_clear()
-    for kernel, _ in ahead.all_kernels():
-        kernel.codes.clear()
-        kernel.runs.clear()
+def loads_after_warm_up(use: str) -> list[KernelLoad]:
+    """Compile the kernels of one kind of pipeline; return those that such pipelines load later nevertheless."""
+    assert main(["warm-up", "--for", use]) == 0
+    sizes = 300, 6_000  # items of the two sizes are shuffled by different kernels
+    return [load for size in sizes for load in loads_of(partial(take_all, random_pipe(use, size)))]
+
+
+@pytest.fixture(scope="module")
+def later_loads() -> dict[str, list[Any]]:
+    """The kernels that each kind of pipeline loads after it was warmed up, each in a process that had loaded none."""
+    done = run("-c", FORKS, *USES, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(" found on disk in ") == len(USES)
+    return dict(map(json.loads, done.stdout.splitlines()))
 
 
 @pytest.mark.parametrize("use", USES)
-def test_the_command_compiles_what_one_kind_of_pipeline_needs(use: str, capsys: pytest.CaptureFixture[str]) -> None:
-    forget_kernels()
-    assert main(["warm-up", "--for", use]) == 0
-    assert " found on disk in " in capsys.readouterr().err
-    for size in (300, 6_000):  # items of the two sizes are shuffled by different kernels
-        assert loads_of(lambda: take_all(random_pipe(use, size))) == []  # noqa: B023 - called at once
+def test_the_command_compiles_what_one_kind_of_pipeline_needs(use: str, later_loads: dict[str, list[Any]]) -> None:
+    assert later_loads[use] == []
 
 
 def test_the_command_names_the_setting_for_images(capsys: pytest.CaptureFixture[str]) -> None:

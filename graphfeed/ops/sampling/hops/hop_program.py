@@ -179,7 +179,6 @@ class HopProgram:
         if by_heap:
             self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
             return
-        # It returns UNDECIDED if runs remain: Python calls the heap's pass, and the program resumes after this one.
         decide = partial(labor.fill_labor, sources, weights, False, False, draws, runs, heap, picks)
         self.stops[len(self.program.steps)] = decide, len(self.program.steps) + 1
         # At UNDECIDED, Python calls the pass of the heap, and the program continues after `fill_likely`.
