@@ -38,7 +38,7 @@ def write_pages(root: Path, folder: Path) -> None:
 def lead_links(text: str, name: str, root: Path) -> str:
     """Return a page with links to pages of the site; a link to a file that the site lacks becomes plain text.
 
-    A figure of a record becomes what the record has, with a link to the record's table.
+    A figure is replaced by its value in the record, with a link to the record's table.
 
     Args:
         text: Contents of the page.

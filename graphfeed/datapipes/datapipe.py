@@ -104,7 +104,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Batch]):
         return before if traits.inserted or traits.keeps_values or traits.keeps_size else None
 
     def leave_run(self) -> None:
-        """Notify those who wait for this stage. A loader calls it once at the end of each run, however that ends."""
+        """End all waits for this stage. A loader calls it once at the end of each run, however that ends."""
 
     @cached_property
     def traits(self) -> Traits:

@@ -86,7 +86,7 @@ class TableSpec:
         object.__setattr__(self, "encode", encoded)
         for feature, columns in self.features.items():
             for name in {feature, *columns} & set(encoded):
-                raise ValueError(f"encode makes {name!r} a feature of its own; leave it out of features.{feature}")
+                raise ValueError(f"encode makes {name!r} a separate feature; leave it out of features.{feature}")
 
     @property
     def feature_columns(self) -> dict[str, tuple[str, ...]]:

@@ -117,8 +117,8 @@ class ItemSet(Shareable):
             that it is ranked among.
 
     Raises:
-        ValueError: Members of different lengths, more or fewer names than members, a duplicate name, or items that are
-            no whole groups.
+        ValueError: Members of different lengths, more or fewer names than members, a duplicate name, or a number
+            of items that is not a multiple of `group_size`.
 
     Example:
         >>> ItemSet((torch.arange(3), [7, 8, 9]), names=("seeds", "labels"))[1]
@@ -157,7 +157,7 @@ class ItemSet(Shareable):
         self._length, self._group_size = lengths[0], group_size
         if self._length % group_size:
             raise ValueError(
-                f"group_size is {group_size}, but there are {self._length} items, which are no whole groups"
+                f"group_size is {group_size}, but there are {self._length} items, which is not a multiple of it"
             )
 
     @property

@@ -52,7 +52,7 @@ class RowMemory:
                 cancel_reads(rows)
             raise
         finally:
-            # Whoever still has this dict can't cancel a read of the next epoch.
+            # A caller that still has this dict can't cancel a read of the next epoch.
             rows.clear()
         self._latest, self._unused = kept, [kept]
 

@@ -182,7 +182,7 @@ def test_groups_without_types_are_not_cut_either() -> None:
 
 
 def test_groups_that_can_not_be_kept_are_refused() -> None:
-    with pytest.raises(ValueError, match="group_size is 3, but there are 7 items, which are no whole groups"):
+    with pytest.raises(ValueError, match="group_size is 3, but there are 7 items, which is not a multiple of it"):
         gf.ItemSet(7, names="seeds", group_size=3)
     with pytest.raises(ValueError, match="group_size must be 1 or more, but is 0"):
         gf.ItemSet(7, names="seeds", group_size=0)
