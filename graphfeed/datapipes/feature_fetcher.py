@@ -41,7 +41,7 @@ def is_list_of_names(value: object) -> bool:
 
 
 def nodes_of(minibatch: MiniBatch) -> ByType | None:
-    ids: ByType | None = minibatch.node_ids()
+    ids = minibatch.node_ids()
     # A mini-batch without subgraphs gets the features of its seeds.
     return minibatch.seeds if ids is None else ids
 
@@ -56,8 +56,7 @@ def seed_edges_of(minibatch: MiniBatch) -> ByType:
             "seed_edge_feature_keys need the ids of the seeds' edges, but the mini-batch has no seed_edge_ids; give "
             "the item set a member of that name"
         )
-    ids: ByType = minibatch.seed_edge_ids
-    return ids
+    return minibatch.seed_edge_ids
 
 
 class FeatureFetcher(Transform, name="fetch_feature", seeded=False):

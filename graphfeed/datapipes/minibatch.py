@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 from graphfeed.ops import Key, generator_seed
 from graphfeed.ops.arguments import checked, mark_copied_below
 from graphfeed.ops.process import load_entry_point
-from graphfeed.storage.graph import SampledSubgraph, to_type_dict
+from graphfeed.storage.graph import SampledSubgraph, TensorOrDict, to_type_dict
 from graphfeed.storage.memory import all_pinned, shapes_repr, tensor_repr, to_device
 
 FORMER_NAMES = {
@@ -32,7 +32,8 @@ class MiniBatch:
     """Seeds, the subgraphs sampled around them, and their features. Every field is None until a stage sets it.
 
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
-    "src:rel:dst" for edge seeds. Stages may set other attributes; type checkers know those that a subclass declares.
+    "src:rel:dst" for edge seeds. To type checkers, it has the attributes of both. Stages may set other attributes; type
+    checkers know those that a subclass declares.
     Printing shows dtypes and shapes; `print(minibatch.details())` shows the values.
 
     Example:
@@ -42,27 +43,27 @@ class MiniBatch:
         )
     """
 
-    labels: Any = None
+    labels: TensorOrDict = None
     """One label per seed."""
-    seeds: Any = None
+    seeds: TensorOrDict = None
     """Node ids, shape (N,); edges, shape (N, 2); or hyperlinks, shape (N, k)."""
-    indexes: Any = None
+    indexes: TensorOrDict = None
     """Index of the query that each seed belongs to."""
     sampled_subgraphs: list[SampledSubgraph] | Any = None
     """One subgraph per hop, outermost hop first."""
-    input_nodes: Any = None
+    input_nodes: TensorOrDict = None
     """Ids of the outermost hop's rows: the nodes whose features are needed."""
     node_features: dict[Any, torch.Tensor] | Any = None
     """Features by name, or by (node type, name) if the graph has types."""
     edge_features: list[dict[Any, torch.Tensor]] | Any = None
     """One dict per hop, by name or by (edge type, name)."""
-    compacted_seeds: Any = None
+    compacted_seeds: TensorOrDict = None
     """Edge seeds as positions in the columns of the innermost hop."""
-    timestamp: Any = field(default=None, kw_only=True)
+    timestamp: TensorOrDict = field(default=None, kw_only=True)
     """Time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in the seeds' shape."""
-    pre_time_window: Any = field(default=None, kw_only=True)
+    pre_time_window: TensorOrDict = field(default=None, kw_only=True)
     """Length of the time window before each seed's time, for temporal sampling. None: the sampler's default."""
-    seed_edge_ids: Any = field(default=None, kw_only=True)
+    seed_edge_ids: TensorOrDict = field(default=None, kw_only=True)
     """Ids of edge seeds, for reading their features. Negatives, which come after the edges, have no ids."""
     seed_edge_features: dict[Any, torch.Tensor] | Any = field(default=None, kw_only=True)
     """One row per id in `seed_edge_ids`, by name or by (edge type, name)."""
@@ -92,7 +93,7 @@ class MiniBatch:
             setattr(made, name, value)
         return made
 
-    def node_ids(self) -> Any:
+    def node_ids(self) -> TensorOrDict:
         """Return the ids of the nodes whose features are needed: `input_nodes`."""
         return self.input_nodes
 
@@ -101,7 +102,7 @@ class MiniBatch:
         return len(self.sampled_subgraphs or ())
 
     @checked
-    def edge_ids(self, layer_id: int) -> Any:
+    def edge_ids(self, layer_id: int) -> TensorOrDict:
         """Return the ids of a hop's edges."""
         if not self.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before this stage")

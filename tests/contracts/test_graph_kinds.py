@@ -157,7 +157,7 @@ class Uniform(ListGraph):
 
     def sample_neighbors(
         self,
-        seeds: ByType,
+        seeds: torch.Tensor,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
@@ -174,7 +174,7 @@ class Unweighted(ListGraph):
 
     def sample_neighbors(
         self,
-        seeds: ByType,
+        seeds: torch.Tensor,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph import ByType, Hop
+from graphfeed.storage.graph import Hop
 from tests.kinds import reference
 
 
@@ -36,7 +36,7 @@ class ListGraph(gf.SamplingGraph):
 
     def sample_neighbors(
         self,
-        seeds: ByType,
+        seeds: torch.Tensor,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
@@ -44,7 +44,6 @@ class ListGraph(gf.SamplingGraph):
         key: int | None = None,
     ) -> gf.SampledSubgraph:
         own = gf.draw_key() if key is None else key
-        assert isinstance(seeds, torch.Tensor)
         graph = reference.Graph(self.indptr, self.indices, units=self.units(probs_name))
         return self.hop(seeds, reference.pick_edges(graph, seeds.tolist(), fanouts.tolist(), own, replace=replace))
 
@@ -54,7 +53,7 @@ class FullListGraph(ListGraph):
 
     def sample_layer_neighbors(
         self,
-        seeds: ByType,
+        seeds: torch.Tensor,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
@@ -64,18 +63,16 @@ class FullListGraph(ListGraph):
     ) -> gf.SampledSubgraph:
         keys = [gf.draw_key()] if random_seed is None else [int(seed) for seed in random_seed]
         draws = ((keys[0], keys[-1]), int(seed2_contribution * 2**64))
-        assert isinstance(seeds, torch.Tensor)
         graph = reference.Graph(self.indptr, self.indices, units=self.units(probs_name))
         return self.hop(
             seeds, reference.pick_edges(graph, seeds.tolist(), fanouts.tolist(), draws, "labor", replace=replace)
         )
 
-    def pick(self, nodes: ByType, hop: Hop) -> Any:
+    def pick(self, nodes: torch.Tensor, hop: Hop) -> Any:
         """Return the picked edges of each node in its period."""
         request, query, times = hop.request, hop.request.temporal, hop.times
         if query is None:
             return super().pick(nodes, hop)
-        assert isinstance(nodes, torch.Tensor)
         assert isinstance(times, torch.Tensor)
         born = None if query.node_timestamp_attr_name is None else self.born[query.node_timestamp_attr_name]
         made = None if query.edge_timestamp_attr_name is None else self.attributes[query.edge_timestamp_attr_name]

@@ -45,7 +45,7 @@ class SubgraphInducer(Transform, name="induce_subgraph", reads_graph=True, seede
         check_is_graph(self.graph)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        nodes: Any = minibatch.input_nodes
+        nodes = minibatch.input_nodes
         if nodes is None:
             raise ValueError("the mini-batch has no input_nodes yet; put a sampler before induce_subgraph")
         result = copy.copy(minibatch)
@@ -56,9 +56,8 @@ class SubgraphInducer(Transform, name="induce_subgraph", reads_graph=True, seede
 def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
     """Return the subgraph of all edges among some nodes."""
     whole = graph.in_subgraph(nodes)
-    sampled: Any = whole.sampled_csc
-    columns: Any = whole.original_column_node_ids
-    cscs, rows = columns_by_type(sampled, columns)
+    columns = whole.original_column_node_ids
+    cscs, rows = columns_by_type(whole.sampled_csc, columns)
     ids = None if whole.original_edge_ids is None else to_type_dict(whole.original_edge_ids)
     # Sources among the nodes get the positions of these nodes; all others come after them.
     _, local = merge_sources(cscs, rows, to_type_dict(graph.num_nodes))

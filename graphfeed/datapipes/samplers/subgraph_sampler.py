@@ -12,7 +12,7 @@ from graphfeed.ops import drawing, minibatch_key
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, Seeds, from_type_dict
+from graphfeed.storage.graph import ByType, Seeds, TensorOrDict, from_type_dict
 
 
 class SubgraphSampler(Transform, name="sample_subgraph", draws=True, reads_graph=True, seeded=False):
@@ -45,9 +45,9 @@ class SubgraphSampler(Transform, name="sample_subgraph", draws=True, reads_graph
 
     def sample_subgraphs(
         self,
-        seeds: ByType,
-        seeds_timestamp: ByType | None = None,
-        seeds_pre_time_window: ByType | None = None,
+        seeds: TensorOrDict,
+        seeds_timestamp: TensorOrDict | None = None,
+        seeds_pre_time_window: TensorOrDict | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes, and one subgraph per hop, outermost hop first.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ import torch
 from graphfeed.ops.arguments import bounds, brief, check_flags, check_vector
 from graphfeed.ops.structure.compact import compact, compact_marked
 
+Result = TypeVar("Result")
 Lists = Sequence[torch.Tensor]
 Unique = tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]
 UniqueByType = tuple[dict[str, torch.Tensor], dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]
 
 
 @dataclass(frozen=True)
-class CompletedFuture:
+class CompletedFuture(Generic[Result]):
     """The return value of calls with `async_op=True`, with a result that is already complete.
 
     Example:
@@ -25,9 +26,9 @@ class CompletedFuture:
         5
     """
 
-    result: Any
+    result: Result
 
-    def wait(self) -> Any:
+    def wait(self) -> Result:
         """Return the result; may be called repeatedly."""
         return self.result
 
@@ -57,8 +58,14 @@ def unique_and_compact(
 
 @overload
 def unique_and_compact(
-    nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, *, async_op: Literal[True]
-) -> CompletedFuture: ...
+    nodes: Lists, rank: int = 0, world_size: int = 1, *, async_op: Literal[True]
+) -> CompletedFuture[Unique]: ...
+
+
+@overload
+def unique_and_compact(
+    nodes: Mapping[str, Lists], rank: int = 0, world_size: int = 1, *, async_op: Literal[True]
+) -> CompletedFuture[UniqueByType]: ...
 
 
 def unique_and_compact(

@@ -14,12 +14,13 @@ from graphfeed.storage.graph.assign import (
     stacked_assignment,
 )
 from graphfeed.storage.graph.build import add_reverse_edges, edge_lists, from_coo, to_coo
+from graphfeed.storage.graph.by_type import ByType, TensorOrDict
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_shapes, count_edge_rows
 from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph, verify_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, layer_columns
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, exclude_from_each
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, exclude_from_each
 from graphfeed.storage.graph.sampling.compaction import (
     columns_by_type,
     compact_csc_format,
@@ -91,6 +92,7 @@ __all__ = [
     "Seeds",
     "Strategy",
     "TemporalQuery",
+    "TensorOrDict",
     "Way",
     "WindowSampling",
     "add_reverse_edges",

@@ -13,8 +13,8 @@ from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits, import_optional, install_hint, progress_bar
 from graphfeed.ops.structure import Items, place_nodes
+from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import from_type_dict, match_types, split_by_type, to_type_dict
 
 PASSES = 10

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast, overload
 
 import torch
 
@@ -10,9 +10,9 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector, checked
 from graphfeed.ops.rows import gather_long_lived
 from graphfeed.ops.structure import expand_indptr
+from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID, check_attribute_rows, value_where_missing
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import EdgeType, by_type_name, ends_of, first_ids, has_ends, type_name
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 
@@ -248,6 +248,16 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
         return lists
     orders = {edge_type: ids[own.positions].argsort(stable=True) for edge_type, own in lists.items()}
     return {edge_type: EdgeList(*(values[orders[edge_type]] for values in own)) for edge_type, own in lists.items()}
+
+
+@overload
+def add_reverse_edges(edges: torch.Tensor, reverse_etypes_mapping: Mapping[str, str] | None = None) -> torch.Tensor: ...
+
+
+@overload
+def add_reverse_edges(
+    edges: dict[str, torch.Tensor], reverse_etypes_mapping: Mapping[str, str] | None = None
+) -> dict[str, torch.Tensor]: ...
 
 
 @checked

@@ -10,8 +10,9 @@ from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import check_flags, checked, ignores
 from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops
+from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.all_hops import pick_each_by_page, sample_all_hops, sample_one_hop
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import as_seeds
@@ -82,7 +83,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def sample_neighbors(
         self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
         *, async_op: Literal[True], key: int | None = None,
-    ) -> CompletedFuture: ...
+    ) -> CompletedFuture[SampledSubgraph]: ...
     # fmt: on
 
     @ignores("returning_indices_and_original_edge_ids_are_optional")
@@ -95,7 +96,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         *,
         async_op: bool = False,
         key: int | None = None,
-    ) -> SampledSubgraph | CompletedFuture:
+    ) -> SampledSubgraph | CompletedFuture[SampledSubgraph]:
         """Sample one hop of in-edges, with the ids of the graph.
 
         Args:
@@ -134,7 +135,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         self, seeds: ByType, fanouts: torch.Tensor, replace: bool = False, probs_name: str | None = None,
         *, random_seed: torch.Tensor | Sequence[int] | None = None, seed2_contribution: float = 0.0,
         async_op: Literal[True],
-    ) -> CompletedFuture: ...
+    ) -> CompletedFuture[SampledSubgraph]: ...
     # fmt: on
 
     @ignores("returning_indices_and_original_edge_ids_are_optional")
@@ -148,7 +149,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
         async_op: bool = False,
-    ) -> SampledSubgraph | CompletedFuture:
+    ) -> SampledSubgraph | CompletedFuture[SampledSubgraph]:
         """Sample like `sample_neighbors`, but by variates of the neighbours (LABOR), so that columns share neighbours.
 
         Args:

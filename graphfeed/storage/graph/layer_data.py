@@ -11,7 +11,8 @@ from graphfeed.ops.structure import check_starts
 from graphfeed.storage.graph.type_names import ends_of
 
 if TYPE_CHECKING:
-    from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+    from graphfeed.storage.graph.by_type import ByType
+    from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 
 
 class PyGLayerData(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, overload
 
 import torch
 
@@ -10,12 +10,12 @@ from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, isin, match_pairs_of_each
-from graphfeed.storage.graph.layer_data import make_layer_data
+from graphfeed.storage.graph.by_type import ByType, TensorOrDict
+from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData, make_layer_data
 from graphfeed.storage.graph.type_names import by_type_name, ends_of, from_type_dict, to_type_dict
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import Movable
 
-ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 Layer = TypeVar("Layer", bound="SampledSubgraph")
 MOST_TYPES = 4
 """Number of types that the repr of a subgraph shows."""
@@ -66,6 +66,16 @@ class CSCFormatBase(Movable):
         return tensor_repr(type(self).__name__, vars(self))
 
 
+if TYPE_CHECKING:
+
+    class CSCAndDict(CSCFormatBase, dict[Any, CSCFormatBase]):
+        """Has the attributes of both, for type checkers alone."""
+
+    CSCOrDict: TypeAlias = CSCAndDict | Any
+else:
+    CSCOrDict = CSCFormatBase | dict[str, CSCFormatBase]
+
+
 @dataclass(repr=False)
 class SampledSubgraph(Movable):
     """One hop of a mini-batch: in-edges of the columns, with relabelled rows and columns.
@@ -78,14 +88,14 @@ class SampledSubgraph(Movable):
         ValueError: An edge type is not of the form "src:rel:dst".
     """
 
-    sampled_csc: Any
+    sampled_csc: CSCOrDict
     """The edges, a `CSCFormatBase` or a dict by edge type: columns are destinations, and `indices` are positions in the
     row ids of the source type."""
-    original_column_node_ids: Any = None
+    original_column_node_ids: TensorOrDict = None
     """Ids of the destinations: the seeds of this hop."""
-    original_row_node_ids: Any = None
+    original_row_node_ids: TensorOrDict = None
     """Ids of the sources; they begin with the column ids."""
-    original_edge_ids: Any = None
+    original_edge_ids: TensorOrDict = None
     """Id of each edge: its row in the edge list of its type if the graph stores it, else its position in the graph."""
 
     def __post_init__(self) -> None:
@@ -100,11 +110,11 @@ class SampledSubgraph(Movable):
     def exclude_edges(self, edges: ByType, *, async_op: Literal[False] = False) -> Self: ...
 
     @overload
-    def exclude_edges(self, edges: ByType, *, async_op: Literal[True]) -> CompletedFuture: ...
+    def exclude_edges(self, edges: ByType, *, async_op: Literal[True]) -> CompletedFuture[Self]: ...
 
     @ignores("assume_num_node_within_int32")
     @checked
-    def exclude_edges(self, edges: ByType, *, async_op: bool = False) -> Self | CompletedFuture:
+    def exclude_edges(self, edges: ByType, *, async_op: bool = False) -> Self | CompletedFuture[Self]:
         """Return the subgraph without the given edges. Row and column ids stay, even those without remaining edges.
 
         Args:
@@ -167,7 +177,13 @@ class SampledSubgraph(Movable):
         # Row and column ids stay, even those without edges.
         return replace(self, sampled_csc=from_type_dict(parts), original_edge_ids=from_type_dict(ids))
 
-    def to_pyg(self, x: ByType) -> Any:
+    @overload
+    def to_pyg(self, x: torch.Tensor) -> PyGLayerData: ...
+
+    @overload
+    def to_pyg(self, x: dict[str, torch.Tensor]) -> PyGLayerHeteroData: ...
+
+    def to_pyg(self, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
         """Return the input of PyG's bipartite convolutions: a `PyGLayerData`, or `PyGLayerHeteroData` with types.
 
         PyG itself is not needed. A model that calls this compiles as a single graph, also with `fullgraph=True`.

@@ -12,7 +12,8 @@ from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check
 from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops, random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.by_type import ByType, TensorOrDict
+from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
@@ -74,7 +75,7 @@ class SamplingGraph(ABC):
     @abstractmethod
     def sample_neighbors(
         self,
-        seeds: ByType,
+        seeds: TensorOrDict,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
@@ -85,7 +86,7 @@ class SamplingGraph(ABC):
 
     def sample_layer_neighbors(
         self,
-        seeds: ByType,
+        seeds: TensorOrDict,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
@@ -204,7 +205,7 @@ class SamplingGraph(ABC):
         """
         return list(each(partial(pick_in_trees, self.pick), nodes, hops))
 
-    def pick(self, nodes: ByType, hop: Hop) -> Picked:
+    def pick(self, nodes: TensorOrDict, hop: Hop) -> Picked:
         """Sample one hop of in-edges, with the ids of the graph.
 
         By default, by `sample_neighbors` or `sample_layer_neighbors` (LABOR). Override it for temporal sampling.
@@ -262,8 +263,6 @@ class SamplingGraph(ABC):
             # The whole columns are read, since any edge may be drawn.
             hop = compact_hop(self.in_subgraph(nodes), deduplicate=True, num_nodes=self.num_nodes)
             csc, rows = hop.sampled_csc, hop.original_row_node_ids
-            assert isinstance(csc, CSCFormatBase)
-            assert isinstance(rows, torch.Tensor)
             # As a separate graph, in which the nodes after the columns have no in-edges.
             indptr = torch.cat([csc.indptr, csc.indptr[-1:].expand(len(rows) - len(nodes))])
             walks.append(rows[random_walks(indptr, csc.indices, columns, 1, key, step)[:, 1]])

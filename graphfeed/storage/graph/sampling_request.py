@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.ops import MASK, draw_key
 from graphfeed.ops.arguments import as_tensor, brief, check_count, check_flags, check_seed, checked, holds_whole
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.by_type import ByType
 
 HopTime: TypeAlias = Literal["seed", "edge"]
 

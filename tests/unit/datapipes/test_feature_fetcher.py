@@ -64,7 +64,7 @@ def linked(*, typed: bool, ids: bool = True) -> gf.Datapipe:
 def test_features_of_seeds_that_are_edges_are_read_by_their_ids() -> None:
     pipe = linked(typed=False).sample_uniform_negative(GRAPH, 2).sample_neighbor(GRAPH, [2])
     pipe = pipe.fetch_feature(STORE, ["feat"], ["row"], seed_edge_feature_keys=["row"])
-    seen = []
+    seen: list[int] = []
     with gf.DataLoader(pipe, num_workers=2, seed=1) as loader:
         for batch in loader:
             assert_same(batch.seed_edge_features, {"row": EDGES[batch.seed_edge_ids]})
@@ -121,7 +121,6 @@ def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Pa
         for feature in [*features, gf.TorchBasedFeature(cuda.put(NODES))]:
             store = gf.BasicFeatureStore({("node", None, "feat"): feature})
             result = gf.FeatureFetcher(gf.IterableSource([]), store, ["feat"])(given)
-            assert result.node_features is not None
             assert cuda.is_there(result.node_features["feat"])
             assert_same(result.node_features["feat"].cpu(), NODES[[3, 1]])
 

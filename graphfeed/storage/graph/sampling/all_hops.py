@@ -8,9 +8,10 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.rows import Each
+from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph, mark_sampled
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, mark_sampled
 from graphfeed.storage.graph.sampling.graph_files import gather_edges, kernel_columns, take_edges_of_each
 from graphfeed.storage.graph.sampling.one_hop import (
     as_seeds,

@@ -35,9 +35,16 @@ def unique_and_compact_csc_formats(
 
 @overload
 def unique_and_compact_csc_formats(
-    csc_formats: CSCFormatBase | ByEdgeType, unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
-    rank: int = 0, world_size: int = 1, *, async_op: Literal[True],
-) -> CompletedFuture: ...
+    csc_formats: CSCFormatBase, unique_dst_nodes: torch.Tensor, rank: int = 0, world_size: int = 1, *,
+    async_op: Literal[True],
+) -> CompletedFuture[Compacted]: ...
+
+
+@overload
+def unique_and_compact_csc_formats(
+    csc_formats: ByEdgeType, unique_dst_nodes: Mapping[str, torch.Tensor], rank: int = 0, world_size: int = 1, *,
+    async_op: Literal[True],
+) -> CompletedFuture[CompactedByType]: ...
 # fmt: on
 
 

@@ -11,9 +11,10 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, brief, check_ids, check_ids_of_each, check_vector, mark_below
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.sampling import bound_edges, group_by_type
+from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.graph_files import gather_edges, is_by_page, kernel_columns
 from graphfeed.storage.graph.sampling.prepared import prepare_picks
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_seed_times

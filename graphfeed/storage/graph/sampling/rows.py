@@ -10,7 +10,8 @@ from graphfeed.ops import fold
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.sampling import ALWAYS, as_times
 from graphfeed.ops.structure import expand_indptr
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.by_type import ByType
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import (
     append_edges,
     columns_by_type,
@@ -91,8 +92,8 @@ class MiniBatchRows:
 
     def _append(self, hop: SampledSubgraph, edge_times: ByType | None) -> SampledSubgraph:
         """Add a row for each temporal edge, with the time and the window of its column, or with the edge's time."""
-        columns: Any = hop.original_column_node_ids
-        sampled: Any = hop.sampled_csc
+        columns = hop.original_column_node_ids
+        sampled = hop.sampled_csc
         before: Any = self.times
         rows, csc, self.times = compact_csc_format(sampled, columns, before)
         if edge_times is not None:
@@ -114,8 +115,8 @@ class MiniBatchRows:
 
     def _merge_new(self, hop: SampledSubgraph) -> SampledSubgraph:
         """Merge the nodes of a hop that sampled only the new rows."""
-        sampled: Any = hop.sampled_csc
-        columns: Any = hop.original_column_node_ids
+        sampled = hop.sampled_csc
+        columns = hop.original_column_node_ids
         cscs, own = columns_by_type(sampled, columns)
         sizes: dict[NodeType, int] = to_type_dict(self.num_nodes)
         if not self.known:

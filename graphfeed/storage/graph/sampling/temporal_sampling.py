@@ -7,8 +7,9 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import Tensors, as_tensor, brief, mark_below
 from graphfeed.ops.memory import is_page_locked
+from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.graph_files import kernel_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Seeds, TemporalQuery
 from graphfeed.storage.graph.type_names import with_all_types
