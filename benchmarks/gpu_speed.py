@@ -116,8 +116,7 @@ def measure(minibatches: Iterator[gf.MiniBatch], count: int) -> tuple[int, int, 
     torch.cuda.synchronize()
     edges, read, begin = 0, 0, time.perf_counter()
     for minibatch in islice(minibatches, count):
-        hops: Any = minibatch.sampled_subgraphs
-        edges += sum(ids.numel() for ids in tensors_in([hop.original_edge_ids for hop in hops]))
+        edges += sum(ids.numel() for ids in tensors_in([hop.original_edge_ids for hop in minibatch.sampled_subgraphs]))
         read += count_bytes(minibatch.node_features)
     torch.cuda.synchronize()
     return edges, read, time.perf_counter() - begin

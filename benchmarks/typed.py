@@ -71,7 +71,7 @@ class OwnCalls(gf.SubgraphSampler):
         layers: list[gf.SampledSubgraph] = []
         for fanout in reversed(FANOUTS):
             hop = self.graph.sample_neighbors(seeds, torch.tensor([fanout]))
-            rows: Any = gf.unique_and_compact_csc_formats(hop.sampled_csc, seeds)
+            rows = gf.unique_and_compact_csc_formats(hop.sampled_csc, seeds)
             layers.insert(0, gf.SampledSubgraph(rows[1], seeds, rows[0], hop.original_edge_ids))
             seeds = rows[0]
         return seeds, layers

@@ -32,5 +32,4 @@ def layers_of(batch: gf.MiniBatch) -> list[gf.SampledSubgraph]:
 
 def degrees(layer: gf.SampledSubgraph) -> torch.Tensor:
     """Return the number of edges of each column of a subgraph without types."""
-    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
     return layer.sampled_csc.indptr.diff()

@@ -149,8 +149,6 @@ def check_counts(truth: Truth, layer: gf.SampledSubgraph, fanout: Any, replace: 
 
 def check_features(truth: Truth, batch: gf.MiniBatch) -> None:
     """Features that encode type and id arrive unchanged, for input nodes and for each layer's edges."""
-    assert batch.node_features is not None
-    assert batch.edge_features is not None
     assert len(batch.edge_features) == batch.num_layers()
     parts = [(batch.node_features, by_type(batch.input_nodes, ONLY), truth.kinds)]
     for layer, features in enumerate(batch.edge_features):

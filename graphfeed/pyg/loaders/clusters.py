@@ -265,10 +265,9 @@ class ClusterLoader(PyGLoader):
 
 def take_parts(bounds: tuple[int, ...], minibatch: MiniBatch) -> MiniBatch:
     """Set the input nodes to the nodes of the clusters in `seeds`, in their order; `bounds` are the offsets."""
-    parts: Any = minibatch.seeds
     result = copy.copy(minibatch)
     result.input_nodes = torch.cat(
-        [torch.arange(bounds[part], bounds[part + 1], device="cpu") for part in parts.tolist()]
+        [torch.arange(bounds[part], bounds[part + 1], device="cpu") for part in minibatch.seeds.tolist()]
     )
     result.seeds = None
     return result

@@ -20,8 +20,7 @@ class ItemsAt(Transform, seeded=False):
     """Builds a mini-batch from the rows and the names of the items."""
 
     def __call__(self, minibatch: MiniBatch) -> Any:
-        positions: Any = minibatch.seeds
-        return self.minibatcher(self.item_set[positions], self.item_set.names)
+        return self.minibatcher(self.item_set[minibatch.seeds], self.item_set.names)
 
 
 class ZipBatches(Datapipe[Any], one_to_one=True, seeded=False):

@@ -59,7 +59,7 @@ def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> t
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         return found, found.positions if ids is None else gather_unchecked(ids, found.positions).long()
     # Other kinds of graphs return the in-edges, grouped by node in the given order.
-    whole: Any = graph.in_subgraph(nodes)
+    whole = graph.in_subgraph(nodes)
     csc = whole.sampled_csc
     found = induce_trees(csc.indptr, csc.indices, torch.arange(len(nodes), device="cpu"), nodes, starts)
     ids = whole.original_edge_ids

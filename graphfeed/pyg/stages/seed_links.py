@@ -44,7 +44,7 @@ class LinkSeeds(Transform, seeded=False):
     """Edge types of the seeds, of which a mini-batch may lack some; by default, those of each mini-batch."""
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
-        given: Any = minibatch.seeds
+        given = minibatch.seeds
         types = self.edge_types or (tuple(map(etype_str_to_tuple, given)) if isinstance(given, dict) else (None,))
         ends: list[str | None] = []
         ids: list[torch.Tensor] = []

@@ -53,7 +53,6 @@ class OwnMapper(Mapper[Any]):
 
 def double(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     """Double the seeds, and forget the key."""
-    assert isinstance(minibatch.seeds, torch.Tensor)
     return gf.MiniBatch(seeds=minibatch.seeds * 2)
 
 

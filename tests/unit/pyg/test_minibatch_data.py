@@ -22,11 +22,11 @@ Edge = tuple[int, int, int]
 
 def listed(subgraph: gf.SampledSubgraph, kind: str | None = None) -> list[Edge]:
     """Return source, destination and id of each edge of a hop."""
-    csc: Any = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]
-    ids: Any = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]
+    csc = subgraph.sampled_csc if kind is None else subgraph.sampled_csc[kind]
+    ids = subgraph.original_edge_ids if kind is None else subgraph.original_edge_ids[kind]
     found = []
     for column, (low, high) in enumerate(pairwise(csc.indptr.tolist())):
-        found += [(csc.indices[place].item(), column, ids[place].item()) for place in range(low, high)]
+        found += [(int(csc.indices[place]), column, int(ids[place])) for place in range(low, high)]
     return found
 
 

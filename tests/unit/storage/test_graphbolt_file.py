@@ -28,7 +28,7 @@ def test_a_graph_with_types_is_read_and_its_attributes_are_in_its_order() -> Non
     assert graph.num_nodes == expected.num_nodes
     assert graph.num_edges == expected.num_edges
     seeds = {"item": torch.arange(3), "user": torch.arange(4)}
-    by_kind: Any = graph.in_subgraph(seeds).original_edge_ids
+    by_kind = graph.in_subgraph(seeds).original_edge_ids
     for kind, own in by_kind.items():
         assert sorted(own.tolist()) == list(range(EDGES[kind].shape[1]))
     assert graph.type_per_edge is not None

@@ -20,16 +20,6 @@ TWO = torch.tensor([2])
 BY_TYPE = {"item": torch.tensor([2, 0]), "user": torch.tensor([1])}
 
 
-def csc_of(hop: SampledSubgraph) -> CSCFormatBase:
-    assert isinstance(hop.sampled_csc, CSCFormatBase)
-    return hop.sampled_csc
-
-
-def by_type_of(hop: SampledSubgraph) -> dict[str, CSCFormatBase]:
-    assert isinstance(hop.sampled_csc, dict)
-    return hop.sampled_csc
-
-
 def test_every_edge_type_is_there_with_a_column_for_each_seed_of_its_destination() -> None:
     hop = make_typed_graph().sample_neighbors(BY_TYPE, ALL)
     assert_same(hop.original_column_node_ids, {"user": torch.tensor([1]), "item": torch.tensor([2, 0])})
@@ -43,15 +33,15 @@ def test_every_edge_type_is_there_with_a_column_for_each_seed_of_its_destination
     )
     only_items = make_typed_graph().sample_neighbors({"item": torch.tensor([0])}, ALL)
     assert_same(only_items.original_column_node_ids, {"user": NONE, "item": torch.tensor([0])})
-    assert_same(by_type_of(only_items)["user:knows:user"], CSCFormatBase(torch.tensor([0]), NONE))
-    assert_same(by_type_of(only_items)["user:likes:item"], CSCFormatBase(torch.tensor([0, 0]), NONE))
+    assert_same(only_items.sampled_csc["user:knows:user"], CSCFormatBase(torch.tensor([0]), NONE))
+    assert_same(only_items.sampled_csc["user:likes:item"], CSCFormatBase(torch.tensor([0, 0]), NONE))
 
 
 def test_fan_outs_are_in_the_order_of_the_numbers_of_types() -> None:
     fanouts = torch.tensor([0, -1, 1])  # knows, likes, liked_by
     seeds = {"user": torch.tensor([1, 1]), "item": torch.tensor([2])}
     hop = make_typed_graph().sample_neighbors(seeds, fanouts, key=KEY)
-    assert {kind: csc.indptr.tolist() for kind, csc in by_type_of(hop).items()} == {
+    assert {kind: csc.indptr.tolist() for kind, csc in hop.sampled_csc.items()} == {
         "item:liked_by:user": [0, 1, 2],
         "user:knows:user": [0, 0, 0],
         "user:likes:item": [0, 2],
@@ -67,10 +57,10 @@ def test_results_have_the_dtypes_of_the_graph(index_dtype: torch.dtype) -> None:
         usual = make_graph().sample_neighbors(seeds.long(), TWO, key=KEY)
         (layer,) = graph.sample_hops(seeds, SamplingRequest([TWO]), [KEY])
         trees = graph.sample_hops(seeds, SamplingRequest([TWO], only_new=True, disjoint=True), [KEY])
-        assert_same(csc_of(hop).indptr, csc_of(usual).indptr.to(indptr_dtype))
-        assert_same(csc_of(hop).indices, csc_of(usual).indices.to(index_dtype))
+        assert_same(hop.sampled_csc.indptr, usual.sampled_csc.indptr.to(indptr_dtype))
+        assert_same(hop.sampled_csc.indices, usual.sampled_csc.indices.to(index_dtype))
         for found in (layer, *trees):
-            assert (csc_of(found).indptr.dtype, csc_of(found).indices.dtype) == (indptr_dtype, index_dtype)
+            assert (found.sampled_csc.indptr.dtype, found.sampled_csc.indices.dtype) == (indptr_dtype, index_dtype)
             assert found.original_row_node_ids.dtype == index_dtype
 
 
@@ -93,9 +83,9 @@ def test_without_a_key_it_draws_from_torch() -> None:
 
 
 def test_no_seeds_give_no_edges() -> None:
-    assert_same(csc_of(make_graph().sample_neighbors(NONE, ALL)), CSCFormatBase(torch.tensor([0]), NONE))
+    assert_same(make_graph().sample_neighbors(NONE, ALL).sampled_csc, CSCFormatBase(torch.tensor([0]), NONE))
     for seeds in ({}, {"user": NONE}):
-        for csc in by_type_of(make_typed_graph().sample_neighbors(seeds, ALL)).values():
+        for csc in make_typed_graph().sample_neighbors(seeds, ALL).sampled_csc.values():
             assert_same(csc, CSCFormatBase(torch.tensor([0]), NONE))
         (layer,) = make_typed_graph().sample_hops(seeds, SamplingRequest([ALL]), [KEY])
         assert_same(layer.original_row_node_ids, {"user": NONE, "item": NONE})
@@ -108,7 +98,7 @@ def test_edge_types_that_are_not_met_can_be_changed_one_by_one() -> None:
         graph.sample_hops(seeds, SamplingRequest([TWO]), [1]),
         graph.sample_hops(seeds, in_time, [1], seeds_timestamp={"item": torch.tensor([9])}),
     ):
-        parts = by_type_of(hop)
+        parts = hop.sampled_csc
         parts["user:knows:user"].indices = torch.tensor([1])
         assert parts["item:liked_by:user"].indices.tolist() == []
         assert [len(own.indptr) for own in parts.values()] == [1, 1, 2]

@@ -184,7 +184,7 @@ def request(*fanouts: int, **options: Any) -> gf.SamplingRequest:
 
 
 def edges_of(hop: gf.SampledSubgraph) -> list[tuple[int, int]]:
-    csc: Any = hop.sampled_csc
+    csc = hop.sampled_csc
     columns = torch.repeat_interleave(torch.arange(len(csc.indptr) - 1), csc.indptr.diff())
     return list(zip(csc.indices.tolist(), columns.tolist(), strict=True))
 
@@ -192,7 +192,7 @@ def edges_of(hop: gf.SampledSubgraph) -> list[tuple[int, int]]:
 def test_trees_share_no_node() -> None:
     hops = make_graph().sample_hops(SEEDS, request(3, 3, disjoint=True), KEYS[:2])
     trees: Any = (join_hops(hops, disjoint=True).trees or {})[None]
-    rows: Any = hops[0].original_row_node_ids
+    rows = hops[0].original_row_node_ids
     assert trees[:4].tolist() == [0, 1, 2, 3]
     assert len(set(zip(trees.tolist(), rows.tolist(), strict=True))) == len(rows)
     for hop in hops:
