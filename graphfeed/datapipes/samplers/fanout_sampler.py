@@ -1,18 +1,22 @@
 """The base class of samplers with one fan-out per hop."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import torch
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph, with_input_nodes
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph, with_input_nodes, with_nodes
 from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.arguments import as_tensor, brief, holds_whole, is_list
+from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, SamplingRequest, by_type_name
+from graphfeed.storage.graph import ByType, Draws, SamplingRequest, Seeds, by_type_name, draws_of
 
 Fanout: TypeAlias = int | Sequence[int] | torch.Tensor | Mapping[str, int] | Mapping[tuple[str, str, str], int]
 """Fan-out of one hop: a number, one per edge type in the order of `graph.edge_types`, or a dict by edge type."""
@@ -56,7 +60,7 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
 
 
 class FanoutSampler(SubgraphSampler, seeded=False):
-    """Base class of samplers with fan-outs, which limit the in-edges of each node. Subclasses implement `sample_hops`.
+    """Base class of samplers with fan-outs, which limit the in-edges of each node: samples what `make_request` returns.
 
     `fanouts` has one number per hop, the outermost hop first, as for `NeighborSampler`.
 
@@ -95,20 +99,64 @@ class FanoutSampler(SubgraphSampler, seeded=False):
         """The sampling request of the stage, the same for each mini-batch."""
         return self.make_request()
 
-    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return one subgraph per hop around the seeds, outermost first. Subclasses write it or `sample_subgraphs`."""
-        raise NotImplementedError(f"{type(self).__name__} must implement sample_hops")
+    def seeds_to_sample(self, seeds: Seeds) -> ByType | Seeds:
+        """Return the seeds to pass to `sample_hops`: their ids, without times."""
+        return seeds.ids
+
+    def hop_keys(self) -> tuple[Sequence[Any], float]:
+        """Return the key, or two for LABOR, of each hop, the seeds' own hop first; and the share of the second ones."""
+        return draw_keys(len(self.request.fanouts)), 0.0
+
+    def sample_hops(self, seeds: ByType | Seeds) -> list[SampledSubgraph]:
+        """Return one subgraph per hop around the seeds, outermost hop first. Subclasses may override it."""
+        sample, (keys, share) = getattr(self.graph, self.asks), self.hop_keys()
+        options = {"seed2_contribution": share} if share else {}
+        return sample(seeds, self.request, keys, **options)  # type: ignore[no-any-return]
 
     def sample_subgraphs(
         self,
         seeds: ByType,
-        seeds_timestamp: ByType | None = None,  # noqa: ARG002
-        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
+        seeds_timestamp: ByType | None = None,
+        seeds_pre_time_window: ByType | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and one subgraph per hop, outermost hop first. Times are ignored."""
+        """Return the input nodes and one subgraph per hop, outermost hop first."""
         if getattr(self, "cooperative", False):
             check_alone(self)
-        return with_input_nodes(self.sample_hops(seeds))
+        given = Seeds(seeds, seeds_timestamp, seeds_pre_time_window)
+        return with_input_nodes(self.sample_hops(self.seeds_to_sample(given)))
+
+    def sample_window(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
+        """Sample the hops of several mini-batches in one call to the graph.
+
+        The loader calls it, and `attach_hops` for each mini-batch, if the graph gains from windows. A subclass that
+        overrides `sample_hops`, `sample_subgraphs` or `__call__` has no windows, unless it also overrides this method.
+
+        Args:
+            minibatches: Mini-batches with seeds and keys.
+            each: A function like `map`, possibly threaded.
+
+        Returns:
+            For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `attach_hops` then samples
+            the mini-batch alone, so that the error is raised in its place.
+        """
+        asked: dict[int, tuple[Seeds, list[Draws]]] = {}
+        for number, minibatch in enumerate(minibatches):
+            with suppress(Exception), drawing(minibatch.key, self.number):
+                seeds = self.seeds_to_sample(with_nodes(minibatch)[1])
+                asked[number] = Seeds.of(seeds), draws_of(self.request, *self.hop_keys())
+        found: dict[int, list[SampledSubgraph]] = {}
+        with suppress(Exception):
+            given, draws = zip(*asked.values(), strict=True)
+            found = dict(zip(asked, self.graph.sample(given, self.request, draws, each), strict=True))
+        return [found.get(number) for number in range(len(minibatches))]
+
+    def attach_hops(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
+        """Return a mini-batch with its hops from `sample_window`. If `pending` is None, sample it alone."""
+        if pending is None:
+            return self(minibatch)
+        result, *_ = with_nodes(minibatch)
+        result.input_nodes, result.sampled_subgraphs = with_input_nodes(pending)
+        return result
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return an estimate from average in-degrees and the fan-outs."""

@@ -1,12 +1,13 @@
 """Sample neighbours of the seeds, hop by hop, such that the nodes of a hop choose the same ones."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
+from typing import Any
 
 from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
 from graphfeed.ops import Key, minibatch_key
 from graphfeed.ops.arguments import check_count
-from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph import ByType, SamplingRequest
+from graphfeed.storage.graph import SamplingRequest
 
 
 class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=FOR_GPUS, seeded=False):
@@ -61,13 +62,12 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor", ignored=
             deduplicate=self.deduplicate,
         )
 
-    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return one subgraph per hop around the seeds, outermost hop first."""
+    def hop_keys(self) -> tuple[Sequence[Any], float]:
+        """Return the keys of this and of the next period for each hop, and the share of nodes that use the latter."""
         key = minibatch_key()
         # Within a period, a growing share of the nodes changes from its key to the key of the next period.
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
         numbers = [0 if self.layer_dependency else hop for hop in range(len(self.request.fanouts))]
         pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
-        share = step / self.batch_dependency
-        return self.graph.sample_hops(seeds, self.request, pairs, seed2_contribution=share)
+        return pairs, step / self.batch_dependency

@@ -2,18 +2,15 @@
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import KW_ONLY, replace
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
-from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes, with_nodes
-from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.arguments import rename_overrides
 from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph import ByType, Draws, SamplingRequest, Seeds, draws_of
+from graphfeed.storage.graph import SamplingRequest
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, seeded=False):
@@ -78,50 +75,12 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, s
             disjoint=self.disjoint,
         )
 
-    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return one subgraph per hop around the seeds, outermost hop first."""
-        sample = getattr(self.graph, self.asks)
-        return sample(seeds, self.request, draw_keys(len(self.request.fanouts)))  # type: ignore[no-any-return]
-
-    def sample_window(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
-        """Sample the hops of several mini-batches in one call to the graph.
-
-        The loader calls it, and `attach_hops` for each mini-batch, if the graph gains from windows. A subclass that
-        overrides `sample_hops`, `sample_subgraphs` or `__call__` has no windows, unless it also overrides this method.
-
-        Args:
-            minibatches: Mini-batches with seeds and keys.
-            each: A function like `map`, possibly threaded.
-
-        Returns:
-            For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `attach_hops` then samples
-            the mini-batch alone, so that the error is raised in its place.
-        """
-        asked: dict[int, tuple[Seeds, list[Draws]]] = {}
-        for number, minibatch in enumerate(minibatches):
-            with suppress(Exception), drawing(minibatch.key, self.number):
-                seeds = Seeds(with_nodes(minibatch)[1].ids)
-                asked[number] = seeds, draws_of(self.request, draw_keys(len(self.request.fanouts)))
-        found: dict[int, list[SampledSubgraph]] = {}
-        with suppress(Exception):
-            given, draws = zip(*asked.values(), strict=True)
-            found = dict(zip(asked, self.graph.sample(given, self.request, draws, each), strict=True))
-        return [found.get(number) for number in range(len(minibatches))]
-
-    def attach_hops(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
-        """Return a mini-batch with its hops from `sample_window`. If `pending` is None, sample it alone."""
-        if pending is None:
-            return self(minibatch)
-        result, *_ = with_nodes(minibatch)
-        result.input_nodes, result.sampled_subgraphs = with_input_nodes(pending)
-        return result
-
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Deprecated name of `sample_window`, which goes in 0.3."""
         warnings.warn("call sample_window instead of begin", DeprecationWarning, stacklevel=2)
-        return NeighborSampler.sample_window(self, minibatches, each)
+        return self.sample_window(minibatches, each)
 
     def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
         """Deprecated name of `attach_hops`, which goes in 0.3."""
         warnings.warn("call attach_hops instead of finish", DeprecationWarning, stacklevel=2)
-        return NeighborSampler.attach_hops(self, minibatch, pending)
+        return self.attach_hops(minibatch, pending)

@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
-from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes
-from graphfeed.ops import draw_keys
-from graphfeed.storage import SampledSubgraph, TemporalQuery
-from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Seeds, Strategy
+from graphfeed.storage import TemporalQuery
+from graphfeed.storage.graph import HopTime, SamplingRequest, Seeds, Strategy
 
 
 class TemporalSampler(FanoutSampler, seeded=False):
@@ -49,17 +47,11 @@ class TemporalSampler(FanoutSampler, seeded=False):
         query = TemporalQuery(*names, self.pre_time_window, self.hop_time)
         return replace(super().make_request(), strategy=self.chosen_by, deduplicate=False, temporal=query)
 
-    def sample_subgraphs(
-        self,
-        seeds: ByType,
-        seeds_timestamp: ByType | None = None,
-        seeds_pre_time_window: ByType | None = None,
-    ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and one subgraph per hop, outermost first. The default window is the stage's."""
-        if seeds_timestamp is None:
+    def seeds_to_sample(self, seeds: Seeds) -> Seeds:
+        """Return the seeds, which must have times. If they have no windows, that of the stage applies."""
+        if seeds.times is None:
             raise ValueError(
                 "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "
                 "name an item of the item set 'timestamp'"
             )
-        sample, given = getattr(self.graph, self.asks), Seeds(seeds, seeds_timestamp, seeds_pre_time_window)
-        return with_input_nodes(sample(given, self.request, draw_keys(len(self.request.fanouts))))
+        return seeds

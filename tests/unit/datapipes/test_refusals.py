@@ -154,7 +154,6 @@ def test_samplers_when_mini_batches_come() -> None:
             (lambda: list(batches({"d": NODES}).sample_by_budget(TYPED, [1])), KeyError, "seeds"),
             (lambda: list(batches({"user": NODES + 18}).sample_by_budget(TYPED, [1])), ValueError, "seeds"),
             (lambda: list(batches(NODES).sample_subgraph()), NotImplementedError, "must implement sample_subgraphs"),
-            (lambda: list(gf.FanoutSampler(batches(NODES), GRAPH, [2])), NotImplementedError, "must implement sample_"),
             (lambda: list(timed), NotImplementedError, "Plain has no pick for temporal hops"),
             (lambda: list(batches(NODES).induce_subgraph(GRAPH)), ValueError, "put a sampler before induce_subgraph"),
             (

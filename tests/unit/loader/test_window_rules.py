@@ -329,6 +329,29 @@ def test_each_request_of_a_graph_in_files_is_sampled_in_windows(saved: Path, opt
     assert together == apart
 
 
+@pytest.mark.parametrize(
+    ("stage", "options"),
+    [
+        ("sample_layer_neighbor", {"batch_dependency": 3}),
+        ("temporal_sample_neighbor", {"edge_timestamp_attr_name": "time", "hop_time": "edge"}),
+        ("temporal_sample_layer_neighbor", {"edge_timestamp_attr_name": "time", "pre_time_window": 900}),
+    ],
+)
+def test_each_sampler_with_fan_outs_samples_a_graph_in_files_in_windows(
+    tmp_path: Path, stage: str, options: dict[str, Any]
+) -> None:
+    whole, nodes = graph(MAPPED_NODES), torch.arange(MAPPED_NODES)
+    times = {"time": torch.arange(whole.total_num_edges) * 7 % 1000}
+    ends = whole.indices, gf.expand_indptr(whole.csc_indptr, torch.int64)
+    gf.from_coo(ends, MAPPED_NODES, edge_attributes=times).save(tmp_path / "graph")
+    items = gf.ItemSampler(gf.ItemSet((nodes, nodes % 1000), names=("seeds", "timestamp")), 64, shuffle=True)
+    with limits(memory_bytes=90_000):
+        pipe = getattr(items, stage)(gf.load_graph(tmp_path / "graph"), [2, 2], **options)
+        assert len(windows(pipe, num_workers=2)) == 1
+        apart, together = (digests(gf.DataLoader(pipe, 2, seed=3, window=window)) for window in (0, None))
+    assert together == apart
+
+
 class Fewer(gf.NeighborSampler):
     """Has its own way of sampling."""
 
