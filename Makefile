@@ -88,7 +88,6 @@ RECORDS := peers epoch pyg cores memory typed cold larger_than_memory distribute
 OPTIONS_peers := --repeats 10
 OPTIONS_epoch := --repeats 5
 OPTIONS_pyg := --repeats 10
-OPTIONS_larger_than_memory := --scale 0.5 --repeats 4
 OPTIONS_distributed := --repeats 5
 records: $(addprefix record-,$(or $(ONLY),$(RECORDS)))
 	$(BIN)/python -m docs.builder.figures

@@ -1,4 +1,4 @@
-"""Mini-batches of a graph and rows on disk that exceed memory, relative to the limits of the disk.
+"""Mini-batches from graphs and rows that exceed memory, read in several ways, and the limits of the disk.
 
 Each case runs in a separate process, whose memory a control group limits, and begins with an empty page cache. If no
 group can be created, the title says so, and files that fit into memory stay there after the first reads.
@@ -7,131 +7,142 @@ group can be created, the title says so, and files that fit into memory stay the
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from itertools import chain
+from dataclasses import dataclass, fields
+from itertools import chain, pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from typing import Any
 
 import numpy as np
 import torch
 
 import graphfeed as gf
 from benchmarks.scale import Scale
-from benchmarks.table import Goal, Row, render
+from benchmarks.table import Row, render
 from benchmarks.timing import Times
 from graphfeed import ops
+from graphfeed.loader import RULES
 from graphfeed.storage.memory import control_groups
 
-NODES, EDGES, NUMBERS = 28_000_000, 400_000_000, 64
-"""A quarter of ogbn-papers100M; a row has `NUMBERS` numbers of half precision, 128 bytes."""
+NODES, EDGES, NUMBERS = 16_000_000, 450_000_000, 64
+"""The graph and its rows have 2 GB each; a row has `NUMBERS` numbers of half precision, 128 bytes."""
 BLOCK = 1 << 22
-"""Number of edges or rows that are generated together; also the bytes of a sequential read."""
-FANOUTS = [5, 10, 15]
+"""Number of edges or rows that are generated together."""
+FANOUTS = [5, 10]
+FACTORS = 4.0, 1.5
+"""Size of the rows, and of a graph on disk, as multiples of the memory for them."""
 DEPTH = 16
-"""Number of concurrent random reads."""
-LEAST_MEMORY = 1 << 30
-"""Memory of a process without the graph, and space for mini-batches."""
-ROWS_SHARE = 3 / 8
-"""Part of the rows that may be in memory if the graph is: a tenth, and 2 GB more of 55 million rows."""
-SECONDS = 60.0
-"""Duration of a case in a full run."""
-WINDOWS = (8, 32, 128)
-BUSY = 0.7
-"""Goal for the part of the disk's random reads that only sampling keeps busy."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A way to read."""
-
-    rows: str | None
-    """How rows are read; None only samples."""
-    memory: int
-    """Maximum number of bytes of rows in memory."""
-    graph_in_memory: bool = True
-    options: dict[str, Any] = field(default_factory=lambda: {"window": 0})
-    """Options of the loader."""
-    bounded: bool = True
-    """Whether there is less memory than the graph and the rows need."""
+"""Number of concurrent reads that measure the disk."""
+PAGE, SPAN = 1 << 12, 1 << 20
+"""Sizes of random and of sequential reads, in bytes."""
+PROCESS_BYTES = 300 << 20
+"""Memory for the process and its mini-batches, besides the graph and the rows."""
+SECONDS, MOST_SECONDS, LEAST_MINIBATCHES = 60.0, 90.0, 30
+"""A case takes 60 seconds, or up to 90 if it needs more for 30 mini-batches."""
+FULL = 30
+"""Number of repeats of a full run."""
+PARTS = 5
+"""Number of equal parts of the time that are measured, after a third in which caches fill and windows grow."""
+PLAIN = "read for each mini-batch"
+IN_MEMORY = "in memory"
+MAPPED, CACHED, AHEAD, APART = "memory-mapped", "behind a SIEVE cache", "read ahead", "read ahead, hops one by one"
+WAYS = PLAIN, MAPPED, CACHED, AHEAD, APART
+"""Ways to read rows. In the last one, the hops of a graph on disk are sampled for one mini-batch at a time."""
+CACHE_SHARE = 3 / 4
+"""Share of the memory that the cache takes; the rest is for its bookkeeping and for mini-batches."""
 
 
 @dataclass
 class Run:
-    """Measurements of one case, starting at some time."""
+    """Measurements of a case at some time."""
 
     minibatches: int = 0
     seconds: float = 0.0
     pages: int = 0
     """Number of 4 KiB pages that the process has read from the disk."""
-    faults: int = 0
-    """Number of reads of mapped pages that had to wait."""
 
-    @property
-    def rate(self) -> float:
-        """Mini-batches per second, or 0 if there were none."""
-        return self.minibatches / max(self.seconds, 1e-9)
+
+@dataclass(frozen=True)
+class Case:
+    """A way to read, and the memory for it."""
+
+    way: str
+    memory: int
+    """Number of bytes for the rows, and for the graph if it is on disk."""
+    graph_in_memory: bool
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table with the graph in memory, and one where it is on disk like the rows."""
+    """Yield a table of the disk's limits, and one for each size of memory and place of the graph."""
     nodes, edges = int(NODES * scale.out_of_core), int(EDGES * scale.out_of_core)
-    rows = 2 * NUMBERS * nodes
-    graph = 8 * nodes + 4 * edges
-    size, kept = graph + rows, int(ROWS_SHARE * rows)
+    rows, graph = 2 * NUMBERS * nodes, 8 * nodes + 4 * edges
     scale.cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(scale.cache).free
-    if free < 1.2 * size:
-        yield f"larger_than_memory: this takes {size / 1e9:.1f} GB, but {scale.cache} has {free / 1e9:.1f} GB left\n"
+    if free < 1.2 * (graph + rows):
+        yield f"larger_than_memory: this takes {(graph + rows) / 1e9:.1f} GB, but {scale.cache} has {free / 1e9:.1f}\n"
         return
-    shape = f"{nodes / 1e6:.3g} M nodes, {edges / 1e6:.3g} M edges, {size / 1e9:.3g} GB"
     with tempfile.TemporaryDirectory(dir=scale.cache) as name:
         folder = Path(name)
         write_graph(folder / "graph", nodes, edges)
         write_rows(folder / "feat.npy", nodes)
-        for title, cases, limit in (
-            ("the graph in memory", cases_of(kept, True), graph + kept + LEAST_MEMORY),
-            ("the graph on disk too", cases_of(rows // 4, False), max(size // 4, LEAST_MEMORY)),
-        ):
-            random, sequential = random_reads(folder / "feat.npy"), sequential_rate(folder / "feat.npy")
-            with memory_group(limit) as group:
-                runs = {what: run_case(folder, case, scale, group) for what, case in cases.items()}
-            unbounded = "unbounded memory, as no control group can be made"
-            bound = unbounded if group is None else f"{limit / 1e9:.1f} GB"
-            yield render(
-                f"larger_than_memory: {shape}, in {bound}, {title}; {scale.batch_size} seeds, fanouts {FANOUTS}; "
-                "ratios to mini-batches in memory, and to the disk's random and sequential reads",
-                [*limits(random, sequential), *lines(cases, runs, random, sequential)],
-            )
+        yield render("larger_than_memory: direct reads of the disk, 16 at a time", list(limits(folder / "feat.npy")))
+        seconds = SECONDS * min(1.0, scale.repeats / FULL)
+        whole = steady(run_case(folder, Case(IN_MEMORY, 0, True), None, seconds / 4, scale.batch_size))
+        for factor in FACTORS:
+            for in_memory in (True, False):
+                memory = int(rows / factor)
+                with memory_group(PROCESS_BYTES + memory + in_memory * graph) as group:
+                    ways = [way for way in WAYS if way != APART or not in_memory]
+                    cases = {way: Case(way, memory, in_memory) for way in ways}
+                    runs = {
+                        way: run_case(folder, case, group, seconds, scale.batch_size) for way, case in cases.items()
+                    }
+                size = f"{rows / 1e9:.3g} GB of rows, {factor:g} times the memory"
+                place = "the graph in memory" if in_memory else "and a graph of the same size on disk"
+                bound = "" if group else "; unbounded memory, as no control group can be made"
+                yield render(
+                    f"larger_than_memory: {size}, {place}{bound}; {scale.batch_size} seeds, fan-outs {FANOUTS}; ratios "
+                    "to reading for each mini-batch",
+                    list(lines(runs, whole)),
+                )
 
 
-def limits(random: float, sequential: float) -> list[Row]:
-    """Return the limits of the disk."""
-    return [
-        Row(f"disk: random reads of 4 KiB, {DEPTH} at a time", "k/s", Times([random / 1e3]), 1.0),
-        Row("disk: in sequence", "GB/s", Times([sequential / 1e9]), 1.0),
-    ]
+def limits(path: Path) -> Iterator[Row]:
+    """Yield the limits of the disk: random reads of a page, and long reads one after the other, past the page cache."""
+    for what, size, unit in ((f"random reads of {PAGE >> 10} KiB", PAGE, 1e3), ("long reads of 1 MiB", SPAN, 1e9)):
+        rates = Times([read_rate(path, size, part) / unit for part in range(PARTS)])
+        yield Row(what, "k/s" if size == PAGE else "GB/s", rates if size == PAGE else rates.times(SPAN))
 
 
-def lines(cases: dict[str, Case], runs: dict[str, Run], random: float, sequential: float) -> Iterator[Row]:
-    """Yield the lines of all cases."""
-    for name, run in runs.items():
-        yield Row(f"{name}: mini-batches", "1/s", Times([run.rate]), run.rate / max(runs[IN_MEMORY].rate, 1e-9))
-        if cases[name].bounded:
-            pages = run.pages / max(run.seconds, 1e-9)
-            goal = Goal(pages / random, BUSY, at_least=True) if cases[name].rows is None else None
-            yield Row(f"{name}: pages per second", "k/s", Times([pages / 1e3]), pages / random, goal)
-            yield Row(f"{name}: bytes per second", "GB/s", Times([4096 * pages / 1e9]), 4096 * pages / sequential)
-            each = max(run.minibatches, 1)
-            yield Row(f"{name}: pages per mini-batch", "k", Times([run.pages / each / 1e3]))
-            if run.faults > run.minibatches:
-                yield Row(f"{name}: waits for a mapped page", "k", Times([run.faults / each / 1e3]))
+def read_rate(path: Path, size: int, part: int, seconds: float = 1.0) -> float:
+    """Return the number of reads per second of `DEPTH` threads; small ones are random, long ones sequential."""
+    count = path.stat().st_size // size
+    flags = os.O_RDONLY | getattr(os, "O_DIRECT", 0)
+    descriptor, end = os.open(path, flags), time.perf_counter() + seconds
+
+    def read(thread: int) -> int:
+        chance, done = torch.Generator().manual_seed(DEPTH * part + thread), 0
+        each = min(64 if size == PAGE else 1, count)
+        out, places = torch.empty(each, size, dtype=torch.uint8), torch.arange(each)
+        first = (DEPTH * part + thread) * count // (DEPTH * PARTS)
+        while time.perf_counter() < end:
+            random = torch.randint(count, (each,), generator=chance).sort().values
+            ids = random if size == PAGE else torch.tensor([(first + done) % count])
+            ops.read_rows(descriptor, 0, ids, out, places)
+            done += each
+        return done
+
+    try:
+        with ThreadPoolExecutor(DEPTH) as threads:
+            start = time.perf_counter()
+            return sum(threads.map(read, range(DEPTH))) / (time.perf_counter() - start)
+    finally:
+        os.close(descriptor)
 
 
 def write_graph(path: Path, nodes: int, edges: int) -> None:
@@ -160,75 +171,74 @@ def write_rows(path: Path, nodes: int) -> None:
         os.fsync(file.fileno())
 
 
-IN_MEMORY = "in memory"
+def lines(runs: dict[str, list[Run]], whole: list[Run]) -> Iterator[Row]:
+    """Yield the mini-batches per second of each way, and the bytes and pages that it reads from the disk."""
+    parts = {way: steady(points) for way, points in runs.items()}
+    plain = rates(parts[PLAIN]).median
+    for way, own in parts.items():
+        rate = rates(own)
+        yield Row(f"{way}: mini-batches", "1/s", rate, rate.median / plain if plain else None)
+        yield Row(f"{way}: from the disk", "GB/s", Times([PAGE * run.pages / run.seconds / 1e9 for run in own]))
+    yield Row(f"{IN_MEMORY}: mini-batches", "1/s", rates(whole), rates(whole).median / plain if plain else None)
 
 
-def open_rows(path: Path, way: str, memory: int) -> gf.Feature:
+def rates(parts: list[Run]) -> Times:
+    """Return the mini-batches per second of each part."""
+    return Times([run.minibatches / run.seconds for run in parts])
+
+
+def steady(points: list[Run]) -> list[Run]:
+    """Return the measurements of equal parts of the time after the first third."""
+    begin, end = points[0].seconds + (points[-1].seconds - points[0].seconds) / 3, points[-1].seconds
+    bounds = [begin + (end - begin) * part / PARTS for part in range(PARTS + 1)]
+    # The state at each bound: after the last mini-batch before it. A part without mini-batches has a rate of 0.
+    states = [max((own for own in points if own.seconds <= bound), key=lambda own: own.seconds) for bound in bounds]
+    parts = []
+    for (first, last), (low, high) in zip(pairwise(states), pairwise(bounds), strict=True):
+        gained = {name.name: getattr(last, name.name) - getattr(first, name.name) for name in fields(Run)}
+        # From mini-batch to mini-batch, so that no part counts a fraction of one.
+        parts.append(Run(**{**gained, "seconds": gained["seconds"] or max(high - low, 1e-9)}))
+    return parts
+
+
+def open_rows(path: Path, case: Case) -> gf.Feature:
     """Return the rows of a file as a feature that reads them in one way."""
-    if way == "mapped":
-        # As users read a memory-mapped array.
+    if case.way == MAPPED:
         return gf.TorchBasedFeature(torch.from_numpy(np.load(path, mmap_mode="c")))
     file = gf.DiskBasedFeature(path)
-    if way == "in memory":
+    if case.way == IN_MEMORY:
         return file.read_into_memory()
-    return gf.cpu_cached_feature(file, memory, "sieve") if way == "behind SIEVE" else file
+    return gf.cpu_cached_feature(file, int(CACHE_SHARE * case.memory), "sieve") if case.way == CACHED else file
 
 
-def cases_of(memory: int, graph_in_memory: bool) -> dict[str, Case]:
-    """Return the cases with the given number of bytes for rows."""
-    windows = {
-        f"windows of {'any size' if window is None else window}": Case(
-            "on disk", memory, graph_in_memory, {"window": window, "memory_limit": memory}
-        )
-        for window in (*WINDOWS, None)
-    }
-    return {
-        IN_MEMORY: Case("in memory", memory, bounded=False),
-        **({} if graph_in_memory else {"graph alone": Case(None, memory, graph_in_memory)}),
-        "rows in a mapped array": Case("mapped", memory, graph_in_memory),
-        "DiskBasedFeature": Case("on disk", memory, graph_in_memory),
-        "DiskBasedFeature behind SIEVE": Case("behind SIEVE", memory, graph_in_memory),
-        **windows,
-    }
-
-
-def run_case(folder: Path, case: Case, scale: Scale, group: Path | None) -> Run:
+def run_case(folder: Path, case: Case, group: Path | None, seconds: float, batch_size: int) -> list[Run]:
     """Run a case in a separate process, and end it when its time is over, even if it is blocked."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["graphfeed", "benchmarks.larger_than_memory"])
+    context = get_context("spawn")  # a child of this process, whose time is none of other programs
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(there, folder, case, scale, group if case.bounded else None))
-    seconds = SECONDS * min(1.0, scale.repeats / 30)
+    process = context.Process(target=measure, args=(there, folder, case, group, batch_size))
     points: list[Run] = []
     process.start()
     there.close()
     try:
         with here:
-            while not points or points[-1].seconds - points[0].seconds < seconds:
-                # Opening, and the first mini-batch, may take as long again.
-                left = seconds - (points[-1].seconds - points[0].seconds) if len(points) > 1 else 2 * seconds
-                if not here.poll(left):
+            begin, most = None, seconds * MOST_SECONDS / SECONDS
+            while begin is None or (len(points) <= LEAST_MINIBATCHES or points[-1].seconds - begin < seconds):
+                # Opening may take as long again.
+                left = seconds if begin is None else begin + most - time.monotonic()
+                if left <= 0 or not here.poll(left):
                     break
                 points.append(here.recv())
-        process.join(SECONDS / 10)
+                begin = begin or points[0].seconds
     except EOFError:
         pass  # all mini-batches came, or an error is printed above
     finally:
         process.kill()
         process.join()
-    return steady(points, seconds)
+    now = time.monotonic()
+    return points or [Run(seconds=now - seconds), Run(seconds=now)]
 
 
-def steady(points: list[Run], seconds: float) -> Run:
-    """Return the measurements after the first third of the time, in which caches fill and windows grow."""
-    if len(points) < 2:
-        return Run(seconds=seconds)
-    begins = [point for point in points[:-1] if point.seconds - points[0].seconds <= seconds / 3]
-    first, last = begins[-1], points[-1]
-    return Run(*(getattr(last, name.name) - getattr(first, name.name) for name in fields(Run)))
-
-
-def measure(out: Connection, folder: Path, case: Case, scale: Scale, group: Path | None) -> None:
+def measure(out: Connection, folder: Path, case: Case, group: Path | None, batch_size: int) -> None:
     """Send the measurements so far, at the beginning and after each mini-batch."""
     for path in folder.iterdir():
         forget_pages(path)
@@ -237,17 +247,16 @@ def measure(out: Connection, folder: Path, case: Case, scale: Scale, group: Path
     graph = gf.load_graph(folder / "graph")
     if case.graph_in_memory:
         graph = gf.fused_csc_sampling_graph(graph.csc_indptr.clone(), graph.indices.clone())
-    seeds = gf.ItemSet(graph.total_num_nodes, names="seeds")
-    pipe = gf.ItemSampler(seeds, scale.batch_size, shuffle=True).sample_neighbor(graph, FANOUTS)
-    if case.rows is not None:
-        feature = open_rows(folder / "feat.npy", case.rows, case.memory)
-        pipe = pipe.fetch_feature(gf.BasicFeatureStore({("node", None, "feat"): feature}), node_feature_keys=["feat"])
-    for number, minibatch in enumerate(chain([None], gf.DataLoader(pipe, 0, seed=0, **case.options))):
-        if minibatch is not None and case.rows is not None and not is_right(minibatch):
+    store = gf.BasicFeatureStore({("node", None, "feat"): open_rows(folder / "feat.npy", case)})
+    pipe = gf.ItemSampler(gf.ItemSet(graph.total_num_nodes, names="seeds"), batch_size, shuffle=True)
+    pipe = pipe.sample_neighbor(graph, FANOUTS).fetch_feature(store, node_feature_keys=["feat"])
+    rules = tuple(rule for rule in RULES if case.way != APART or rule.__name__ != "sample_together")
+    window = None if case.way in (AHEAD, APART) else 0
+    for number, minibatch in enumerate(chain([None], gf.DataLoader(pipe, seed=0, window=window, rules=rules))):
+        if minibatch is not None and not is_right(minibatch):
             raise AssertionError(f"{case}: rows of other ids")
-        usage = getrusage(RUSAGE_SELF)
         try:
-            out.send(Run(number, time.perf_counter(), usage.ru_inblock // 8, usage.ru_majflt))
+            out.send(Run(number, time.monotonic(), getrusage(RUSAGE_SELF).ru_inblock // 8))
         except BrokenPipeError:
             return
 
@@ -282,37 +291,3 @@ def forget_pages(path: Path) -> None:
     """Ask the system to drop the cached pages of a file that no process has mapped."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def random_reads(path: Path, seconds: float = 2.0) -> float:
-    """Return the number of random pages per second that threads read from a file that is not in memory."""
-    forget_pages(path)
-    pages, done, end = path.stat().st_size // 4096, [0] * DEPTH, time.perf_counter() + seconds
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-
-        def read(thread: int) -> None:
-            chance, out = torch.Generator().manual_seed(thread), torch.empty(64, 4096, dtype=torch.uint8)
-            while time.perf_counter() < end:
-                # Without the GIL, one system call each.
-                ids = 2 * torch.randint(0, max(pages // 2, 1), (64,), generator=chance).sort().values
-                ops.read_rows(file.fileno(), 0, ids, out, torch.arange(64))
-                done[thread] += 64
-
-        threads = [threading.Thread(target=read, args=(number,)) for number in range(DEPTH)]
-        start = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return sum(done) / (time.perf_counter() - start)
-
-
-def sequential_rate(path: Path, seconds: float = 2.0) -> float:
-    """Return the number of bytes per second of sequential reads from a file."""
-    forget_pages(path)
-    buffer, done, start = bytearray(BLOCK), 0, time.perf_counter()
-    with path.open("rb", buffering=0) as file:
-        while time.perf_counter() - start < seconds and (count := file.readinto(buffer)):
-            done += count
-    return done / (time.perf_counter() - start)

@@ -35,7 +35,7 @@ class Scale:
     compiled_pipelines: int
     """Maximum number of pipelines that begin without kernels on disk."""
     out_of_core: float
-    """Size of the graph that exceeds memory, as a multiple of 28 million nodes."""
+    """Size of the graph that exceeds memory, as a multiple of 16 million nodes."""
     threads: tuple[int, ...] = ()
     """Numbers of threads to compare; if empty, 1, 2, 4 and so on up to the number of cores."""
 
