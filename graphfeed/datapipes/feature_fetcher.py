@@ -204,11 +204,14 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     def read(self, domain: str, ids: ByType | None) -> dict[Any, torch.Tensor]:
         """Return the features of some nodes or edges, by name or by (type, name)."""
         features: dict[Any, torch.Tensor] = {}
-        for (kind, of_type, name), wanted in self.look_ups(domain, ids):
-            rows = self.feature_store.read(kind, of_type, name, wanted)
-            key = name if of_type is None else (of_type, name)
+        store = self.feature_store
+        # The keys were checked when the stage was built; a user-defined `read` of the store may do more.
+        reads_plainly = type(store).read is FeatureStore.read
+        for key, wanted in self.look_ups(domain, ids):
+            rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)
             # If the ids are on a GPU, rows that were read from CPU memory are copied there.
-            features[key] = rows.to(wanted.device) if is_gpu(wanted.device) else rows
+            rows = rows if wanted.is_cpu or not is_gpu(wanted.device) else rows.to(wanted.device)
+            features[key[2] if key[1] is None else key[1:]] = rows
         return features
 
     def look_ups(self, domain: str, ids: ByType | None) -> Iterator[tuple[StoreKey, torch.Tensor]]:

@@ -5,9 +5,9 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import bounds, check_bounds, check_ids, check_tensors, check_vector
-from graphfeed.ops.arguments import bounds as bounds_of
-from graphfeed.ops.backend import as_int64, kernels, on_gpu
+from graphfeed.ops.arguments import ID_DTYPES, bounds, check_bounds, check_ids, check_tensors, check_vector
+from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.cpu.rows import gather as on_cpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import flat_bytes
 
@@ -39,10 +39,8 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 def take_rows_at(name: str, values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Like `gather_rows`; errors name the argument `name`."""
     check_rows(name, values, index)
-    if is_small(values, index):
-        with suppress(IndexError):  # raised again with a clearer message below
-            return gather_unchecked(values, index)
-    check_ids("index", index, values.shape[0], IndexError)
+    if not (values.is_cpu and index.is_cpu):
+        check_ids("index", index, values.shape[0], IndexError)
     return gather_unchecked(values, index)
 
 
@@ -67,23 +65,37 @@ def check_rows(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
 
 
 def gather_unchecked(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Gather rows without checking the index, into `out` if given, which must be contiguous."""
-    if out is None and is_small(values, index):
-        # Three times as fast: calling a kernel costs more than copying a few rows.
-        return values.detach().index_select(0, index)
+    """Gather rows without checking the index on a GPU, into `out` if given, which must be contiguous."""
+    if values.is_cpu and index.is_cpu:
+        return gather_on_cpu(values, index, out)
     module = kernels("rows.gather", index, values=values)
     if out is None:
         out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
     if out.numel() == 0:
         return out
     given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)
-    row_bytes = given.numel() // values.shape[0]
-    word = None if on_gpu(index) else WORDS.get(row_bytes)
-    if word is not None:
-        # View NumPy arrays, because these may start at any byte.
-        module.gather_words(given.numpy().view(word), as_int64(index, index), taken.numpy().view(word))
-    else:
-        module.gather_rows(given, as_int64(index, index), row_bytes, taken)
+    module.gather_rows(given, as_int64(index, index), given.numel() // values.shape[0], taken)
+    return out
+
+
+def gather_on_cpu(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Gather rows, into `out` if given; raise an IndexError if one is out of range."""
+    if out is None and is_small(values, index):
+        # Three times as fast: calling a kernel costs more than copying a few rows.
+        with suppress(IndexError):  # raised below, with a clearer message
+            return values.detach().index_select(0, index)
+    if out is None:
+        out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype)
+    given, taken, outside = buffers.as_bytes(values), buffers.as_bytes(out), 1
+    if taken.size:
+        row_bytes = taken.size // index.numel()
+        index = index if index.dtype in ID_DTYPES and index.is_contiguous() else as_int64(index, index)
+        if (word := WORDS.get(row_bytes)) is not None:
+            outside = on_cpu.gather_words(given.view(word), index, taken.view(word))
+        else:
+            outside = on_cpu.gather_rows(given, index, row_bytes, taken)
+    if outside:
+        check_ids("index", index, values.shape[0], IndexError)
     return out
 
 
@@ -167,10 +179,10 @@ def copy_rows(
     if from_rows.numel() == 0 or row_bytes == 0:
         return
     if out.is_cpu:
-        low, high = bounds_of(from_rows)
+        low, high = bounds(from_rows)
         if low < 0 or high >= source.shape[0]:
             check_ids("from_rows", from_rows[to_rows >= 0], source.shape[0], IndexError)
-        low, high = bounds_of(to_rows)
+        low, high = bounds(to_rows)
         check_bounds("to_rows", (max(low, 0) if low >= -1 else low, high), out.shape[0], IndexError)
     module = kernels("rows.gather", out, source=source, from_rows=from_rows, to_rows=to_rows)
     index, targets = from_rows.contiguous(), to_rows.contiguous()

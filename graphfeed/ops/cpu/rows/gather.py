@@ -1,6 +1,8 @@
 """Kernels that copy rows by index."""
 
-from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt8s, Words, copy_bytes, kernel, prefetch
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, UInt8s, Words, copy_bytes, kernel, prefetch
 
 ROWS_AHEAD = 8
 LINE_BYTES = 64
@@ -9,21 +11,33 @@ BYTES_AHEAD = 3 * LINE_BYTES
 
 
 @kernel
-def gather_words(values: Words, index: Int64s, out: Words) -> None:
-    last = index.size - 1
+def gather_words(values: Words, index: Ids, out: Words) -> int:
+    """Copy the numbers at an index, and return 0; or 1 if one is out of range, in whose place nothing is written."""
+    last, outside = index.size - 1, 0
     for row in range(index.size):
-        prefetch(values, index[min(row + AHEAD, last)])
-        out[row] = values[index[row]]
+        prefetch(values, index[np.uintp(min(row + AHEAD, last))])
+        place = np.uintp(np.int64(index[np.uintp(row)]))
+        if place < np.uintp(values.size):
+            out[np.uintp(row)] = values[place]
+        else:
+            outside = 1
+    return outside
 
 
 @kernel
-def gather_rows(values: UInt8s, index: Int64s, row_bytes: int, out: UInt8s) -> None:
-    last = index.size - 1
+def gather_rows(values: UInt8s, index: Ids, row_bytes: int, out: UInt8s) -> int:
+    """Like `gather_words`, for rows of bytes."""
+    last, count, outside = index.size - 1, np.uintp(values.size // row_bytes), 0
     for row in range(index.size):
-        coming = index[min(row + ROWS_AHEAD, last)] * row_bytes
+        coming = np.int64(index[np.uintp(min(row + ROWS_AHEAD, last))]) * row_bytes
         for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
             prefetch(values, coming + line)
-        copy_bytes(out, row * row_bytes, values, index[row] * row_bytes, row_bytes)
+        place = np.int64(index[np.uintp(row)])
+        if np.uintp(place) < count:
+            copy_bytes(out, row * row_bytes, values, place * row_bytes, row_bytes)
+        else:
+            outside = 1
+    return outside
 
 
 @kernel
