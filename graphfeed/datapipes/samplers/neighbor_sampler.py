@@ -78,9 +78,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, s
     def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
         """Deprecated name of `sample_window`, which goes in 0.3."""
         warnings.warn("call sample_window instead of begin", DeprecationWarning, stacklevel=2)
-        return self.sample_window(minibatches, each)
+        return FanoutSampler.sample_window(self, minibatches, each)
 
     def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
         """Deprecated name of `attach_hops`, which goes in 0.3."""
         warnings.warn("call attach_hops instead of finish", DeprecationWarning, stacklevel=2)
-        return self.attach_hops(minibatch, pending)
+        return FanoutSampler.attach_hops(self, minibatch, pending)
