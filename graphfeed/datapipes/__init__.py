@@ -33,6 +33,7 @@ from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import nodes_of_items
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.datapipes.sources.minibatcher import ItemNameWarning, minibatcher_default
+from graphfeed.datapipes.sources.node_record import NodeRecord, is_node
 from graphfeed.datapipes.sources.seeds import spread_to_seeds
 from graphfeed.datapipes.transform import Transform, apply_stages, describe_place, worker_name
 
@@ -40,11 +41,11 @@ from graphfeed.datapipes.transform import Transform, apply_stages, describe_plac
 __all__ = [
     "Batch", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
     "FanoutSampler", "FeatureFetcher", "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource",
-    "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler",
+    "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler", "NodeRecord",
     "PairNegativeSampler", "PipelineGraph", "Placement", "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "Source",
     "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler", "TemporalSampler",
     "Transform", "UniformNegativeSampler", "apply_stages", "check_amount", "check_is_graph", "describe_place",
-    "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "nodes_of_items", "replace",
+    "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default", "nodes_of_items", "replace",
     "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on

@@ -33,7 +33,7 @@ from graphfeed.loader.progress import (
 )
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget
 from graphfeed.loader.runner import Runner, Servers, Workers
-from graphfeed.ops.arguments import check_count, checked
+from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.process import imported_entry_points, renew_in_child
 from graphfeed.storage.memory import Cache
 
@@ -247,9 +247,19 @@ class DataLoader(Generic[Batch]):
         """Return the number of mini-batches in an epoch; raise a TypeError if the pipeline has no length."""
         return length(self.plan.written)
 
+    def __getitem__(self, index: Any) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} of graphfeed is iterated, and has no item {brief(index)}; to have workers of "
+            "torch's DataLoader or torchdata's StatefulDataLoader run a pipeline, pass them the pipeline itself, with "
+            "batch_size=None; in a graph of torchdata's nodes, use loader.as_node()"
+        )
+
     def __iter__(self) -> Iterator[Batch]:
         check_reader(self._closed)
+        latest = self._latest
         progress, self._next = self._next, Progress(self._next.epoch + 1, 0)
+        if latest is not None:
+            progress.follow(latest)
         self._latest = progress
         progress.thread = threading.get_ident()
         run = self._run(progress, self._seed)
@@ -268,16 +278,19 @@ class DataLoader(Generic[Batch]):
 
         It consists of the seed, the epoch, the number of yielded mini-batches, and a fingerprint of the pipeline; the
         number of ranks, if they share the mini-batches; and a digest of the order, if a PyTorch sampler determines it.
+        If the pipeline reads from torchdata's nodes, their states are added, as the nodes represent them.
         """
         progress = self._latest or self._next
         total = count_rounds(self.plan.written) if progress.index > 0 else None
-        if progress.done or (total is not None and progress.index >= total):
+        is_over = progress.done or (total is not None and progress.index >= total)
+        sources = progress.node_states(is_over)
+        if is_over:
             progress = Progress(progress.epoch + 1, 0)
         position = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
         if ranks := count_ranks(self.plan.written):
             position["ranks"] = ranks
-        order = {} if progress.order is None else {"order": progress.order}
-        return {**position, "fingerprint": self._fingerprint, **order}
+        others = {name: value for name, value in (("order", progress.order), ("sources", sources)) if value is not None}
+        return {**position, "fingerprint": self._fingerprint, **others}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a state at the next `iter()`, with any number and kind of workers.
@@ -299,9 +312,13 @@ class DataLoader(Generic[Batch]):
         self._seed = state_dict["seed"]
         self._next = Progress(state_dict["epoch"], index, order=state_dict.get("order"))
         self._latest = None
+        self._next.sources, self._next.restores = state_dict.get("sources"), True
 
     def as_node(self) -> Any:
-        """Return the loader as a `torchdata.nodes.BaseNode`, for torchdata's `Loader` and for mixing it with others."""
+        """Return the loader as a `torchdata.nodes.BaseNode`, for torchdata's `Loader` and for mixing it with others.
+
+        The first reset and each one without a state start the loader's next epoch.
+        """
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:
@@ -345,7 +362,7 @@ class DataLoader(Generic[Batch]):
                 if self.progress:
                     taken = with_progress(taken, progress, self.plan.written)
                 for minibatch in taken:
-                    progress.index += 1
+                    progress.advance()
                     progress.thread = threading.get_ident()
                     yield minibatch
                     check_reader(self._closed)

@@ -15,15 +15,26 @@ class LoaderNode(BaseNode):  # type: ignore[misc]
         super().__init__()
         self.loader = loader
         self.batches: Any = None
+        self.has_begun = False
+        """Whether it has yielded a mini-batch since the latest reset."""
+        self.was_over = False
+        """Whether the latest reset was to the end of an epoch. The node that reads from this one has to see that."""
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         super().reset(initial_state)
+        self.has_begun, self.was_over = False, False
         if initial_state is not None:
-            self.loader.load_state_dict(initial_state)
-        self.batches = iter(self.loader)
+            state = dict(initial_state)
+            self.was_over = state.pop("over", False)
+            self.loader.load_state_dict(state)
+        self.batches = iter(()) if self.was_over else iter(self.loader)
 
     def next(self) -> Any:
-        return next(self.batches)
+        minibatch = next(self.batches)
+        self.has_begun = True
+        return minibatch
 
     def get_state(self) -> dict[str, Any]:
-        return self.loader.state_dict()
+        state = self.loader.state_dict()
+        # After its last mini-batch, the loader's state is the start of the next epoch.
+        return {**state, "over": self.was_over or (self.has_begun and state["index"] == 0)}

@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
-from graphfeed.datapipes import Datapipe, DistributedItemSampler, length
-from graphfeed.datapipes.pipeline import find
+from graphfeed.datapipes import Datapipe, DistributedItemSampler, IterableSource, NodeRecord, is_node, length
+from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.loader.fingerprint import Fingerprint, find_difference
 from graphfeed.loader.profile import timed
 from graphfeed.ops.arguments import brief, check_count
@@ -38,6 +38,43 @@ class Progress:
     thread: int | None = None
     """Id of the thread that received the latest mini-batch."""
 
+    sources: dict[str, Any] | None = None
+    """States of the nodes that the pipeline reads from when the epoch begins, as a loader's state has them."""
+    restores: bool = False
+    """Whether the nodes have to be set to these states, because a loader's state was loaded."""
+    records: list[NodeRecord] = field(default_factory=list)
+
+    def follow(self, latest: "Progress") -> None:
+        """Take the states of the nodes from the epoch before."""
+        self.sources = latest.node_states(is_over=True)
+        self.restores = latest.restores and not latest.records
+
+    def advance(self) -> None:
+        """Count a yielded mini-batch."""
+        self.index += 1
+        for record in self.records:
+            record.drop(self.index - 1)
+
+    def follow_nodes(self, pipe: Datapipe, replays: bool) -> Datapipe:
+        """Return the pipeline with nodes that continue from the states that there are, and whose states are kept."""
+        sources = self.sources if self.restores and self.sources else {"states": [], "over": False}
+        given = iter(sources["states"])
+
+        def follow(stage: Datapipe) -> Datapipe:
+            if not isinstance(stage, IterableSource) or not is_node(stage.iterable):
+                return stage
+            self.records.append(NodeRecord(next(given, None), sources["over"], replays))
+            return stage.changed(record=self.records[-1])
+
+        return pipe.rewrite(follow)
+
+    def node_states(self, is_over: bool) -> dict[str, Any] | None:
+        """Return the states of the nodes at this position, or None if there are none."""
+        states = [record.state_at(self.index) for record in self.records]
+        if not states or any(state is None for state in states):
+            return self.sources and {**self.sources, "over": is_over or self.sources["over"]}
+        return {"states": states, "over": is_over}
+
     def note_order(self, pipe: Datapipe) -> None:
         """Record a digest of the epoch's order; raise a ValueError if it differs from that of the state."""
         digests = [source.digest_order() for source in find(pipe, OrderedSource)]  # type: ignore[attr-defined]
@@ -55,10 +92,11 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
     """Return the index at which to continue; raise unless the state fits. See `DataLoader.load_state_dict`."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
-    position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
+    position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order", "sources")}
     is_one = set(position) - {"ranks"} == {"seed", "epoch", "index"}
     if not is_one or not all(type(value) is int for value in position.values()):
         raise ValueError(f"state_dict must contain the integers seed, epoch and index, but is {brief(position)}")
+    check_sources(state_dict.get("sources"), pipe)
     check_count("epoch of state_dict", position["epoch"], 0)
     check_count("index of state_dict", position["index"], 0)
     ranks, total = count_ranks(pipe) or 1, count_rounds(pipe)
@@ -89,6 +127,19 @@ def check_state(state_dict: Mapping[str, Any], fingerprint: Fingerprint, given_s
             "pipeline"
         )
     return index
+
+
+def check_sources(sources: Any, pipe: Datapipe) -> None:
+    """Raise a ValueError unless a state has one state for each node of the pipeline, or none at all."""
+    if sources is None:
+        return
+    nodes = sum(is_node(stage.iterable) for stage in traverse(pipe) if isinstance(stage, IterableSource))
+    states = sources.get("states") if isinstance(sources, Mapping) else None
+    if not isinstance(states, (list, tuple)) or len(states) != nodes or not isinstance(sources.get("over"), bool):
+        raise ValueError(
+            f"sources of state_dict must have the states of the pipeline's {nodes} nodes, and whether their epoch is "
+            f"over, but is {brief(sources)}; remove 'sources' from the state to read the nodes from the start"
+        )
 
 
 def count_ranks(pipe: Datapipe) -> int:

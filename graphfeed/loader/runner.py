@@ -140,6 +140,7 @@ class Runner:
             pipe = pipe.with_seed(seed, begin.epoch, begin.index - skipped)
             # `begin` gets a digest of the order if it comes from outside, such as a PyTorch sampler.
             begin.note_order(pipe)
+            pipe = begin.follow_nodes(pipe, replays=not by_index)
             RUN_OF.update(dict.fromkeys(traverse(pipe), run))
             for stage in traverse(pipe):
                 run.when_cancelled(stage.leave_run)

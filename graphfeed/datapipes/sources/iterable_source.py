@@ -2,22 +2,36 @@
 
 import copy
 from collections.abc import Iterable, Iterator
+from dataclasses import field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.iteration import torch_shard
+from graphfeed.datapipes.sources.node_record import NodeRecord, is_node
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import brief, check_position
 
 
 class IterableSource(Datapipe, init=False, seeded=False):
-    """Wraps an iterable; stages do this automatically. Keys count mini-batches, and resuming reads from the start."""
+    """Wraps an iterable; stages do this automatically. Keys count mini-batches, and resuming reads from the start.
+
+    Each epoch of a `torchdata.nodes.BaseNode` begins with `node.reset()`. The node's state is part of the loader's, so
+    resuming continues where the node was.
+
+    Example:
+        >>> import graphfeed as gf
+        >>> [minibatch.key.index for minibatch in gf.IterableSource([gf.MiniBatch(), gf.MiniBatch()])]
+        [0, 1]
+    """
 
     iterable: Iterable[Any]
     seed: int | None = None
     epoch: int = 0
     start: int = 0
+    record: NodeRecord | None = field(default=None, repr=False)
+    """The states of a node in the run of a loader."""
 
     if TYPE_CHECKING:
 
@@ -37,14 +51,20 @@ class IterableSource(Datapipe, init=False, seeded=False):
 
     def __iter__(self) -> Iterator[Any]:
         worker, num_workers = torch_shard()
-        for index, minibatch in enumerate(self.iterable):
-            if index < self.start or index % num_workers != worker:
+        for index, minibatch in self.numbered():
+            if index % num_workers != worker:
                 continue
             if isinstance(minibatch, MiniBatch):
                 # The iterable may yield the same object in another pass, with another key.
                 minibatch = copy.copy(minibatch)
                 minibatch.key = Key(self.seed or 0, self.epoch, index)
             yield minibatch
+
+    def numbered(self) -> Iterator[tuple[int, Any]]:
+        """Yield the mini-batches from `start` on, each with its index."""
+        if is_node(self.iterable):
+            return (self.record or NodeRecord()).read(self.iterable, self.start)
+        return islice(enumerate(self.iterable), self.start, None)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]
