@@ -57,7 +57,7 @@ class Progress:
 
     def follow_nodes(self, pipe: Datapipe, replays: bool) -> Datapipe:
         """Return the pipeline with nodes that continue from the states that there are, and whose states are kept."""
-        sources = self.sources if self.restores and self.sources else {"states": [], "over": False}
+        sources: dict[str, Any] = (self.restores and self.sources) or {"states": [], "over": False}
         given = iter(sources["states"])
 
         def follow(stage: Datapipe) -> Datapipe:
