@@ -3,21 +3,30 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+DEMO := $(VENV)/demo
 INSTALLED := $(VENV)/installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+# The pip that is there saves one in the new environment, if it is recent enough to install elsewhere.
+HAS_PIP = $(shell $(PYTHON) -c "import pip; print('yes' * (int(pip.__version__.split('.')[0]) > 22))" 2>/dev/null)
+PIP = $(if $(HAS_PIP),$(PYTHON) -m pip --python $(BIN)/python,$(BIN)/python -m pip) --disable-pip-version-check -qq
 
 .PHONY: install demo demo-distributed notebooks docs linkcheck exports lint types quick pytest test test-all release-check faults bench records clean
 
 install: $(INSTALLED)
 
-# torch first and pinned: else pip takes the newest release with all its CUDA packages.
-$(INSTALLED): pyproject.toml $(CONSTRAINTS)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install $(addprefix -c ,$(CONSTRAINTS)) torch
-	$(PIP) install $(addprefix -c ,$(CONSTRAINTS)) -e ".[test,docs]"
+# What the demo needs, without bytecode of what nothing imports. torch first and pinned: else pip takes the newest
+# release with all its CUDA packages.
+$(DEMO): pyproject.toml $(CONSTRAINTS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(if $(HAS_PIP),--without-pip) $(VENV)
+	$(PIP) install --no-compile $(addprefix -c ,$(CONSTRAINTS)) torch
+	$(PIP) install --no-compile $(addprefix -c ,$(CONSTRAINTS)) -e .
 	touch $@
 
-demo: install
+# The rest, and pip for the tests.
+$(INSTALLED): $(DEMO)
+	$(PIP) install $(addprefix -c ,$(CONSTRAINTS)) pip -e ".[test,docs]"
+	touch $@
+
+demo: $(DEMO)
 	$(BIN)/python examples/wordnet_sage.py
 
 demo-distributed: install
