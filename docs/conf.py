@@ -1,10 +1,14 @@
 """The settings of Sphinx. `make docs` writes the sources first: `python -m docs.builder`."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 
 import graphfeed
+
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 project = "graphfeed"
 author = "The graphfeed authors"
@@ -18,7 +22,7 @@ extensions = [
     "sphinx_design",
 ]
 
-exclude_patterns = ["measured/*"]  # included by the page about performance
+exclude_patterns = ["measured/*", "tutorials/files/*"]  # included by a page, and downloaded
 
 # Notebooks are shown with the outputs that are stored in them; the tests run them.
 nb_execution_mode = "off"
@@ -29,6 +33,7 @@ myst_heading_anchors = 4
 # In docstrings, `name` is a link if it is a name of the package, and code otherwise.
 default_role = "py:obj"
 autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True  # as `rules=RULES`, which Sphinx can parse
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 toc_object_entries = False
@@ -51,6 +56,10 @@ html_theme = "furo"
 html_title = f"graphfeed {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
+html_logo = html_favicon = "_static/logo.svg"
+templates_path = ["_templates"]
+html_context = {"description": tomllib.loads(PROJECT.read_text())["project"]["description"]}
 html_copy_source = False
 html_show_copyright = False
 

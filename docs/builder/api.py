@@ -117,8 +117,11 @@ def lines(group: Group) -> Iterator[str]:
     """Yield the lines of a group's page."""
     yield from (heading(group.title, "="), sentence(group.text), "")
     for title, names in group.sections:
-        yield heading(f"``{title}``" if "." in title else sentence(title), "-")
+        if "." in title:
+            yield heading(f"``{title}``", "-")
         for name in names:
+            yield heading(f"``{name.rpartition('.')[2]}``", "~" if "." in title else "-")
+            yield from ("" if "." in title else f"{sentence(title)}.", "")
             yield from directive(name)
 
 

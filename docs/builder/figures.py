@@ -1,4 +1,4 @@
-"""Figures of records in pages: `python -m docs.builder.figures` fills README and the pages of `docs/`.
+"""Figures of records in pages: `python -m docs.builder.figures` fills README, its chart and the pages of `docs/`.
 
 A page names a figure by a link to its record, `[33 ns](measured/peers.json "products*sample, * / graphfeed")`, whose
 title has the table, the row and, if it isn't the median, the field: `ratio` or `name`. Table and row are patterns of
@@ -13,6 +13,8 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from docs.builder.measured import picture_alone
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURE = re.compile(r'\[([^]]*)\]\(((?:[^)\s"]*/)?measured/(\w+)\.json) "([^"]*)"\)')
@@ -83,6 +85,12 @@ def words(row: dict[str, Any], field: str) -> str:
     return f"{digits} {unit}".strip()
 
 
+def chart(root: Path = ROOT) -> str:
+    """Return the picture of README, of an epoch with each library."""
+    return picture_alone(json.loads((root / "docs" / "measured" / "epoch.json").read_text()), "epoch")
+
+
 if __name__ == "__main__":
     for page in pages():
         page.write_text(fill(page.read_text(), ROOT / "docs" / "measured"))
+    (ROOT / "docs" / "epoch.svg").write_text(chart())

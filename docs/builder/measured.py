@@ -30,9 +30,7 @@ def write_measured(source: Path, target: Path) -> None:
     for path in source.glob("*.json"):
         record = json.loads(path.read_text())
         (target / f"{path.stem}.md").write_text("\n".join(describe(record, path.stem)))
-        title = record["rows"][0]["table"]
-        first = [row for row in record["rows"] if row["table"] == title]
-        (target / f"{path.stem}.svg").write_text(picture(title, first, f"{path.stem}-first").svg())
+        (target / f"{path.stem}.svg").write_text(first_picture(record, f"{path.stem}-first").svg())
     names = ["case", "in its memory", "over the bus", "requests", *(f"{gpu.name}, {gpu.bus_name}" for gpu in DEVICES)]
     rows = [names, ["---"] * len(names), *expected()]
     (target / "expected.md").write_text("".join(f"| {' | '.join(row)} |\n" for row in rows))
@@ -42,16 +40,34 @@ def write_measured(source: Path, target: Path) -> None:
         (target / "history.md").write_text("\n".join(over_time(entries)))
 
 
+STYLE = "svg{color:#1f2328;font-family:sans-serif}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
+"""Colours and font of a picture in a file of its own."""
+
+
+def first_picture(record: dict[str, Any], name: str) -> Drawing:
+    """Draw the first table of a record."""
+    title = record["rows"][0]["table"]
+    return picture(title, [row for row in record["rows"] if row["table"] == title], name)
+
+
+def picture_alone(record: dict[str, Any], name: str) -> str:
+    """Return the picture of a record's first table for a page that shows it as a file, in light and dark."""
+    drawn = first_picture(record, name).svg()
+    return drawn.replace("<title", f"<style>{STYLE}</style>\n<title", 1)
+
+
 def describe(record: dict[str, Any], name: str) -> Iterator[str]:
-    """Yield the lines for a record: the command, the machine, and each table with its picture."""
+    """Yield the lines for a record: the command, the machine, and each table with its picture, folded."""
     machine, versions = record["machine"], record["versions"]
     yield f"Measured by `{record['command']}` on {record['date']}" + (
         f", at commit `{record['commit']}`: " if record["commit"] else ": "
     )
     yield f"{machine['processor']}, {machine['cores']} cores, load {machine['load']}, huge pages "
     yield f"`{machine['huge pages']}`; {', '.join(f'{package} {release}' for package, release in versions.items())}."
+    yield from ("", "<details><summary>Tables and pictures</summary>", "")
     for place, (title, rows) in enumerate(groupby(record["rows"], key=lambda row: row["table"])):
         yield from describe_table(title, list(rows), f"{name}-{place}")
+    yield "</details>"
 
 
 def describe_table(title: str, rows: list[dict[str, Any]], name: str) -> Iterator[str]:

@@ -11,22 +11,27 @@ from docs.builder.pages import lead_links
 
 INDEX = """# Notebooks
 
-Each runs from top to bottom on a laptop, downloads nothing, and is shown here with its output. The files are in
-`tutorials/`: open them in Jupyter, or run the script of the same name.
+Each runs from top to bottom on a laptop, downloads nothing, and is shown here with its output. Each page has a link to
+download the notebook, and `tutorials/` has a script of the same name.
 
 """
 
 
 def write_notebooks(root: Path, target: Path) -> None:
-    """Write the notebooks of a repository, with links to pages of the site, and the page of cards."""
-    target.mkdir(parents=True, exist_ok=True)
+    """Write the notebooks of a repository, with links to pages of the site, their original files, and cards."""
+    files = target / "files"
+    files.mkdir(parents=True, exist_ok=True)
     paths = sorted((root / "tutorials").glob("[0-9]*.ipynb"))
     cards = []
     for path in paths:
-        notebook = json.loads(path.read_text())
+        text = path.read_text()
+        (files / path.name).write_text(text)
+        notebook = json.loads(text)
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = lead_links("".join(cell["source"]), f"tutorials/{path.name}", root)
+        download = f"{{download}}`Download this notebook <files/{path.name}>`"
+        notebook["cells"].insert(1, {"cell_type": "markdown", "id": "download", "metadata": {}, "source": download})
         (target / path.name).write_text(json.dumps(notebook))
         cards.append(card(notebook, target / path.name))
     listed = "\n".join(["```{toctree}", ":hidden:", "", *(path.stem for path in paths), "```"])

@@ -71,6 +71,8 @@ def place(path: str, anchor: str, root: Path) -> str | None:
     """Return the path on the site of a file of the repository and its anchor; None if the site lacks it."""
     if path + anchor in ELSEWHERE:
         return ELSEWHERE[path + anchor]
+    if path == "tutorials":
+        return "tutorials/index.md"
     if path in TEXTS:
         return TEXTS[path] + anchor
     if path.startswith("docs/"):

@@ -19,7 +19,7 @@ BATCHES = 4
 def write_pictures(folder: Path) -> None:
     """Write the pictures that pages include."""
     folder.mkdir(parents=True)
-    for drawing in (draw_written(), draw_bits(), draw_passes(), draw_plan(), draw_places()):
+    for drawing in (draw_program(), draw_written(), draw_bits(), draw_passes(), draw_plan(), draw_places()):
         (folder / f"{drawing.name}.svg").write_text(drawing.svg())
 
 
@@ -35,6 +35,18 @@ def make_pipe(*fanouts: int) -> gf.Datapipe:
 def stages(pipe: gf.Datapipe) -> list[tuple[gf.Datapipe, str]]:
     """Return the stages of a pipeline and where they run, the source first."""
     return [(stage, location.where) for stage, location, _ in list_stages(pipe, Location("main", ""), 0)][::-1]
+
+
+def draw_program() -> Drawing:
+    """Draw the plan of the program on the start page: one hop, and two workers."""
+    with gf.DataLoader(make_pipe(10), num_workers=2, seed=0) as loader:
+        running = [
+            (place, type(stage).__name__, "", stage.traits.inserted) for stage, place in stages(loader.plan.running)
+        ]
+    text = "; ".join(f"{name} in {place}{', inserted' if inserted else ''}" for place, name, _, inserted in running)
+    drawing = Drawing("program", "The pipeline, as two workers run it", f"{text}; your loop.")
+    chain(drawing, [*running, ("main", "your loop", "", False)])
+    return drawing
 
 
 def draw_written() -> Drawing:

@@ -55,35 +55,31 @@ class DataLoader(Generic[Batch]):
     the main process do. Passing a mini-batch to a worker thread costs 100 to 200 microseconds: if all stages together
     take less, `num_workers=0` is faster.
 
+    The arguments below are sorted by use: the everyday ones, workers, reading from disk, GPUs, measuring, and rules.
+
     Args:
         datapipe: The pipeline. It is not changed.
         num_workers: Number of workers. With 0, everything runs in the thread of the loop, except the stages that the
             overlap options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU.
             The output of `profile()` suggests a better number if there is one.
-        persistent_workers: Whether workers are kept for the next epoch.
-        max_uva_threads: Number of GPU threads that read pinned memory at once, which leaves the others for
-            computation. Applies to the whole process once an epoch starts.
-        overlap_feature_fetch: Whether features that are fetched after a copy to a GPU are prefetched, with the stages
-            before them, in a separate thread and CUDA stream. On the CPU, workers run ahead anyway. None uses the
-            attribute of the stages (`FeatureFetcher.overlap_fetch`, True by default).
-        overlap_graph_fetch: Whether sampling after a copy to a GPU has its own thread and stream, ahead of fetching.
-            None uses the attribute of the stages (`NeighborSampler.overlap_fetch`, False by default).
+        seed: Random seed of all draws. None uses that of the ItemSampler, or else a random one (`graphfeed.seed`).
+        progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.
         worker: "thread" or "process". Workers are threads by default, because the kernels release the GIL. Use
             processes for stages in Python that hold it, or that may crash: a process that dies is replaced, and its
             mini-batch is computed again. They map large arrays that graphfeed created or loaded. Your own tensors are
             copied to shared memory when the first epoch starts, which takes twice the memory while you keep yours.
             Stages of a notebook need the extra `notebook`.
-        executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
-            with workers on this machine, or on others that open the same files (see docs/many-machines.md). It runs the
-            workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor.
-            Alternatively `SamplingServers(addresses, token=...)`, which replaces workers by sampling servers and for
-            which `servers=addresses` is short: `num_workers` is then the number of concurrent requests, by default 4
-            per server.
-        seed: Random seed of all draws. None uses that of the ItemSampler, or else a random one (`graphfeed.seed`).
         prefetch_factor: Number of mini-batches in flight per worker, and of those that each prefetch thread buffers,
             on a GPU in its memory. Each thread that fetches for worker processes adds one more.
         timeout: Seconds that a worker may take for a mini-batch before it fails. A process that takes longer is
             killed; its start does not count. A thread can't be killed: it is abandoned, and another one replaces it.
+        persistent_workers: Whether workers are kept for the next epoch.
+        executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
+            with workers on this machine, or on others that open the same files. It runs the workers' side and is not
+            shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor. Alternatively
+            `SamplingServers(addresses, token=...)`, which replaces workers by sampling servers and for which
+            `servers=addresses` is short: `num_workers` is then the number of concurrent requests, by default 4 per
+            server.
         window: Number of mini-batches whose feature rows on disk are read together, in the order of the file, while
             earlier ones are used. None fills the memory limit if the features are larger than that; 0 reads the rows
             of one mini-batch at a time. Not used if mini-batches are sampled on a GPU. Rows of other ranks that may be
@@ -93,9 +89,15 @@ class DataLoader(Generic[Batch]):
         memory_limit: Bytes that reading ahead may use, including the mini-batches that wait for their rows: a number
             or a string such as "4G". None means a third of the available memory. The LOCAL_WORLD_SIZE ranks of a
             machine share it.
-        observer: Is called when each stage begins and ends, and at each wait at a cut (`graphfeed.loader.Observer`).
+        overlap_feature_fetch: Whether features that are fetched after a copy to a GPU are prefetched, with the stages
+            before them, in a separate thread and CUDA stream. On the CPU, workers run ahead anyway. None uses the
+            attribute of the stages (`FeatureFetcher.overlap_fetch`, True by default).
+        overlap_graph_fetch: Whether sampling after a copy to a GPU has its own thread and stream, ahead of fetching.
+            None uses the attribute of the stages (`NeighborSampler.overlap_fetch`, False by default).
+        max_uva_threads: Number of GPU threads that read pinned memory at once, which leaves the others for
+            computation. Applies to the whole process once an epoch starts.
         profile: Whether each epoch is measured; `loader.profiled` shows the latest one. See `profile()`.
-        progress: Whether the first rank shows a bar for each epoch, with the share of the time that your step waits.
+        observer: Is called when each stage begins and ends, and at each wait at a cut (`graphfeed.loader.Observer`).
         rules: The rules that turn the pipeline into the plan, in order: `graphfeed.loader.RULES`, or these and your
             own rules. Each takes a pipeline and the options, and returns a pipeline.
 

@@ -60,7 +60,9 @@ def test_the_program_of_several_ranks_runs_as_two(tmp_path: Path) -> None:
 
 
 def test_links_of_pages_lead_somewhere() -> None:
-    assert {str(page): dead for page in [*PAGES, *ROOT.glob("*.md")] if (dead := dead_links(page))} == {}
+    pages = [*PAGES, *ROOT.glob("*.md")]
+    assert {str(page): dead for page in pages if (dead := dead_links(page))} == {}
+    assert [str(page) for page in pages if re.search(r"(?<!!)\[\]\(", page.read_text())] == []
 
 
 def test_each_promise_has_tests_that_there_are() -> None:
