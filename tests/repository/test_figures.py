@@ -85,6 +85,7 @@ def test_pages_have_the_figures_that_records_have_today() -> None:
     for page in figures.pages():
         assert figures.fill(page.read_text(), MEASURED) == page.read_text(), page.name
     assert len(figures.FIGURE.findall((ROOT / "README.md").read_text())) > 10
+    assert (ROOT / "docs" / "epoch.svg").read_text() == figures.chart()
 
 
 @pytest.fixture
