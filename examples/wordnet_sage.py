@@ -148,7 +148,7 @@ def run(dataset: gf.Dataset, fanouts: Sequence[int], options: argparse.Namespace
             speed = Speed(training, f"  Epoch {epoch}")
             train(net, speed, optimizer)
             seen, right = evaluate(net, validation, num_classes)
-            print(f"{speed}. Of the validation nodes, {right.sum() / seen.sum():.0%} are right.")
+            print(f"{speed}. Of the validation nodes, {right.sum() / seen.sum():.0%} are correct.")
         return evaluate(net, test, num_classes)
 
 
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\nShare of the test nodes whose field is predicted, without and with edges; edges help these fields most:")
     show_fields(names, seen, with_edges, without_edges)
     print(
-        f"\nOf all test nodes, {shares[0]:.0%} are right with edges, {shares[1]:.0%} without edges, and "
+        f"\nOf all test nodes, {shares[0]:.0%} are correct with edges, {shares[1]:.0%} without edges, and "
         f"{guess(dataset):.0%} by always guessing the most frequent field."
     )
 

@@ -41,7 +41,7 @@ def write_measured(source: Path, target: Path) -> None:
 
 
 STYLE = "svg{color:#1f2328;font-family:sans-serif}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
-"""Colours and font of a picture in a file of its own."""
+"""Colours and font of a picture in a separate file."""
 
 
 def first_picture(record: dict[str, Any], name: str) -> Drawing:
@@ -51,7 +51,7 @@ def first_picture(record: dict[str, Any], name: str) -> Drawing:
 
 
 def picture_alone(record: dict[str, Any], name: str) -> str:
-    """Return the picture of a record's first table for a page that shows it as a file, in light and dark."""
+    """Return the picture of a record's first table as a file, for light and dark themes."""
     drawn = first_picture(record, name).svg()
     return drawn.replace("<title", f"<style>{STYLE}</style>\n<title", 1)
 

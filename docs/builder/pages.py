@@ -21,6 +21,21 @@ TEXTS = {
 """Pages of the root folder, and the pages of the site that include them or parts of them."""
 ELSEWHERE = {"ARCHITECTURE.md#five-ideas": "concepts.md"}
 """Parts of these pages that another page includes."""
+NAVIGATION = {
+    "": "start compare tutorials/index",
+    "Tasks": (
+        "how-to/loaders how-to/link-prediction how-to/edge-classification how-to/heterogeneous how-to/in-time "
+        "how-to/inference how-to/database ingest how-to/trainers how-to/ddp how-to/resume how-to/torchdata"
+    ),
+    "Larger and faster": "how-to/find-what-is-slow how-to/larger-than-memory gpu many-machines how-to/containers",
+    "Parts of your own": (
+        "how-to/own-stage how-to/own-sampler how-to/own-storage how-to/own-executor how-to/test-your-stage"
+    ),
+    "From another library": "from-graphbolt from-pyg from-pyg-distributed how-to/pool-of-samplers",
+    "Why": "concepts architecture decisions reliability security contributing roadmap",
+    "Reference": "api/index glossary performance changelog",
+}
+"""The pages of the site by the headings of its navigation."""
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 
@@ -32,7 +47,17 @@ def write_pages(root: Path, folder: Path) -> None:
         # Links of an included page are relative to the including page, at the top level of the site.
         target = folder / (name if name in TEXTS else f"pages/{name.removeprefix('docs/')}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(lead_links(path.read_text(), name, root))
+        target.write_text(lead_links(path.read_text(), name, root) + (navigation() if name == "docs/index.md" else ""))
+
+
+def navigation() -> str:
+    """Return the tables of contents that the start page ends with; only the site's sidebar shows them."""
+    return "".join(
+        "\n".join(
+            ["", "```{toctree}", ":hidden:", *([f":caption: {title}"] if title else []), "", *pages.split(), "```", ""]
+        )
+        for title, pages in NAVIGATION.items()
+    )
 
 
 def lead_links(text: str, name: str, root: Path) -> str:

@@ -39,13 +39,13 @@ class Progress:
     """Id of the thread that received the latest mini-batch."""
 
     sources: dict[str, Any] | None = None
-    """States of the nodes that the pipeline reads from when the epoch begins, as a loader's state has them."""
+    """States of the pipeline's nodes at the start of the epoch, in the form of a loader's state."""
     restores: bool = False
     """Whether the nodes have to be set to these states, because a loader's state was loaded."""
     records: list[NodeRecord] = field(default_factory=list)
 
     def follow(self, latest: "Progress") -> None:
-        """Take the states of the nodes from the epoch before."""
+        """Copy the states of the nodes from the previous epoch."""
         self.sources = latest.node_states(is_over=True)
         self.restores = latest.restores and not latest.records
 

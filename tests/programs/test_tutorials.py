@@ -102,7 +102,7 @@ def test_a_tutorial_runs_and_shows_what_its_notebook_shows(text: Path) -> None:
     assert [line for line in told if "Warning" in line] == []
 
 
-LAST_LINE = r"Of all test nodes, (\d+)% are right with edges, (\d+)% without edges, and (\d+)% by always .*"
+LAST_LINE = r"Of all test nodes, (\d+)% are correct with edges, (\d+)% without edges, and (\d+)% by always .*"
 
 
 def make_tiny_wordnet() -> gf.Dataset:

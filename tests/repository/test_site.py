@@ -67,6 +67,10 @@ def test_it_builds_without_a_warning_and_no_link_is_dead(tmp_path: Path) -> None
     built = {page.relative_to(site).with_suffix("").as_posix() for page in site.rglob("*.html")}
     written = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert written - built == set()
+    start = (site / "index.html").read_text()
+    assert re.search(r'<meta name="description" content="[^"]{40,}"', start)
+    assert re.search(r'<meta property="og:title" content="[^"]+"', start)
+    assert "<code" in re.findall(r"<h2>.*?</h2>", (site / "api" / "loader.html").read_text())[0]
     index = json.loads((site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")"))
     assert {"sampler", "resum"} <= set(index["terms"])
 
@@ -104,6 +108,7 @@ LINKS = [
     ("```text\n[x](../../LICENSE)\n```", "```text\n[x](../../LICENSE)\n```"),
     ("[first](../../tutorials/01.py)", "[first](../tutorials/01.ipynb)"),
     ("[second](../../tutorials/02.py)", "second"),
+    ("[all](../../tutorials/)", "[all](../tutorials/index.md)"),
 ]
 """Links as they are written in the repository, and on the site."""
 
@@ -135,7 +140,10 @@ def test_a_card_shows_title_sentence_and_last_picture_of_a_notebook(tmp_path: Pa
     assert ":img-top: 01_sample.png" in index
     assert (target / "01_sample.png").read_bytes().startswith(b"\x89PNG")
     assert "\n01_sample\n" in index
-    assert "[neighbours](../glossary.md)" in (target / "01_sample.ipynb").read_text()
+    shown = (target / "01_sample.ipynb").read_text()
+    assert "[neighbours](../glossary.md)" in shown
+    assert "<files/01_sample.ipynb>" in shown
+    assert (target / "files" / "01_sample.ipynb").read_text() == json.dumps(book)
 
 
 def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
@@ -152,6 +160,8 @@ def test_pictures_show_what_runs_and_say_it_in_words(tmp_path: Path) -> None:
         words[path.stem] = [part.text for part in parts if part.tag.endswith("text")]
     assert words["written"][::2] == ["ItemSampler", "NeighborSampler", "FeatureFetcher"]
     assert {"ByIndex", "InWorkers", "cut_at_main_stages", "your loop"} <= set(words["plan"])
+    program = ["ItemSampler", "ByIndex", "NeighborSampler", "FeatureFetcher", "InWorkers", "your loop"]
+    assert [word for word in words["program"] if word not in ("worker", "main")] == program
     assert words["passes"].count("fill_uniform") == 1
     assert words["places"][words["places"].index("FeatureFetcher") + 1 :][:3] == ["main", "worker", "thread"]
     of_inline, of_threads, resumed = (words["bits"].index(name) for name in ("inline", "2 threads", "resumed"))

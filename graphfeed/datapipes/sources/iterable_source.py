@@ -61,7 +61,7 @@ class IterableSource(Datapipe, init=False, seeded=False):
             yield minibatch
 
     def numbered(self) -> Iterator[tuple[int, Any]]:
-        """Yield the mini-batches from `start` on, each with its index."""
+        """Yield the mini-batches and their indexes, starting at `start`."""
         if is_node(self.iterable):
             return (self.record or NodeRecord()).read(self.iterable, self.start)
         return islice(enumerate(self.iterable), self.start, None)

@@ -16,7 +16,7 @@ def is_node(iterable: Any) -> bool:
 
 
 class NodeRecord:
-    """Reads an epoch of a node, and keeps the node's states, as a loader reads ahead of what it yields.
+    """Reads an epoch of a node, and keeps the node's states, because a loader reads ahead.
 
     Args:
         given: State to continue from. None starts the node's next epoch.
@@ -31,7 +31,7 @@ class NodeRecord:
         self.states: dict[int, Any] = {}
 
     def read(self, node: Any, start: int) -> Iterator[tuple[int, Any]]:
-        """Yield the items from index `start` on, each with its index."""
+        """Yield items and their indexes, starting at `start`."""
         continues = self.given is not None and not self.is_over
         READERS[node] = self
         if self.given is not None:
