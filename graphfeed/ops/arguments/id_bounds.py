@@ -1,24 +1,37 @@
-"""Records the bounds of ids on a GPU, so that operations don't synchronize to check them again.
+"""Records facts about ids on a GPU, so that operations don't synchronize to check them again.
 
 Later writes to a tensor are not detected.
 """
 
 import weakref
+from typing import Literal, TypeAlias
 
 import torch
 
-BELOW: dict[int, tuple[int, "weakref.ref[torch.Tensor]"]] = {}
-"""By the ids of tensors on a GPU: the bound of their values, and a reference that removes the entry."""
+Fact: TypeAlias = Literal["below", "ends at", "ascend below"]
+KNOWN: dict[tuple[Fact, int], tuple[int, "weakref.ref[torch.Tensor]"]] = {}
+"""By facts and the ids of tensors on a GPU: the number of the fact, and a reference that removes the entry."""
+
+
+def note(fact: Fact, ids: torch.Tensor, number: int) -> None:
+    """Record that ids on a GPU are below a number, that they ascend below it, or that it is the last one of them."""
+    key = fact, id(ids)
+    # When it is freed, another tensor may get its id.
+    KNOWN[key] = number, weakref.ref(ids, lambda _: KNOWN.pop(key, None))
+
+
+def noted(fact: Fact, ids: torch.Tensor) -> int | None:
+    """Return the number of a recorded fact, or None."""
+    known = KNOWN.get((fact, id(ids)))
+    return known[0] if known is not None and known[1]() is ids else None
 
 
 def mark_below(ids: torch.Tensor, bound: int) -> None:
     """Record that ids on a GPU are in `0 .. bound - 1`, so that checking them needs no synchronization."""
-    key = id(ids)
-    # When it is freed, another tensor may get its id.
-    BELOW[key] = bound, weakref.ref(ids, lambda _: BELOW.pop(key, None))
+    note("below", ids, bound)
 
 
 def are_below(ids: torch.Tensor, bound: int) -> bool:
     """Return whether ids were recorded as being in `0 .. bound - 1`, like the results of a GPU sampler."""
-    known = BELOW.get(id(ids))
-    return known is not None and known[0] <= bound and known[1]() is ids
+    known = noted("below", ids)
+    return known is not None and known <= bound

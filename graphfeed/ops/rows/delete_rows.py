@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import are_below, check_tensors, check_vector
+from graphfeed.ops.arguments import check_tensors, check_vector, noted
 from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.memory import buffers
 
@@ -16,7 +16,7 @@ def check_row_places(places: torch.Tensor, bound: int) -> None:
     if places.is_cpu:
         array = places.numpy()
         first, last, ascends = int(array[0]), int(array[-1]), bool((array[1:] > array[:-1]).all())
-    elif are_below(places, bound):
+    elif noted("ascend below", places) == bound:
         return
     else:
         # One transfer for all numbers, because each transfer synchronizes.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import ID_DTYPES, NOTHING, are_below, check_ids, check_tensors, check_vector, mark_below
+from graphfeed.ops.arguments import ID_DTYPES, NOTHING, check_ids, check_tensors, check_vector, note, noted
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
@@ -75,7 +75,7 @@ def match_pairs_deferred(
         raise ValueError(f"pairs must have shape (N, 2), sources and destinations, but has {tuple(pairs.shape)}")
     if pairs.dtype not in ID_DTYPES:
         raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
-    is_known = not indptr.is_cpu and are_below(indptr, indices.numel() + 1)  # and so ends with the edges
+    is_known = noted("ends at", indptr) == indices.numel()
     if indptr.numel() != destinations.numel() + 1 or not (is_known or int(indptr[-1]) == indices.numel()):
         raise ValueError(
             f"indptr must have a column for each of {destinations.numel()} destinations and end with the number of "
@@ -99,5 +99,5 @@ def end_match(out: torch.Tensor, count: int) -> torch.Tensor:
     if out.is_cpu:
         # Copy them, so that the large buffer returns to the pool.
         return out[:count].clone()
-    mark_below(places := out[:count], out.numel())  # for `delete_rows`
+    note("ascend below", places := out[:count], out.numel())  # for `delete_rows`
     return places

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, overlo
 import torch
 
 from graphfeed.ops import CompletedFuture
-from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below
+from graphfeed.ops.arguments import as_ids, brief, checked, ignores, mark_below, note
 from graphfeed.ops.rows import delete_from_columns, delete_rows
 from graphfeed.ops.structure import PairedEdges, isin, match_pairs_of_each
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
@@ -242,5 +242,5 @@ def mark_sampled(
             mark_below(ids, num_nodes[node_type])
     for edge_type, csc in cscs.items():
         if not csc.indices.is_cpu:
-            mark_below(csc.indptr, csc.indices.numel() + 1)
+            note("ends at", csc.indptr, csc.indices.numel())
             mark_below(csc.indices, rows[ends_of(edge_type)[0]].numel())

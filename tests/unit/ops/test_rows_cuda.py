@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops import kernels
+from graphfeed.ops.arguments import mark_below
 from graphfeed.testing import limits
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, check_equal
@@ -21,6 +22,18 @@ def test_what_a_gpu_cannot_take_is_named(cuda: Cuda) -> None:
             (lambda: ops.gather_rows(rows, cuda.put(torch.tensor([0, 3]))), IndexError, "index must lie in 0 .. 2"),
             (lambda: ops.gather_rows(torch.zeros(3, 1), first), ValueError, "gather works on .*, but values .*pin_mem"),
             (lambda: ops.delete_rows(cuda.put(torch.zeros(4)), cuda.put(out_of_order)), ValueError, "places must asc"),
+        ])  # fmt: skip
+
+
+def test_bounds_that_a_gpu_knows_are_no_reason_to_trust_more(cuda: Cuda) -> None:
+    with cuda.running():
+        rows, falling = cuda.put(torch.zeros(4)), cuda.put(torch.tensor([2, 1]))
+        indptr, sources, pairs = (cuda.put(torch.tensor(part)) for part in ([0, 1], [2, 3], [[3, 0]]))
+        mark_below(falling, 3)  # as a sampler does
+        mark_below(indptr, 2)
+        check_refused([
+            (lambda: ops.delete_rows(rows, falling), ValueError, "places must ascend"),
+            (lambda: ops.match_pairs(indptr, sources, falling[:1], pairs), ValueError, "1 columns and ends with 1"),
         ])  # fmt: skip
 
 
