@@ -37,11 +37,10 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "ALWAYS", "LARGEST_WINDOW", "NO_EDGES", "NO_TYPES", "Drawing", "EdgeSet", "Graph", "GuidedSums",
-    "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops",
-    "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index",
-    "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "link_sources", "linked_order",
-    "order_by_time", "permute", "places_in_order", "random_walks", "sample_hops", "sample_negative_pairs",
-    "sample_negatives", "sample_neighbors",
+    "ALWAYS", "LARGEST_WINDOW", "NO_EDGES", "NO_TYPES", "Drawing", "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex",
+    "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
+    "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places",
+    "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
+    "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
 ]
 # fmt: on

@@ -32,9 +32,8 @@ from graphfeed.storage.datasets.wordnet import wordnet
 __all__ = [
     "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PROCESSED", "SCRATCH", "TASK_SECONDS",
     "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet", "OnDiskDataset",
-    "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum", "id_dtype",
-    "identify", "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting",
-    "new_folder", "num_groups_of", "open_in_files", "preprocess_ondisk_dataset", "rows_of_groups", "run_tasks",
-    "split_column_ranges", "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_id_files",
-    "write_rows", "write_text",
+    "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum", "id_dtype", "identify",
+    "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting", "new_folder",
+    "num_groups_of", "open_in_files", "preprocess_ondisk_dataset", "rows_of_groups", "run_tasks", "split_column_ranges",
+    "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_id_files", "write_rows", "write_text",
 ]  # fmt: skip
