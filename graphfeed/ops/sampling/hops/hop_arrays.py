@@ -190,7 +190,6 @@ class HopArrays:
     def release(self) -> None:
         # The caller owns these results now, so a pooled program keeps no array of a mini-batch, nor its large table.
         for block in (self.nodes, self.starts, self.edges, self.table):
-            # From here on, the caller owns the results: an idle program has no array of a mini-batch.
             block.arrays.update({name: np.empty(0, dtype) for name, (_, dtype) in block.places.items()})
 
     def at_least(self, block: Block, size: int, *names: str) -> None:

@@ -134,9 +134,8 @@ class HopProgram:
             sources = arrays.scratch_for("gathered sources", state.Sources, indices=BLOCK_EDGES)
             self.add(in_time.gather_sources, arrays.sources, ranked, runs, block, gathered, sources)
         self.draw(hop, block, sources, sums if is_weighted else None, most)
-        # `return_block` returns AGAIN while runs remain: the program jumps back to `gather_block`.
-        self.stops[len(self.program.steps)] = lambda: None, first
         # `return_block` returns AGAIN while runs remain: the program then jumps back to `gather_block`.
+        self.stops[len(self.program.steps)] = lambda: None, first
         self.add(in_time.return_block, runs, block, gathered, arrays.picks)
 
     def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
