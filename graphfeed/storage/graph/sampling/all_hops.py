@@ -24,7 +24,7 @@ from graphfeed.storage.graph.sampling.one_hop import (
 )
 from graphfeed.storage.graph.sampling.prepared import prepare_hops
 from graphfeed.storage.graph.sampling.rows import Picked
-from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, stack_seed_times
+from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, split_times, stack_seed_times
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds
 from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict, type_numbers
 
@@ -100,17 +100,12 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> Picked:
     node_types, (found,) = run_prepared(
         graph, given, request, [key], hop=hop.number, share=share, read=read, trees=trees
     )
-    numbers = type_numbers_of(graph)
-    subgraph = subgraph_of(graph, node_types, numbers, with_sources(graph, found))
-    subgraph = SampledSubgraph(
-        subgraph.sampled_csc, subgraph.original_column_node_ids, None, subgraph.original_edge_ids
-    )
+    subgraph = subgraph_of(graph, node_types, type_numbers_of(graph), with_sources(graph, found))
+    subgraph.original_row_node_ids = None  # which has a row per edge
     if request.temporal is None or request.temporal.hop_time != "edge":
         return subgraph, None
     times = gather_edges(graph, edge_times_of(graph, request.temporal), read_at[0])
-    by_id = sorted(numbers, key=numbers.__getitem__)
-    counts = [0 if (own := found.edges.get(numbers[name])) is None else len(own.indices) for name in by_id]
-    return subgraph, from_type_dict(dict(zip(by_id, torch.split(times, counts), strict=True)))
+    return subgraph, split_times(graph, subgraph, times)
 
 
 def with_sources(graph: GraphArrays, hop: ops.SampledHop) -> ops.SampledHop:

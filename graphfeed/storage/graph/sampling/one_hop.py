@@ -19,16 +19,14 @@ from graphfeed.storage.graph.sampling.graph_files import gather_edges, is_by_pag
 from graphfeed.storage.graph.sampling.prepared import prepare_picks
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, group_times, stack_seed_times
 from graphfeed.storage.graph.sampling_request import Hop, Seeds
-from graphfeed.storage.graph.type_names import ends_of, to_type_dict
+from graphfeed.storage.graph.type_names import ends_of, to_type_dict, type_numbers
 
 
 def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
     """Sample one hop on a GPU, with the ids of the graph; also return the times of its edges for the next hop."""
     query = hop.request.temporal
-    columns, ids = open_seeds(graph, seeds.ids)
-    moments = None if query is None else stack_seed_times(graph, seeds, hop.request)
-    picks = pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
-    types = None if graph.type_per_edge is None else kernel_columns(graph)[1]
+    columns, _, picks = open_and_pick(graph, seeds, hop)
+    types = kernel_columns(graph)[1]
     found, picks = group_hop(graph, columns, picks, types, partial(read_edges, graph))
     if query is None or query.hop_time != "edge":
         return found, None
@@ -40,10 +38,15 @@ def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledS
 
 def pick_columns(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[ByType, ops.Picks]:
     """Pick the edges of one hop on the CPU, in the order of `group_edges`; also return the seeds with all types."""
+    columns, ids, picks = open_and_pick(graph, seeds, hop)
+    return columns, in_hop_order(graph, ids, picks)
+
+
+def open_and_pick(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[ByType, torch.Tensor, ops.Picks]:
+    """Return the seeds with all node types, their ids in the graph, and the picked edges of one hop."""
     columns, ids = open_seeds(graph, seeds.ids)
     moments = None if hop.request.temporal is None else stack_seed_times(graph, seeds, hop.request)
-    picks = pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
-    return columns, in_hop_order(graph, ids, picks)
+    return columns, ids, pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
 
 
 def in_hop_order(graph: GraphArrays, ids: torch.Tensor, picks: ops.Picks) -> ops.Picks:
@@ -145,11 +148,8 @@ def group_hop_by_type(
     assert graph.edge_type_to_id is not None
     offsets, num_nodes = dict(zip(seeds, graph.first_ids(), strict=False)), to_type_dict(graph.num_nodes)
     starts = torch.tensor([0, *(len(part) for part in seeds.values())], device="cpu").cumsum(0)
-    edge_types = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    ends = torch.tensor(
-        [graph.node_type_to_id[ends_of(edge_type)[1]] for edge_type in edge_types], dtype=torch.int64, device="cpu"
-    )
-    typed = group_by_type(picks, types, starts, ends, graph.csc_indptr.dtype)
+    ends = type_numbers(graph.node_type_to_id, graph.edge_type_to_id).ends
+    typed = group_by_type(picks, types, starts, ends[:, 1], graph.csc_indptr.dtype)
     # On a GPU, the arrays of picks may be too long.
     picks = picks._replace(positions=picks.positions[: len(typed.positions)])
     sources, edge_ids = read(typed.positions)

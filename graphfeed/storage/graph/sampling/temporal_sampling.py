@@ -28,9 +28,8 @@ def stack_seed_times(graph: GraphArrays, seeds: Seeds, request: SamplingRequest)
     if query.inclusive:
         # The maximum age is included, too: as the time is one later, the window is longer by two.
         times, windows = later(times), None if windows is None else later(later(windows))
-    if (
-        windows is not None and seeds.windows is None and not times.is_cpu
-    ):  # known to be 0 or more, so checking it need not synchronize
+    # Known to be 0 or more, so checking it need not synchronize.
+    if windows is not None and seeds.windows is None and not times.is_cpu:
         mark_below(windows, ops.LARGEST_WINDOW)
     return ops.SeedTimes(times, windows)
 
@@ -211,12 +210,15 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
 
 def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, types: torch.Tensor | None) -> ByType:
     """Reorder the times of edges, given column by column, to the order of the hop; by edge type with types."""
-    if not isinstance(hop.sampled_csc, dict):
-        return times
-    assert types is not None
-    assert graph.edge_type_to_id is not None
     # The edges of a type are in the order of the hop: column by column, then by position.
-    grouped = times[types.argsort(stable=True)]
-    by_id = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
-    counts = [len(hop.sampled_csc[edge_type].indices) for edge_type in by_id]
-    return dict(zip(by_id, torch.split(grouped, counts), strict=True))
+    return split_times(graph, hop, times if types is None else times[types.argsort(stable=True)])
+
+
+def split_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor) -> ByType:
+    """Split the times of a hop's edges, ordered by edge type; without types, there is one part."""
+    cscs = hop.sampled_csc
+    if not isinstance(cscs, dict):
+        return times
+    assert graph.edge_type_to_id is not None
+    by_id = sorted(cscs, key=graph.edge_type_to_id.__getitem__)
+    return dict(zip(by_id, torch.split(times, [len(cscs[name].indices) for name in by_id]), strict=True))
