@@ -48,6 +48,8 @@ def identity_parts(data: Any) -> Iterator[tuple[str, int, Any]]:
         for seed_type, items in data.by_type.items():
             yield from ((f"{seed_type} {name}", *rest) for name, *rest in identity_parts(items))
     elif isinstance(data, ItemSet):
+        if data.group_size > 1:
+            yield "group size", data.group_size, None
         for number, member in enumerate(data.members):
             if isinstance(member, (torch.Tensor, int, list, range)):  # rows of other objects may be slow
                 rows = ItemSet(member, names="rows")  # an unnamed mask would stand for nodes

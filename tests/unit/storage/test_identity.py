@@ -36,6 +36,7 @@ def test_other_rows_have_another_identity() -> None:
     sets = {"user": gf.ItemSet(3), "item": gf.ItemSet(2)}
     others: list[Any] = [
         gf.ItemSet(10),
+        gf.ItemSet(10, group_size=2),
         gf.ItemSet(torch.arange(10, dtype=torch.int32)),
         gf.ItemSet(torch.arange(10).flip(0)),
         gf.ItemSet((torch.arange(10), torch.arange(10))),
@@ -45,6 +46,7 @@ def test_other_rows_have_another_identity() -> None:
         gf.ItemSet(["a", "c"]),
         gf.HeteroItemSet(sets),
         gf.HeteroItemSet(dict(reversed(sets.items()))),
+        gf.HeteroItemSet({**sets, "user": gf.ItemSet(3, group_size=3)}),
         gf.TorchBasedFeature(ROWS),
         gf.TorchBasedFeature(ROWS.view(6, 5)),
         gf.TorchBasedFeature(ROWS + 1),
