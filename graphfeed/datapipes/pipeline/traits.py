@@ -74,7 +74,7 @@ NAMES = [field.name for field in fields(Traits)]
 OF_ONE_STAGE = ("runs_in", "overlap_fetch", "cooperative")
 """Traits that an attribute of a stage may set."""
 FORMER = {"needs_key": "draws", "foreign": "seeded", "passes_on": "keeps_values", "same_size": "keeps_size"} | {
-    name: name for name in ("runs_in", "reads_graph", "one_to_one", "inserted")
+    name: name for name in (*OF_ONE_STAGE, "reads_graph", "one_to_one", "inserted")
 }
 """Class attributes that set a trait until 0.3."""
 

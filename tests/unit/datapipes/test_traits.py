@@ -80,3 +80,9 @@ def test_class_attributes_of_the_release_before_are_read_with_a_warning() -> Non
 
     assert Path(caught[0].filename) == Path(__file__)
     assert Before(source()).traits == Traits(MAIN, draws=True, one_to_one=True, own_loop=False)
+    with pytest.warns(DeprecationWarning, match=r"write class Ahead\(\.\.\., overlap_fetch=True\) instead of"):
+
+        class Ahead(gf.Transform):
+            overlap_fetch = True
+
+    assert Ahead(source()).traits.overlap_fetch
