@@ -21,12 +21,10 @@ def first_rows(source: TableSource) -> Any:
             return pa.table({name: pa.array([0], pa.int64()) for name in source.columns})
         if source.suffix in PARQUET:
             with arrow("parquet").ParquetFile(source.source) as file:
-                batches = (
-                    list(file.iter_batches(COUNT))
-                    if file.metadata.num_rows <= COUNT
-                    else [next(file.iter_batches(COUNT))]
-                )
-                table = pa.Table.from_batches(batches, file.schema_arrow)
+                if file.metadata.num_rows <= COUNT:
+                    table = file.read()
+                else:
+                    table = pa.Table.from_batches([next(file.iter_batches(COUNT))], file.schema_arrow)
         elif source.suffix in NDJSON:
             with duckdb().connect(config=SAFE) as connection:
                 return connection.sql(f"SELECT * FROM {json_lines(source.source)} LIMIT {COUNT}").to_arrow_table()
@@ -54,6 +52,5 @@ def has_distinct_values(column: Any) -> bool:
 
 def is_complete(column: Any) -> bool:
     """Return whether no value is missing or NaN."""
-    return column.null_count == 0 and not (
-        arrow().types.is_floating(column.type) and arrow("compute").is_nan(column).to_pylist().count(True)
-    )
+    compute, is_float = arrow("compute"), arrow().types.is_floating(column.type)
+    return column.null_count == 0 and not (is_float and compute.any(compute.is_nan(column)).as_py())

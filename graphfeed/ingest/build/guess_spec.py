@@ -70,13 +70,14 @@ class Seen:
             and self.source.suffix not in EDGE_LISTS
         )
 
+    @cached_property
     def keys(self) -> list[str]:
-        """Return the columns that could name the rows, since no two of the first rows have the same value."""
+        """The columns that could name the rows, since no two of the first rows have the same value."""
         return [name for name, kind in self.types.items() if is_id(kind) and has_distinct_values(self.head[name])]
 
     def find_ends(self, others: Sequence["Seen"]) -> None:
         """Find two columns that are the keys of two other tables, such as user_id of users and sku of items."""
-        found = [(column, other) for column in self.types for other in others if column in other.keys()[:1]]
+        found = [(column, other) for column in self.types for other in others if column in other.keys[:1]]
         if len(found) == 2 and found[0][1] is not found[1][1] and not Path(self.files).name.startswith("nodes"):
             self.ends = [column for column, _ in found]
             self.end_types = [other.stem.removesuffix("s") for _, other in found]
@@ -198,7 +199,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
         columns_of = {column.lower(): column for column in table.types}
         known = [columns_of[key] for key in ("id", f"{name}_id", "node_id", name, "name", "key") if key in columns_of]
         ids = [column for column in (table.key, *known) if column and is_text(table.types[column]) == texts[name]]
-        distinct = table.keys()
+        distinct = table.keys
         id_column = next((column for column in ids if column in distinct), next(iter(ids), None))
         nodes[name] = NodeTable(id=id_column, **table.arguments([id_column], remarks))
     spec = with_one_unit(Spec(edges, nodes), {table.files: table for table in seen}, remarks)
@@ -221,26 +222,22 @@ def expanded(text: str) -> Iterator[tuple[str, Path]]:
 
 def with_one_unit(spec: Spec, tables: Mapping[str, Seen], remarks: list[str]) -> Spec:
     """Return a specification whose times have one unit: that of the first edges with times."""
+    made: dict[str, dict[str, Any]] = {"edges": dict(spec.edges), "nodes": dict(spec.nodes)}
     units = {
         (key, name): unit_of(tables[table.files[0]].types[table.time])
-        for key, entries in (("edges", spec.edges), ("nodes", spec.nodes))
+        for key, entries in made.items()
         for name, table in entries.items()
         if isinstance(table.time, str)
     }
-    others = {place for place, unit in units.items() if unit != next(iter(units.values()))}
-    for key, name in others:
-        entry: Any = (spec.edges if key == "edges" else spec.nodes)[name]
-        remarks.append(
-            f"{entry.files[0]}: {entry.time!r} is left out, because times must have the unit of those of "
-            f"{next(iter(units))[1]}"
-        )
-    edges = {
-        name: replace(table, time=None) if ("edges", name) in others else table for name, table in spec.edges.items()
-    }
-    nodes = {
-        name: replace(table, time=None) if ("nodes", name) in others else table for name, table in spec.nodes.items()
-    }
-    return Spec(edges, nodes)
+    first = next(iter(units), ("", ""))
+    for (key, name), unit in units.items():
+        if unit != units[first]:
+            table = made[key][name]
+            remarks.append(
+                f"{table.files[0]}: {table.time!r} is left out, because times must have the unit of those of {first[1]}"
+            )
+            made[key][name] = replace(table, time=None)
+    return Spec(made["edges"], made["nodes"])
 
 
 def remarks_on_ways(spec: Spec) -> Iterator[str]:
