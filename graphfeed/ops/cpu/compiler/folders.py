@@ -151,12 +151,10 @@ def folders() -> tuple[tuple[Path, ...], Path | None]:
         reason = why_unusable(folder, mode)
         if not reason:
             readable.append(folder)
-            if writable is not None:
-                continue
-            if is_writable(folder):
+            if writable is None and is_writable(folder):
                 writable = folder
-                continue
-            reason = "it can't be written to"
-        if given and place == 0:
+            elif writable is None:
+                reason = "it can't be written to"
+        if reason and given and place == 0:
             NOTICES.warn_once("given", f"compiled kernels are not saved in GRAPHFEED_CACHE_DIR, {given}: {reason}")
     return tuple(readable), writable

@@ -85,7 +85,8 @@ def numba_version() -> str:
 
 
 def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
-    return any((folder / f"{stored_names(kernel, dtypes)[1]}.code").exists() for folder in folders()[0])
+    name = f"{stored_names(kernel, dtypes)[1]}.code"
+    return any((folder / name).exists() for folder in folders()[0])
 
 
 def compile_and_keep(
