@@ -21,6 +21,7 @@ from benchmarks.peer_process import pyg_release
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, compare, render
 from benchmarks.timing import Case, Times, in_turn, one_core
+from graphfeed.storage.graph import edge_lists
 
 TYPES = ("a:r0:b", "b:r1:a", "b:r2:c", "c:r3:a", "c:r4:d", "d:r5:a", "a:r6:a")
 """Edge types of the graphs with random ends; four lead to `a`, the type of the seeds."""
@@ -116,9 +117,11 @@ def products(scale: Scale) -> Iterator[Work]:
 def wordnet(scale: Scale) -> Iterator[Work]:
     """Yield the work on WordNet, with 38 edge types."""
     dataset, data = gf.datasets.wordnet(), import_module("torch_geometric.data").HeteroData()
-    data["synset"].x, data["word"].num_nodes = dataset.feature.read("node", "synset", "feat"), 147_306
-    for edge_type, ends in real.wordnet_edges(dataset.graph).items():
-        data[tuple(edge_type.split(":"))].edge_index = torch.stack(ends)
+    data["synset"].x = dataset.feature.read("node", "synset", "feat")
+    sizes: Any = dataset.graph.num_nodes
+    data["word"].num_nodes = sizes["word"]
+    for edge_type, edges in edge_lists(dataset.graph).items():
+        data[tuple(str(edge_type).split(":"))].edge_index = torch.stack([edges.sources, edges.destinations])
     yield Work("WordNet", data, chosen(len(data["synset"].x), 4 * scale.batch_size), (scale.batch_size,), "synset")
 
 

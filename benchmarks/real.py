@@ -44,19 +44,3 @@ def rows(arrays: dict[str, Tensor]) -> Tensor:
     nodes = torch.arange(len(dense)).repeat_interleave(arrays["feat_indptr"].diff())
     dense[nodes, arrays["feat_indices"]] = 1
     return dense
-
-
-def wordnet_edges(graph: gf.FusedCSCSamplingGraph) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the sources and destinations of each edge type."""
-    columns = torch.arange(graph.total_num_nodes).repeat_interleave(graph.csc_indptr.diff())
-    assert graph.edge_type_to_id is not None
-    assert graph.type_per_edge is not None
-    assert graph.node_type_offset is not None
-    assert graph.node_type_to_id is not None
-    starts = {kind: int(graph.node_type_offset[place]) for kind, place in graph.node_type_to_id.items()}
-    edges = {}
-    for edge_type, number in graph.edge_type_to_id.items():
-        source, _, end = edge_type.split(":")
-        own = (graph.type_per_edge == number).nonzero()[:, 0]
-        edges[edge_type] = graph.indices[own].long() - starts[source], columns[own] - starts[end]
-    return edges
