@@ -1,4 +1,4 @@
-"""Records facts about ids on a GPU, so that operations don't synchronize to check them again.
+"""Records facts about tensors, so that operations don't check them again, for which they would synchronize with a GPU.
 
 Later writes to a tensor are not detected.
 """
@@ -8,22 +8,22 @@ from typing import Literal, TypeAlias
 
 import torch
 
-Fact: TypeAlias = Literal["below", "ends at", "ascend below"]
+Fact: TypeAlias = Literal["below", "ends at", "ascend below", "rise to"]
 KNOWN: dict[tuple[Fact, int], tuple[int, "weakref.ref[torch.Tensor]"]] = {}
-"""By facts and the ids of tensors on a GPU: the number of the fact, and a reference that removes the entry."""
+"""By facts and the ids of tensors: the number of the fact, and a reference that removes the entry."""
 
 
-def note(fact: Fact, ids: torch.Tensor, number: int) -> None:
-    """Record that ids on a GPU are below a number, that they ascend below it, or that it is the last one of them."""
-    key = fact, id(ids)
+def note(fact: Fact, values: torch.Tensor, number: int) -> None:
+    """Record that values are below a number, ascend below it, end at it, or never fall and end at it ("rise to")."""
+    key = fact, id(values)
     # When it is freed, another tensor may get its id.
-    KNOWN[key] = number, weakref.ref(ids, lambda _: KNOWN.pop(key, None))
+    KNOWN[key] = number, weakref.ref(values, lambda _: KNOWN.pop(key, None))
 
 
-def noted(fact: Fact, ids: torch.Tensor) -> int | None:
+def noted(fact: Fact, values: torch.Tensor) -> int | None:
     """Return the number of a recorded fact, or None."""
-    known = KNOWN.get((fact, id(ids)))
-    return known[0] if known is not None and known[1]() is ids else None
+    known = KNOWN.get((fact, id(values)))
+    return known[0] if known is not None and known[1]() is values else None
 
 
 def mark_below(ids: torch.Tensor, bound: int) -> None:

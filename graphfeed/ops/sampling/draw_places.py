@@ -2,7 +2,16 @@
 
 import torch
 
-from graphfeed.ops.arguments import MOST_VALUES, NOTHING, check_count, check_length, check_seed, check_vector
+from graphfeed.ops.arguments import (
+    MOST_VALUES,
+    NOTHING,
+    check_count,
+    check_length,
+    check_seed,
+    check_vector,
+    note,
+    noted,
+)
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.memory import buffers
 
@@ -35,5 +44,9 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
 
 
 def check_sums(name: str, cumulative: torch.Tensor) -> None:
+    """Raise unless running sums never fall and end above 0. This takes a pass over them, at the first call alone."""
+    if noted("rise to", cumulative) is not None:
+        return
     if int(cumulative[0]) < 0 or int(cumulative[-1]) <= 0 or bool((cumulative[1:] < cumulative[:-1]).any()):
         raise ValueError(f"{name} must be running sums that never fall and end above 0; use cumulate_weights")
+    note("rise to", cumulative, int(cumulative[-1]))

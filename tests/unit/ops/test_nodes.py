@@ -1,7 +1,7 @@
 """Nodes that are drawn: negatives and places by a key, random walks, and nodes from a budget."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -136,6 +136,24 @@ def test_by_weight_it_is_the_place_where_the_draw_falls() -> None:
     counts = [found.count(place) for place in range(6)]
     assert counts[0] == counts[2] == counts[5] == 0
     assert [round(count / 500) for count in counts] == weights
+
+
+def places_of(sums: torch.Tensor) -> torch.Tensor:
+    return ops.draw_places(2, KEY, 3, sums)
+
+
+def pairs_of(sums: torch.Tensor) -> torch.Tensor:
+    return ops.sample_negative_pairs(1, KEY, torch.tensor([0]), Population(3, sums))
+
+
+@pytest.mark.parametrize("drawn", [places_of, pairs_of])
+def test_running_sums_are_checked_at_the_first_draw_alone(drawn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    sums = torch.tensor([1, 3, 4])
+    drawn(sums)
+    sums[1] = 0
+    drawn(sums)  # takes no pass over the sums
+    with pytest.raises(ValueError, match="never fall and end above 0"):
+        drawn(sums.clone())
 
 
 def walk(graph: Graph, start: int, number: int, steps: int, key: int) -> list[int]:
