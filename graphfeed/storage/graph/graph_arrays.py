@@ -257,6 +257,11 @@ class GraphArrays(Shareable):
         own = self.__dict__
         return own["csc_indptr"], own["indices"], own["type_per_edge"], own["_cached"]
 
+    @property
+    def has_derived(self) -> bool:
+        """Whether arrays have been derived from those of the graph, such as sums of weights (`cached`)."""
+        return bool(self._cached)
+
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""
         is_attribute = name.endswith("_attributes")
