@@ -44,7 +44,7 @@ def sample_all_hops(
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     # Without original ids, the id of an edge is its position.
     read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
-    node_types, hops = run_prepared(graph, seeds, request, keys, share=share, read=read, joined=joined)
+    node_types, hops = run_prepared(graph, seeds, request, keys, switch_threshold=share, read=read, joined=joined)
     numbers = type_numbers_of(graph)
     if not joined:
         # The program begins at the seeds; subgraphs begin with the outermost hop.
@@ -75,8 +75,7 @@ def run_prepared(
     try:
         windowed = moments is not None and moments.windows is not None
         prepared = prepare_hops(graph, request, windowed, on_cpu=parts[0].is_cpu, hop=hop)
-        share = options.pop("share")
-        return list(by_type), prepared.sample(parts, keys, moments, share, **options)
+        return list(by_type), prepared.sample(parts, keys, moments, **options)
     except ValueError:
         if typed:
             check_typed_seeds(graph, seeds.ids)  # raises errors with the names of types
@@ -98,7 +97,7 @@ def sample_one_hop(graph: GraphArrays, seeds: ByType, hop: Hop) -> Picked:
     trees = None if hop.trees is None else stack_trees(hop, graph.num_nodes)
     key = keys if request.strategy == "labor" else keys[0]
     node_types, (found,) = run_prepared(
-        graph, given, request, [key], hop=hop.number, share=share, read=read, trees=trees
+        graph, given, request, [key], hop=hop.number, switch_threshold=share, read=read, trees=trees
     )
     subgraph = subgraph_of(graph, node_types, type_numbers_of(graph), with_sources(graph, found))
     subgraph.original_row_node_ids = None  # which has a row per edge
