@@ -23,7 +23,9 @@ FEW_PICKS = 1 << 14
 """On the CPU, up to this many picks of a hop are allocated before they are counted."""
 LARGEST_WINDOW = 1 << 63
 """Bound of windows that are known to be 0 or more."""
-NO_KEYS = torch.empty(0, dtype=torch.uint64, device="cpu")
+NO_KEYS, NO_ORDER, NO_TYPES = (
+    torch.empty(0, dtype=dtype, device="cpu") for dtype in (torch.uint64, torch.int32, torch.uint8)
+)
 
 
 class Picks(NamedTuple):
@@ -197,8 +199,8 @@ def columns_of(graph: Graph, *, by_type: bool) -> HopColumns:
     times, earliest, sums = (
         NOTHING if part is None else part for part in (ranked.times, ranked.earliest, ranked.cumulative)
     )
-    order = NOTHING.to(torch.int32) if ranked.order is None else ranked.order.contiguous()
-    types = NOTHING.to(torch.uint8) if graph.types is None else graph.types
+    order = NO_ORDER if ranked.order is None else ranked.order.contiguous()
+    types = NO_TYPES if graph.types is None else graph.types
     return HopColumns(graph.indptr, graph.indices, times, order, earliest, sums, types)
 
 
