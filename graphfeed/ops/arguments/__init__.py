@@ -33,7 +33,7 @@ from graphfeed.ops.arguments.declared import (
     rename_overrides,
     without_ignored,
 )
-from graphfeed.ops.arguments.id_bounds import are_below, mark_below, note, noted
+from graphfeed.ops.arguments.facts import are_below, mark_below, note, noted
 from graphfeed.ops.arguments.tensors import NOTHING, Tensors, as_ids, as_tensor, holds_whole, is_read_only
 from graphfeed.ops.arguments.texts import UnknownName, brief, check_known, nearest
 

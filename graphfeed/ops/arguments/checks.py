@@ -7,7 +7,7 @@ from operator import index
 
 import torch
 
-from graphfeed.ops.arguments.id_bounds import are_below, mark_below
+from graphfeed.ops.arguments.facts import are_below, mark_below
 from graphfeed.ops.arguments.texts import brief
 
 MOST_SECONDS = 1e8
