@@ -104,6 +104,9 @@ class HopArrays:
         self.sources.set_borrowed("indices", graph.indices)
         if graph.types is not None:
             self.types.set_borrowed("types", graph.types)
+        if self.recipe.typed:
+            for name in ("sources", "destinations", "order"):
+                self.relations.arrays[name][:] = getattr(graph, name)
         if graph.sums is not None and self.recipe.weighted:
             self.sums.set_borrowed("cumulative", graph.sums.cumulative)
             self.sums.set_borrowed("guides", graph.sums.guides)
@@ -150,9 +153,6 @@ class HopArrays:
         rows["firsts"][:] = firsts
         self.nodes.set_array("rows", take(firsts[-1], self.ids))
         self.enter(self.nodes, "rows", seeds)
-        if typed:
-            for name in ("sources", "destinations", "order"):
-                self.relations.arrays[name][:] = getattr(graph, name)
         if self.recipe.drawing.rows == "tree":
             trees = np.arange(sum(counts))
         self.table.set_array("trees", take(0 if trees is None else firsts[-1], np.int64))
