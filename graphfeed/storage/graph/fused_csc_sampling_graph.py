@@ -241,14 +241,14 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample all hops, on the CPU in one call for each mini-batch, which releases the GIL (see `SamplingGraph`)."""
         on_cpu = all(own.on_cpu for own in seeds)
         # Hop by hop, each page of a file is read once for all mini-batches.
-        if (len(seeds) > 1 and is_by_page(self)) or not self.driver_of(request, on_cpu=on_cpu)[0]:
+        if (len(seeds) > 1 and is_by_page(self)) or not self.way(request, on_cpu=on_cpu).at_once:
             return super().sample(seeds, request, draws, each)
         return list(each(lambda own, drawn: sample_all_hops(self, own, request, drawn), seeds, draws))
 
     def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample and join all hops, on the CPU in a single call (see `SamplingGraph`)."""
         given = Seeds.of(seeds)
-        is_own = "sample_hops" in self._own or not self.driver_of(request, on_cpu=True)[0]
+        is_own = "sample_hops" in self._own or not self.way(request).at_once
         if is_own or not (self.indices.is_cpu and given.on_cpu):
             return super().sample_joined(seeds, request, keys)
         return sample_all_hops(self, given, request, draws_of(request, keys), joined=True)  # type: ignore[no-any-return]
@@ -281,20 +281,15 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
         Several mini-batches are sampled at once if the graph's files exceed free memory.
         """
-        at_once, reason = self.driver_of(request, on_cpu=on_cpu)
-        files, window = self.files_read(), None
-        # If the files fit into free memory, each page is read from the disk only once anyway.
-        if on_cpu and files.num_bytes > files.free and at_once and "sample_hops" not in self._own:
-            window = WindowSampling(files.free / SAMPLES_SHARE, by_thread=False)
-        return Way(at_once, reason, window)
-
-    def driver_of(self, request: SamplingRequest, *, on_cpu: bool) -> tuple[bool, str]:
-        """Return whether all hops are sampled in one call, and why."""
         own = "pick" if "pick" in self._own else self.own_method(request)
         if own is not None:
-            return False, f"{type(self).__name__} has its own {own}"
+            return Way(False, f"{type(self).__name__} has its own {own}")
         if on_cpu and self.indices.is_cpu:
-            return True, "the graph is in this process"
+            files = self.files_read()
+            # If the files fit into free memory, each page is read from the disk only once anyway.
+            gains = files.num_bytes > files.free and "sample_hops" not in self._own
+            window = WindowSampling(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
+            return Way(True, "the graph is in this process", window)
         timed, typed = request.temporal is not None, self.node_type_to_id is not None
         for is_given, what in (
             (request.disjoint, "disjoint trees"),
@@ -303,8 +298,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             (not (request.deduplicate or timed), "deduplicate=False"),
         ):
             if is_given:
-                return False, f"there are no GPU kernels for all hops with {what}"
-        return True, "the graph is read by a GPU"
+                return Way(False, f"there are no GPU kernels for all hops with {what}")
+        return Way(True, "the graph is read by a GPU")
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random, with all steps in a single call that releases the GIL (see `SamplingGraph`)."""
