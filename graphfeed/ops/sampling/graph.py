@@ -89,8 +89,8 @@ class Graph:
         """
         pairs = [(0, 0)] if ends is None else [(int(source), int(end)) for source, end in ends]
         sources, destinations = zip(*pairs, strict=True) if pairs else ((), ())
-        by_column, by_type = by_column or by_type, by_type or by_column
-        orders = by_column and in_one_piece(by_column), by_type and in_one_piece(by_type)
+        first, other = by_column or by_type, by_type or by_column
+        ranked = first and in_one_piece(first)
         return cls(
             indptr if is_page_locked(indptr) else as_int64(indptr, indptr) if indptr.is_cpu else indptr.contiguous(),
             indices.contiguous(),
@@ -100,8 +100,8 @@ class Graph:
             destinations,
             tuple(range(len(pairs))) if order is None else tuple(map(int, order)),
             None if cumulative is None else as_guided(cumulative),
-            orders[0],
-            orders[0] if by_column is by_type else orders[1],
+            ranked,
+            ranked if other is first else other and in_one_piece(other),
             None if edge_times is None else edge_times.contiguous(),
             large_columns,
             indptr_dtype or indptr.dtype,
