@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from graphfeed.datapipes.datapipe import Datapipe
@@ -47,6 +46,8 @@ class IterableSource(Datapipe, init=False, seeded=False):
     def __post_init__(self) -> None:
         if not hasattr(self.iterable, "__iter__"):
             raise TypeError(f"iterable must be an iterable of mini-batches, but is {brief(self.iterable)}")
+        if not isinstance(self.record, NodeRecord | None):
+            raise TypeError(f"record must be None, but is {brief(self.record)}; a loader sets it")
         check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,7 +65,7 @@ class IterableSource(Datapipe, init=False, seeded=False):
         """Yield the mini-batches and their indexes, starting at `start`."""
         if is_node(self.iterable):
             return (self.record or NodeRecord()).read(self.iterable, self.start)
-        return islice(enumerate(self.iterable), self.start, None)
+        return ((index, minibatch) for index, minibatch in enumerate(self.iterable) if index >= self.start)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]
