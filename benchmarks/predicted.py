@@ -6,8 +6,9 @@ measured on a GPU. A kernel may be slower than memory,
 and a cache may contain data that several blocks read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -95,8 +96,9 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
     there = {name: part.to(device) for name, part in arrays.items()}
     pinned = {name: pin(part) for name, part in arrays.items()}
 
-    def sample(held: dict[str, torch.Tensor]) -> Case:
-        return lambda _: ops.sample_hops(graph_of(held), [seeds], COUNTS, keys)
+    def sample(held: dict[str, torch.Tensor], seeds: torch.Tensor, keys: Sequence[Any], drawing: ops.Drawing) -> Case:
+        graph = ops.Graph.checked(held["indptr"], held["indices"])  # once for all mini-batches
+        return lambda _: ops.sample_hops(graph, [seeds], COUNTS, keys, drawing)
 
     def gather(held: dict[str, torch.Tensor]) -> Case:
         return lambda _: ops.gather_rows(held["features"], rows)
@@ -104,17 +106,10 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
     return {
         "rows on the device": gather(there),
         "rows in pinned memory": gather(pinned),
-        "sampling, graph on the device": sample(there),
-        "sampling, graph in pinned memory": sample(pinned),
-        "LABOR from a 16th of the seeds, graph on the device": lambda _: ops.sample_hops(
-            graph_of(there), [few], COUNTS, [(key, key) for key in keys], LABOR
-        ),
+        "sampling, graph on the device": sample(there, seeds, keys, ops.Drawing()),
+        "sampling, graph in pinned memory": sample(pinned, seeds, keys, ops.Drawing()),
+        "LABOR from a 16th of the seeds, graph on the device": sample(there, few, [(key, key) for key in keys], LABOR),
     }
-
-
-def graph_of(arrays: dict[str, torch.Tensor]) -> ops.Graph:
-    """Return the graph of the arrays `indptr` and `indices`."""
-    return ops.Graph.checked(arrays["indptr"], arrays["indices"])
 
 
 def share_of(case: str, scale: Scale) -> float:

@@ -13,7 +13,7 @@ memory files, each only once, minus the memory of the same program with a graph 
 import json
 import os
 import re
-import select
+import selectors
 import subprocess
 import sys
 import tempfile
@@ -155,8 +155,10 @@ def watch(process: "subprocess.Popen[str]") -> int:
     """Return the peak memory of a process and those that it started, until it prints something."""
     assert process.stdout is not None
     peak = memory_of(process.pid)
-    while not select.select([process.stdout], [], [], STEP_SECONDS)[0]:
-        peak = max(peak, memory_of(process.pid))
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while not selector.select(STEP_SECONDS):
+            peak = max(peak, memory_of(process.pid))
     return max(peak, memory_of(process.pid))
 
 

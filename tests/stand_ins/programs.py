@@ -92,7 +92,7 @@ class Warm:
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # so that select() sees all unread data
+            bufsize=0,  # so that poll() sees all unread data
         )
         while "ready" not in (self.hear(START_SECONDS) or ()):
             assert self._process.poll() is None, "the process that forks programs did not begin"
@@ -101,7 +101,9 @@ class Warm:
         """Return the next message of the process within some seconds, and record ended programs."""
         stdout = self._process.stdout
         assert stdout is not None
-        if not select.select([stdout], [], [], max(0.0, seconds))[0]:
+        ready = select.poll()  # unlike select(), for any number of open files
+        ready.register(stdout, select.POLLIN)
+        if not ready.poll(1000 * max(0.0, seconds)):
             return None
         line = stdout.readline()
         if not line.startswith(b"{"):  # lines about compiled kernels
