@@ -151,7 +151,7 @@ def test_real_graphs_are_those_of_a_folder_and_left_out_without_it(
     assert real.rows(arrays).tolist() == [[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1]]
 
 
-OWED = {"cold", "distributed", "epoch", "gather", "larger_than_memory", "memory", "profile"}
+OWED = {"distributed"}
 """Records from before those of busy machines and of few samples were refused. They are to be measured again."""
 
 
