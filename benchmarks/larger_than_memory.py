@@ -50,7 +50,7 @@ PARTS = 5
 """Number of equal parts of the time that are measured, after a third in which caches fill and windows grow."""
 PLAIN = "read for each mini-batch"
 IN_MEMORY = "in memory"
-MAPPED, CACHED, AHEAD, APART = "memory-mapped", "behind a SIEVE cache", "read ahead", "read ahead, hops one by one"
+MAPPED, CACHED, AHEAD, APART = "memory-mapped", "with a SIEVE cache", "read ahead", "read ahead, hops one by one"
 WAYS = PLAIN, MAPPED, CACHED, AHEAD, APART
 """Ways to read rows. In the last one, the hops of a graph on disk are sampled for one mini-batch at a time."""
 CACHE_SHARE = 3 / 4
