@@ -204,10 +204,9 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     def read(self, domain: str, ids: ByType | None) -> dict[Any, torch.Tensor]:
         """Return the features of some nodes or edges, by name or by (type, name)."""
         features: dict[Any, torch.Tensor] = {}
-        store = self.feature_store
-        # The keys were checked when the stage was built; a user-defined `read` of the store may do more.
-        reads_plainly = type(store).read is FeatureStore.read
+        store, reads_plainly = self.feature_store, self.feature_store.reads_plainly()
         for key, wanted in self.look_ups(domain, ids):
+            # The keys were checked when the stage was built.
             rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)
             # If the ids are on a GPU, rows that were read from CPU memory are copied there.
             rows = rows if wanted.is_cpu or not is_gpu(wanted.device) else rows.to(wanted.device)

@@ -49,8 +49,7 @@ PARTS = 3
 
 def slow_sources(stage: Datapipe, window: int | None) -> Sources:
     """Return the slow features whose rows a stage may read ahead, by key; none if `window` is 0."""
-    # A user-defined `read` of the store may do more than read the feature.
-    if not isinstance(stage, FeatureFetcher) or type(stage.feature_store).read is not FeatureStore.read:
+    if not isinstance(stage, FeatureFetcher) or not stage.feature_store.reads_plainly():
         return {}
     features: dict[Any, object] = {} if window == 0 else dict(stage.features())  # or objects with a Feature's methods
     sources: Sources = {}

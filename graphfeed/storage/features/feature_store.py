@@ -68,6 +68,10 @@ class FeatureStore:
         """Return the metadata of a feature."""
         return self[with_type_name((domain, type_name, feature_name))].metadata()
 
+    def reads_plainly(self) -> bool:
+        """Return whether `read` does no more than read the feature, which a user-defined one may."""
+        return type(self).read is FeatureStore.read
+
     def list_caches(self) -> list[tuple[str, Cache]]:
         """Return the caches of the features, each named by domain, type and name; none if they are unknown."""
         return []
