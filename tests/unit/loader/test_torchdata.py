@@ -174,6 +174,15 @@ def values(batches: Any) -> list[tuple[list[int], int]]:
     return [(batch.seeds.tolist(), int(batch.labels)) for batch in batches]
 
 
+def stopped_after(count: int, node: BaseNode) -> tuple[dict[str, Any], list[tuple[list[int], int]]]:
+    """Return the state of a loader after some mini-batches, and the values of the others of its epoch."""
+    with fed(node) as loader:
+        batches = iter(loader)
+        for _ in range(count):
+            next(batches)
+        return loader.state_dict(), values(batches)
+
+
 @pytest.mark.parametrize("doubled", [False, True])
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_a_node_as_a_source_resumes_at_each_mini_batch(epoch: int, doubled: bool) -> None:
@@ -200,11 +209,7 @@ def test_a_node_as_a_source_resumes_at_each_mini_batch(epoch: int, doubled: bool
 
 
 def test_resuming_replays_nothing() -> None:
-    with fed(Seeds()) as stopped:
-        batches = iter(stopped)
-        for _ in range(9):
-            next(batches)
-        state = stopped.state_dict()
+    state, _ = stopped_after(9, Seeds())
     node = Seeds()
     with fed(node) as resumed:
         resumed.load_state_dict(state)
@@ -215,12 +220,7 @@ def test_resuming_replays_nothing() -> None:
 
 
 def test_a_state_without_the_node_s_reads_it_from_the_start() -> None:
-    with fed(Seeds()) as whole:
-        batches = iter(whole)
-        for _ in range(5):
-            next(batches)
-        state = whole.state_dict()
-        rest = values(batches)
+    state, rest = stopped_after(5, Seeds())
     del state["sources"]
     with fed(Seeds()) as resumed:
         resumed.load_state_dict(state)
@@ -229,12 +229,7 @@ def test_a_state_without_the_node_s_reads_it_from_the_start() -> None:
 
 def test_graphs_of_torchdata_s_nodes_are_sources() -> None:
     torch.manual_seed(0)
-    with fed(sampled()) as whole:
-        batches = iter(whole)
-        for _ in range(3):
-            next(batches)
-        state = whole.state_dict()
-        rest = values(batches)
+    state, rest = stopped_after(3, sampled())
     torch.manual_seed(0)
     with fed(sampled()) as resumed:
         resumed.load_state_dict(state)
