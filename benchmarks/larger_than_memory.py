@@ -172,7 +172,7 @@ def write_rows(path: Path, nodes: int) -> None:
 
 
 def lines(runs: dict[str, list[Run]], whole: list[Run]) -> Iterator[Row]:
-    """Yield the mini-batches per second of each way, and the bytes and pages that it reads from the disk."""
+    """Yield the mini-batches per second of each way, and the bytes that it reads from the disk."""
     parts = {way: steady(points) for way, points in runs.items()}
     plain = rates(parts[PLAIN]).median
     for way, own in parts.items():
