@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
@@ -103,7 +104,7 @@ class ItemSampler(Datapipe, init=False, seeded=False):
         if low < 0 or high - low < (each if self.drop_last else 1):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
-        groups = permute(low, high, size, self.order_key) if self.shuffle else torch.arange(low, high, device="cpu")
+        groups = permute(low, high, size, self.order_key) if self.shuffle else torch.from_numpy(np.arange(low, high))
         return self.minibatch_of(rows_of_groups(self.item_set, groups), index)
 
     @property

@@ -2,16 +2,16 @@
 
 from contextlib import suppress
 
-import numpy as np
 import torch
 
 from graphfeed.ops.arguments import ID_DTYPES, bounds, check_bounds, check_ids, check_tensors, check_vector
-from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.backend import as_int64, is_plain_memory, kernels
+from graphfeed.ops.cpu.jit import dtype_name
 from graphfeed.ops.cpu.rows import gather as on_cpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import flat_bytes
 
-WORDS = {4: np.uint32, 8: np.uint64}
+WORDS = {4: ("uint32",), 8: ("uint64",)}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -86,17 +86,25 @@ def gather_on_cpu(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor |
             return values.detach().index_select(0, index)
     if out is None:
         out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype)
-    given, taken, outside = buffers.as_bytes(values), buffers.as_bytes(out), 1
-    if taken.size:
-        row_bytes = taken.size // index.numel()
-        index = index if index.dtype in ID_DTYPES and index.is_contiguous() else as_int64(index, index)
-        if (word := WORDS.get(row_bytes)) is not None:
-            outside = on_cpu.gather_words(given.view(word), index, taken.view(word))
-        else:
-            outside = on_cpu.gather_rows(given, index, row_bytes, taken)
-    if outside:
+    if out.numel() == 0 or copy_into(values, index, out):
         check_ids("index", index, values.shape[0], IndexError)
     return out
+
+
+def copy_into(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> int:
+    """Gather rows into a contiguous tensor; return 0, or 1 if an id is out of range, whose row is not written."""
+    if not is_plain_memory(values):
+        values = flat_bytes(values)
+    if index.dtype not in ID_DTYPES or not index.is_contiguous():
+        index = as_int64(index, index)
+    row_bytes = out.nbytes // index.numel()
+    # By addresses: for few rows, arrays would take as long as the copying.
+    taken, ids, item = out.data_ptr(), (index.data_ptr(), index.numel()), row_bytes if row_bytes in WORDS else 1
+    dtypes = (*WORDS.get(row_bytes, ()), dtype_name(index.dtype))
+    given = values.data_ptr(), values.nbytes // item
+    if item > 1:
+        return int(on_cpu.gather_words.call_words(dtypes, (*given, *ids, taken, index.numel())))
+    return int(on_cpu.gather_rows.call_words(dtypes, (*given, *ids, row_bytes, taken, out.nbytes)))
 
 
 def is_small(values: torch.Tensor, index: torch.Tensor) -> bool:

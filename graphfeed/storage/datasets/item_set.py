@@ -1,7 +1,9 @@
 """Item sets: seeds, labels and other members of mini-batches, and the interface of tasks."""
 
+import itertools
 import textwrap
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -251,10 +253,7 @@ class HeteroItemSet(Shareable):
         if len(set(names.values())) > 1:
             raise ValueError(f"All itemsets must have the same names, but they have {names}")
         self._names = next(iter(names.values()))
-        starts = [0]
-        for items in self._itemsets.values():
-            starts.append(starts[-1] + len(items))
-        self._starts = torch.tensor(starts, device="cpu")
+        self._starts = [0, *itertools.accumulate(map(len, self._itemsets.values()))]
 
     @property
     def names(self) -> tuple[str | None, ...] | None:
@@ -277,7 +276,7 @@ class HeteroItemSet(Shareable):
         return next(iter(self._itemsets.values())).num_items
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return self._starts[-1]
 
     def __getitem__(self, index: Index) -> dict[str, Any]:
         """Return the rows by type, each in the requested order; types without rows are left out."""
@@ -289,18 +288,18 @@ class HeteroItemSet(Shareable):
         place = as_index(index, len(self), "HeteroItemSet")
         if isinstance(place, int):
             # From the right, so that types without items are skipped.
-            number = int(torch.searchsorted(self._starts, place, right=True)) - 1
+            number = bisect_right(self._starts, place) - 1
             name = list(self._itemsets)[number]
-            return {name: self._itemsets[name][place - int(self._starts[number])]}
-        places = torch.arange(*place.indices(len(self)), device="cpu") if isinstance(place, slice) else place
-        # By NumPy: torch's function waits for busy cores, starting at about 200 values.
-        numbers = torch.from_numpy(np.searchsorted(self._starts[1:].numpy(), places.numpy(), side="right"))
+            return {name: self._itemsets[name][place - self._starts[number]]}
+        # By NumPy: torch's functions take longer, and wait for busy cores, starting at about 200 values.
+        places = np.arange(*place.indices(len(self))) if isinstance(place, slice) else place.numpy()
+        numbers = np.searchsorted(self._starts[1:], places, side="right")
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):
             # In the requested order.
             own = places[numbers == number]
-            if own.numel():
-                rows[name] = items[own - self._starts[number]]
+            if own.size:
+                rows[name] = items[torch.from_numpy(own - self._starts[number])]
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -119,6 +119,10 @@ def test_machine_code_does_what_the_function_does_for_each_choice_of_dtypes() ->
         scale(numbers, factors, compiled)
         scale.interpret(numbers, factors, interpreted)
         assert compiled.tobytes() == interpreted.tobytes(), (ids, weights)
+        by_words = np.empty_like(factors)
+        words = [word for own in (numbers, factors, by_words) for word in (own.ctypes.data, own.size)]
+        scale.call_words((ids, weights), words)
+        assert compiled.tobytes() == by_words.tobytes(), (ids, weights)
     assert set(scale.codes) == {(ids, weights) for ids in ("int64", "int32") for weights in ("float32", "float64")}
 
 

@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import update_wrapper
 from typing import Any, NamedTuple, TypeVar
@@ -68,6 +68,17 @@ class Kernel:
         # `block` and `kept` must live until the call returns: machine code gets only addresses.
         block = array("Q", words)
         result = run(block.buffer_info()[0])
+        return None if self.signature.returns is None else self.signature.returns(result)
+
+    def call_words(self, dtypes: tuple[str, ...], words: Sequence[int]) -> Any:
+        """Call with the words of valid arguments: a number, or the address and length of a one-dimensional array.
+
+        This takes a third of the time of a call with arrays, which the caller keeps alive.
+        """
+        if INTERPRETED:
+            return self.interpret(*self.signature.arguments_of(dtypes, words))
+        block = array("Q", words)
+        result = self.code(dtypes).run(block.buffer_info()[0])
         return None if self.signature.returns is None else self.signature.returns(result)
 
     def interpret(self, *arguments: Any) -> Any:

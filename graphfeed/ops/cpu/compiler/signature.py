@@ -190,6 +190,20 @@ class Signature:
     def variants(self) -> list[tuple[str, ...]]:
         return list(itertools.product(*(variable.dtypes for variable in self.variables())))
 
+    def arguments_of(self, dtypes: Sequence[str], words: Sequence[int]) -> list[Any]:
+        """Return numbers and one-dimensional arrays from their words (see `Kernel.call_words`)."""
+        chosen: Chosen = dict(zip([own.name for own in self.variables()], dtypes, strict=True))
+        found, left = list[Any](), iter(words)
+        for _, kind in self.parameters:
+            value = next(left)
+            if isinstance(kind, ArrayType):
+                dtype = np.dtype(kind.dtype_in(chosen))
+                memory = (c_char * (next(left) * dtype.itemsize)).from_address(value)
+                found.append(np.ndarray(len(memory) // dtype.itemsize, dtype, memoryview(memory)))
+            else:
+                found.append(value)
+        return found
+
     def choose(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """Return the dtypes of the arguments of a call, one for each of `variables`."""
         chosen: Chosen = {}

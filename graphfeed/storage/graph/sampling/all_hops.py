@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.memory import NUMPY_DTYPES
 from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
@@ -160,8 +162,13 @@ def subgraph_of(
 
 def empty_columns(graph: GraphArrays, columns: Mapping[Any, torch.Tensor]) -> dict[Any, ops.HopEdges]:
     """Return columns without edges, by destination type, shared by the edge types with that destination."""
-    # Slices of a single array of zeros.
-    zeros = torch.zeros(1 + max(map(len, columns.values())), dtype=graph.csc_indptr.dtype, device="cpu").numpy()
-    none, ids = torch.empty(0, dtype=graph.indices.dtype, device="cpu"), graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    no_ids = torch.empty(0, dtype=torch.int64 if ids is None else ids.dtype, device="cpu")
-    return {name: ops.HopEdges(torch.from_numpy(zeros[: len(own) + 1]), none, no_ids) for name, own in columns.items()}
+    # Slices of a single array of zeros. By NumPy, which takes a fifth of torch's time.
+    ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    zeros = np.zeros(1 + max(own.numel() for own in columns.values()), NUMPY_DTYPES[graph.csc_indptr.dtype])
+    none, no_ids = (
+        torch.from_numpy(np.empty(0, NUMPY_DTYPES[dtype]))
+        for dtype in (graph.indices.dtype, torch.int64 if ids is None else ids.dtype)
+    )
+    return {
+        name: ops.HopEdges(torch.from_numpy(zeros[: own.numel() + 1]), none, no_ids) for name, own in columns.items()
+    }

@@ -204,9 +204,9 @@ def complete_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]
             f"seeds must be a dict by node type, as the graph has types {list(graph.node_type_to_id)}, "
             f"but is a {type(seeds).__name__}; use a HeteroItemSet for the items"
         )
-    unknown = sorted(set(seeds) - set(graph.node_type_to_id))
-    if unknown:
-        raise KeyError(f"seeds have node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
+    if not seeds.keys() <= graph.node_type_to_id.keys():
+        unknown = min(seeds.keys() - graph.node_type_to_id.keys())
+        raise KeyError(f"seeds have node type {brief(unknown)}, but the graph has {list(graph.node_type_to_id)}")
     num_nodes = graph.num_nodes
     assert isinstance(num_nodes, dict)
     given = {node_type: as_seeds(graph, part, f"seeds of type {node_type!r}") for node_type, part in seeds.items()}
