@@ -26,7 +26,6 @@ from benchmarks.scale import Scale
 from benchmarks.table import Row, render
 from benchmarks.timing import Times
 from graphfeed import ops
-from graphfeed.loader import RULES
 from graphfeed.storage.memory import control_groups
 
 NODES, EDGES, NUMBERS = 16_000_000, 450_000_000, 64
@@ -50,9 +49,9 @@ PARTS = 5
 """Number of equal parts of the time that are measured, after a third in which caches fill and windows grow."""
 PLAIN = "read for each mini-batch"
 IN_MEMORY = "in memory"
-MAPPED, CACHED, AHEAD, APART = "memory-mapped", "with a SIEVE cache", "read ahead", "read ahead, hops one by one"
-WAYS = PLAIN, MAPPED, CACHED, AHEAD, APART
-"""Ways to read rows. In the last one, the hops of a graph on disk are sampled for one mini-batch at a time."""
+MAPPED, CACHED, AHEAD = "memory-mapped", "with a SIEVE cache", "read ahead"
+WAYS = PLAIN, MAPPED, CACHED, AHEAD
+"""Ways to read rows."""
 CACHE_SHARE = 3 / 4
 """Share of the memory that the cache takes; the rest is for its bookkeeping and for mini-batches."""
 
@@ -97,8 +96,7 @@ def report(scale: Scale) -> Iterator[str]:
             for in_memory in (True, False):
                 memory = int(rows / factor)
                 with memory_group(PROCESS_BYTES + memory + in_memory * graph) as group:
-                    ways = [way for way in WAYS if way != APART or not in_memory]
-                    cases = {way: Case(way, memory, in_memory) for way in ways}
+                    cases = {way: Case(way, memory, in_memory) for way in WAYS}
                     runs = {
                         way: run_case(folder, case, group, seconds, scale.batch_size) for way, case in cases.items()
                     }
@@ -250,9 +248,8 @@ def measure(out: Connection, folder: Path, case: Case, group: Path | None, batch
     store = gf.BasicFeatureStore({("node", None, "feat"): open_rows(folder / "feat.npy", case)})
     pipe = gf.ItemSampler(gf.ItemSet(graph.total_num_nodes, names="seeds"), batch_size, shuffle=True)
     pipe = pipe.sample_neighbor(graph, FANOUTS).fetch_feature(store, node_feature_keys=["feat"])
-    rules = tuple(rule for rule in RULES if case.way != APART or rule.__name__ != "sample_together")
-    window = None if case.way in (AHEAD, APART) else 0
-    for number, minibatch in enumerate(chain([None], gf.DataLoader(pipe, seed=0, window=window, rules=rules))):
+    window = None if case.way == AHEAD else 0
+    for number, minibatch in enumerate(chain([None], gf.DataLoader(pipe, seed=0, window=window))):
         if minibatch is not None and not is_right(minibatch):
             raise AssertionError(f"{case}: rows of other ids")
         try:

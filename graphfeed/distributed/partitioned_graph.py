@@ -14,7 +14,7 @@ from graphfeed.distributed.ranks.exchange import COUNTS, merge_answers, ranks_of
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import check_ids, checked
-from graphfeed.ops.rows import Each, take_small
+from graphfeed.ops.rows import take_small
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
@@ -25,7 +25,6 @@ from graphfeed.storage.graph import (
     Picked,
     Seeds,
     Way,
-    WindowSampling,
     edge_times_of,
     group_edges,
     in_hop_order,
@@ -142,7 +141,6 @@ class PartitionedGraph(SamplingGraph):
         seeds: Sequence[Seeds],
         request: SamplingRequest,
         draws: Sequence[Sequence[Draws]],
-        each: Each = map,
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches; see `SamplingGraph.sample`.
 
@@ -152,7 +150,7 @@ class PartitionedGraph(SamplingGraph):
         """
         whole = self._whole()
         sample = super().sample if whole is None else whole.sample
-        return sample(seeds, request, draws, each)
+        return sample(seeds, request, draws)
 
     def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample and join all hops; see `SamplingGraph.sample_joined`."""
@@ -165,7 +163,7 @@ class PartitionedGraph(SamplingGraph):
         if self.part.book.num_parts == 1:
             return self.part.columns.way(request, on_cpu=on_cpu)
         reason = f"each hop is sampled by the ranks that store its nodes, {self.part.book.num_parts} parts"
-        return Way(False, reason, WindowSampling(TOGETHER_BYTES, by_thread=True))
+        return Way(False, reason, TOGETHER_BYTES)
 
     def pick(self, nodes: ByType, hop: Hop) -> Picked:
         """Sample one hop with one request per owner; see `SamplingGraph.pick`."""
@@ -185,12 +183,12 @@ class PartitionedGraph(SamplingGraph):
         self.peers.agreement.check_part(self._name)
         return self.part.columns if self.part.book.num_parts == 1 else None
 
-    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop]) -> list[Picked]:
         """Call `pick` for one hop of several mini-batches, with one request per owner."""
         columns, request, further = self.part.columns, hops[0].request, dict[str, torch.Tensor]()
         # LABOR has two draw keys per request, so mini-batches can't share one.
         if len(nodes) > 1 and request.strategy == "labor":
-            return super().pick_each(nodes, hops, each)
+            return super().pick_each(nodes, hops)
         self.validate(request)
         if request.temporal is not None:
             # Each node is sent with its timestamp, and with its window if there is one.

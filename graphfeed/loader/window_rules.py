@@ -1,39 +1,36 @@
-"""Rules for windows: hops and feature rows on disk or on other ranks are read for several mini-batches at once."""
+"""Rules for windows: hops on other ranks, and rows on disk or on other ranks, are read for several mini-batches."""
 
 from typing import Any
 
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import Placement, traverse
-from graphfeed.loader.executors import available_cores
 from graphfeed.loader.placement_rules import placement_of
 from graphfeed.loader.rules import OUTER_WAIT_FACTOR, LoaderOptions, device_of, fetches_ahead
 from graphfeed.loader.stages.in_windows import ReadAhead, SampleTogether, Sources, fetch_and_copies, slow_sources
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.storage.features import RemoteFeature, bytes_of_rows
-from graphfeed.storage.graph import WindowSampling
 
 MOST_SAMPLED = 32
-"""Maximum number of mini-batches sampled together. 32 of half a million edges each access 98 % of the pages of a graph
-with 400 million edges in their last hop, and 61 % of them in the hop before."""
+"""Maximum number of mini-batches sampled together."""
 MOST_OF_ROWS = 2
 """Maximum memory of a window as a multiple of the size of all rows; more is useless, as all of them are in memory."""
 SAMPLING = {"__call__", "sample_subgraphs", "sample_hops", "sample_window"}
 """Methods that sample. A sampler is sampled together if the first class to define one defines `sample_window`."""
 
 
-def window_sampling_of(stage: Any) -> WindowSampling | None:
-    """Return how a stage's graph samples several mini-batches at once; None if either does not support it."""
+def window_bytes_of(stage: Any) -> float | None:
+    """Return the maximum size of the samples of a stage's windows; None if it or its graph has no windows."""
     owner = next((cls for cls in type(stage).__mro__ if SAMPLING & vars(cls).keys()), object)
     if "sample_window" not in vars(owner) or device_of(stage) is not None:
         return None
-    found: WindowSampling | None = stage.graph.way(stage.request).window
+    found: float | None = stage.graph.way(stage.request).window_bytes
     return found
 
 
 def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Several mini-batches are sampled together: one read of a page, or one request to a rank, serves all of them."""
-    # Worker processes and servers have their own mappings, and sample there.
+    """Several mini-batches are sampled together: one request to a rank serves all of them."""
+    # Worker processes and servers sample one mini-batch at a time.
     in_processes = options.num_workers > 0 and not options.in_threads
     if options.window == 0 or options.servers or in_processes:
         return pipe
@@ -41,14 +38,13 @@ def sample_together(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def wrap(stage: Datapipe) -> Datapipe:
         if isinstance(stage, InWorkers) and isinstance(stage.datapipe, Prefetch):
             return stage.datapipe  # no stage remains for workers
-        found = window_sampling_of(stage)
-        if found is None:
+        window_bytes = window_bytes_of(stage)
+        if window_bytes is None:
             return stage
         window = min(options.window or MOST_SAMPLED, MOST_SAMPLED)
         if options.memory.limit:
-            found = found._replace(sample_bytes=min(found.sample_bytes, options.memory.limit))
-        threads = options.num_workers if found.by_thread else min(options.num_workers, available_cores())
-        together = SampleTogether(stage, window, found, threads, options.timeout_seconds)
+            window_bytes = min(window_bytes, options.memory.limit)
+        together = SampleTogether(stage, window, window_bytes, options.num_workers, options.timeout_seconds)
         if options.num_workers == 0:
             return together
         # While a window is used, the next one is sampled.

@@ -22,7 +22,6 @@ from graphfeed.loader import (
     SampleTogether,
     StreamPrefetch,
 )
-from graphfeed.storage.graph import WindowSampling
 from tests.kinds.digests import digest, digests
 from tests.stand_ins.late_streams import late_streams
 from tests.stand_ins.waiting import NO_EXCEPTIONS, FailsAt, unchanged
@@ -31,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 NODES, COUNT = 200, 25
 KEY = ("node", None, "feat")
-APART, BY_THREAD = (WindowSampling(float("inf"), by_thread=own) for own in (False, True))
 
 
 def graph(nodes: int = NODES) -> gf.FusedCSCSamplingGraph:
@@ -58,8 +56,8 @@ def read_ahead(pipe: Any, size: int = 1 << 20, window: int | None = None) -> Rea
     return ReadAhead(pipe, pipe.features(), size, window)
 
 
-def together(pipe: Any, windows: WindowSampling = APART, num_threads: int = 0) -> SampleTogether:
-    return SampleTogether(pipe, 10, windows, num_threads)
+def together(pipe: Any, window_bytes: float = float("inf"), num_threads: int = 0) -> SampleTogether:
+    return SampleTogether(pipe, 10, window_bytes, num_threads)
 
 
 INSERTED: dict[str, Callable[..., Any]] = {
@@ -70,8 +68,7 @@ INSERTED: dict[str, Callable[..., Any]] = {
     "a stream": lambda pipe, path: StreamPrefetch(pipe().copy_to("meta"), "copy", "meta"),
     "windows": lambda pipe, path: read_ahead(fetched(path, pipe())),
     "sampled together": lambda pipe, path: together(pipe()),
-    "sampled together in threads": lambda pipe, path: together(pipe(), APART, 2),
-    "sampled by threads": lambda pipe, path: together(pipe(), BY_THREAD, 2),
+    "sampled together in threads": lambda pipe, path: together(pipe(), num_threads=2),
 }
 """For each of them, a function from the stages before it and a file to a pipeline that ends with it."""
 EACH = pytest.mark.parametrize("kind", INSERTED)

@@ -14,7 +14,6 @@ from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.arguments import as_tensor, brief, holds_whole, is_list
-from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, Draws, SamplingRequest, Seeds, by_type_name, draws_of
 
@@ -125,7 +124,7 @@ class FanoutSampler(SubgraphSampler, seeded=False):
         given = Seeds(seeds, seeds_timestamp, seeds_pre_time_window)
         return with_input_nodes(self.sample_hops(self.seeds_to_sample(given)))
 
-    def sample_window(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
+    def sample_window(self, minibatches: Sequence[MiniBatch]) -> list[list[SampledSubgraph] | None]:
         """Sample the hops of several mini-batches in one call to the graph.
 
         The loader calls it, and `attach_hops` for each mini-batch, if the graph gains from windows. A subclass that
@@ -133,7 +132,6 @@ class FanoutSampler(SubgraphSampler, seeded=False):
 
         Args:
             minibatches: Mini-batches with seeds and keys.
-            each: A function like `map`, possibly threaded.
 
         Returns:
             For each mini-batch its subgraphs, outermost hop first. None if sampling failed: `attach_hops` then samples
@@ -147,7 +145,7 @@ class FanoutSampler(SubgraphSampler, seeded=False):
         found: dict[int, list[SampledSubgraph]] = {}
         with suppress(Exception):
             given, draws = zip(*asked.values(), strict=True)
-            found = dict(zip(asked, self.graph.sample(given, self.request, draws, each), strict=True))
+            found = dict(zip(asked, self.graph.sample(given, self.request, draws), strict=True))
         return [found.get(number) for number in range(len(minibatches))]
 
     def attach_hops(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:

@@ -8,7 +8,6 @@ from typing import Any
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import FOR_GPUS, FanoutSampler
 from graphfeed.ops.arguments import rename_overrides
-from graphfeed.ops.rows import Each
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph import SamplingRequest
 
@@ -75,10 +74,10 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor", ignored=FOR_GPUS, s
             disjoint=self.disjoint,
         )
 
-    def begin(self, minibatches: Sequence[MiniBatch], each: Each = map) -> list[list[SampledSubgraph] | None]:
-        """Deprecated name of `sample_window`, which goes in 0.3."""
+    def begin(self, minibatches: Sequence[MiniBatch], each: object = map) -> list[list[SampledSubgraph] | None]:  # noqa: ARG002
+        """Deprecated name of `sample_window`, which goes in 0.3; `each` does nothing."""
         warnings.warn("call sample_window instead of begin", DeprecationWarning, stacklevel=2)
-        return FanoutSampler.sample_window(self, minibatches, each)
+        return FanoutSampler.sample_window(self, minibatches)
 
     def finish(self, minibatch: MiniBatch, pending: list[SampledSubgraph] | None) -> MiniBatch:
         """Deprecated name of `attach_hops`, which goes in 0.3."""

@@ -1,4 +1,4 @@
-"""Sampling and reading rows for several mini-batches at once, which saves disk reads and requests to other ranks."""
+"""Sampling or reading rows for several mini-batches at once, which saves requests to other ranks and disk reads."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -27,7 +27,6 @@ from graphfeed.storage.features import (
     bytes_of_rows,
     cancel_reads,
 )
-from graphfeed.storage.graph import WindowSampling
 from graphfeed.storage.memory import count_bytes
 
 Sources: TypeAlias = dict[StoreKey, ReadsAhead]
@@ -264,18 +263,15 @@ class ReadAheadStore(FeatureStore):
 class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
     """Samples windows of mini-batches hop by hop, all mini-batches of a window at once, and yields them in order.
 
-    An on-disk graph reads each page once per hop: with 616 MB in 550 MB of memory, two threads produce mini-batches of
-    1,024 seeds and 170,000 edges 1.5 times as fast as separate sampling. Mini-batches of 128 seeds gain nothing,
-    because a window must access most pages. A partitioned graph sends each other rank one request per hop, and further
-    windows are sampled while it waits.
+    A partitioned graph sends each other rank one request per hop. Each thread samples its own window.
     """
 
     datapipe: Datapipe
     """The sampler, which has `sample_window` and `attach_hops` (see `NeighborSampler`)."""
     window: int
     """Maximum number of mini-batches in a window."""
-    sampling: WindowSampling = field(repr=False)
-    """Maximum size of the samples of a window, and whether each thread samples its own window."""
+    window_bytes: float = field(repr=False)
+    """Maximum size of the samples of a window."""
     num_threads: int = field(default=0, repr=False)
     """Number of sampling threads, in addition to the thread that iterates."""
     timeout_seconds: float = field(default=600.0, repr=False)
@@ -297,28 +293,20 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
     def windows_sampled(self, run: RunContext, threads: ThreadExecutor) -> Generator[Window, None, None]:
         """Yield windows of mini-batches, each with what `sample_window` returned for it."""
         sampler, arrivals, largest = cast("Any", self.datapipe), Arrivals(run), 1
-        depth = self.num_threads if self.sampling.by_thread else 0
 
-        def submit(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        def submit(minibatches: list[Any]) -> Callable[[], Any]:
             future: Future[Any] = Future()
             future.add_done_callback(arrivals.record)
-            threads.complete(future, function, *arguments)
+            threads.complete(future, sampler.sample_window, minibatches)
             return partial(run.wait, self, "reader", arrivals.result, future, self.timeout_seconds)
 
-        def each(function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterable[Any]:
-            if not self.num_threads:
-                return map(function, *arguments)
-            results = [submit(function, *own) for own in zip(*arguments, strict=True)]
-            return [result() for result in results]
-
         def fits(window: Window) -> bool:
-            return (len(window) + 1) * largest * PARTS <= self.sampling.sample_bytes
+            return (len(window) + 1) * largest * PARTS <= self.window_bytes
 
         def begin(window: Window) -> Callable[[], object]:
             minibatches = [own for own in window if not isinstance(own, Failure)]
-            if depth:
-                return partial(finish, window, submit(sampler.sample_window, minibatches))
-            return partial(finish, window, partial(sampler.sample_window, minibatches, each))
+            sample = submit(minibatches) if self.num_threads else partial(sampler.sample_window, minibatches)
+            return partial(finish, window, sample)
 
         def finish(window: Window, sample: Callable[[], Sequence[Any]]) -> None:
             nonlocal largest
@@ -329,7 +317,7 @@ class SampleTogether(Datapipe, one_to_one=True, inserted=True, seeded=False):
             for number, pending in enumerate(found):
                 window[number] = window[number], pending
 
-        return windows(with_failure(sampler.inputs[0]), depth, fits, begin, self.window)
+        return windows(with_failure(sampler.inputs[0]), self.num_threads, fits, begin, self.window)
 
     def __len__(self) -> int:
         return length(self.datapipe)

@@ -26,8 +26,6 @@ class Limits:
     """Edges between two steps of a progress bar; fewer edges have none."""
     shared_bytes: int = 1 << 25
     """Smaller arrays are not in shared memory, since each would keep a file open, and a second copy is cheap."""
-    read_pages: int = 1 << 13
-    """Pages of a graph file that are requested at once. They must fit in memory until their values have been read."""
     sorted_bytes: int = 1 << 30
     """Pinned arrays of this size or more are read in the order of addresses, since a GPU's TLB covers only a few GB of
     CPU memory: an H100 read rows of 4 GiB at 14 GB/s in the order of the ids, and at 27 GB/s after sorting them; rows

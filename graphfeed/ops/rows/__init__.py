@@ -31,7 +31,7 @@ from graphfeed.ops.rows.gather import (
     index_select,
     take_small,
 )
-from graphfeed.ops.rows.gather_by_page import Each, gather_by_page, gather_each_by_page
+from graphfeed.ops.rows.gather_by_page import gather_by_page
 from graphfeed.ops.rows.read_rows import BLOCK_BYTES, SPAN_BYTES, read_blocks, read_bytes, read_rows
 from graphfeed.ops.rows.row_plan import (
     MOST_PLANNED,
@@ -47,11 +47,11 @@ from graphfeed.ops.rows.row_plan import (
 
 # fmt: off
 __all__ = [
-    "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets", "Each",
+    "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
     "MinibatchNeed", "PolicyState", "RowPlan", "SlotLookup", "clear_policy", "clear_sets", "copy_rows",
     "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page",
-    "gather_each_by_page", "gather_long_lived", "gather_rows", "gather_unchecked", "index_select", "new_policy",
-    "new_row_plan", "new_sets", "next_window", "note_rows", "place_rows", "policy_bytes", "read_blocks", "read_bytes",
-    "read_rows", "replace_in_sets", "replace_keys", "row_plan_bytes", "take_small",
+    "gather_long_lived", "gather_rows", "gather_unchecked", "index_select", "new_policy", "new_row_plan", "new_sets",
+    "next_window", "note_rows", "place_rows", "policy_bytes", "read_blocks", "read_bytes", "read_rows",
+    "replace_in_sets", "replace_keys", "row_plan_bytes", "take_small",
 ]
 # fmt: on

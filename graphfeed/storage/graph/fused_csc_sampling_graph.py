@@ -8,18 +8,17 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import check_flags, checked, ignores
-from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
-from graphfeed.storage.graph.sampling.all_hops import pick_each_by_page, sample_all_hops, sample_one_hop
-from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
+from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_one_hop
+from graphfeed.storage.graph.sampling.graph_files import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import as_seeds
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import mask_of
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way, WindowSampling, check_walks
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way, check_walks
 from graphfeed.storage.graph.sampling_request import (
     Draws,
     Hop,
@@ -30,9 +29,6 @@ from graphfeed.storage.graph.sampling_request import (
     draws_of,
     parse_seeds,
 )
-
-SAMPLES_SHARE = 4
-"""Divisor of free memory for the samples of a window of mini-batches; the rest is for pages of the graph."""
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
@@ -236,14 +232,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seeds: Sequence[Seeds],
         request: SamplingRequest,
         draws: Sequence[Sequence[Draws]],
-        each: Each = map,
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops, on the CPU in one call for each mini-batch, which releases the GIL (see `SamplingGraph`)."""
         on_cpu = all(own.on_cpu for own in seeds)
-        # Hop by hop, each page of a file is read once for all mini-batches.
-        if (len(seeds) > 1 and is_by_page(self)) or not self.way(request, on_cpu=on_cpu).at_once:
-            return super().sample(seeds, request, draws, each)
-        return list(each(lambda own, drawn: sample_all_hops(self, own, request, drawn), seeds, draws))
+        if not self.way(request, on_cpu=on_cpu).at_once:
+            return super().sample(seeds, request, draws)
+        return [sample_all_hops(self, own, request, drawn) for own, drawn in zip(seeds, draws, strict=True)]
 
     def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample and join all hops, on the CPU in a single call (see `SamplingGraph`)."""
@@ -257,13 +251,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample one hop, with a method that a subclass has overridden if there is one (see `SamplingGraph`)."""
         return super().pick(nodes, hop) if self.own_method(hop.request) else sample_one_hop(self, nodes, hop)
 
-    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
-        """Call `pick` for several mini-batches. In an on-disk graph, each page is read once for all of them."""
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop]) -> list[Picked]:
+        """Call `pick` for several mini-batches; unless a subclass overrides it, once for all trees of each."""
         if self.own_method(hops[0].request):
-            return super().pick_each(nodes, hops, each)
-        if len(nodes) == 1 or "pick" in self._own or not is_by_page(self):
-            return list(each(self.pick, nodes, hops))
-        return pick_each_by_page(self, nodes, hops, each)
+            return super().pick_each(nodes, hops)
+        return list(map(self.pick, nodes, hops))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Record which methods the subclass overrides."""
@@ -277,19 +269,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return name if name in self._own and request.temporal is None else None
 
     def way(self, request: SamplingRequest, *, on_cpu: bool = True) -> Way:
-        """Return how the graph serves a request: on the CPU, all hops in one call, unless a subclass overrides hops.
-
-        Several mini-batches are sampled at once if the graph's files exceed free memory.
-        """
+        """Return how the graph serves a request: on the CPU, all hops in one call, unless a subclass overrides hops."""
         own = "pick" if "pick" in self._own else self.own_method(request)
         if own is not None:
             return Way(False, f"{type(self).__name__} has its own {own}")
         if on_cpu and self.indices.is_cpu:
-            files = self.files_read()
-            # If the files fit into free memory, each page is read from the disk only once anyway.
-            gains = files.num_bytes > files.free and "sample_hops" not in self._own
-            window = WindowSampling(files.free / SAMPLES_SHARE, by_thread=False) if gains else None
-            return Way(True, "the graph is in this process", window)
+            return Way(True, "the graph is in this process")
         timed, typed = request.temporal is not None, self.node_type_to_id is not None
         for is_given, what in (
             (request.disjoint, "disjoint trees"),

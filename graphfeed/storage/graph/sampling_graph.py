@@ -9,7 +9,6 @@ import torch
 
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, checked, rename_overrides
-from graphfeed.ops.rows import Each
 from graphfeed.ops.sampling import JoinedHops, random_walks, sample_negatives
 from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
@@ -21,15 +20,6 @@ from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
 
-class WindowSampling(NamedTuple):
-    """How a window of mini-batches is sampled at once."""
-
-    sample_bytes: float
-    """Maximum size of the samples of a window, in bytes."""
-    by_thread: bool
-    """Whether each thread samples its own window, as it mostly waits; otherwise, all threads share one window."""
-
-
 class Way(NamedTuple):
     """How a graph serves a request. `sample`, `DataLoader.explain()` and the rules for windows act on it."""
 
@@ -37,8 +27,9 @@ class Way(NamedTuple):
     """Whether all hops of a mini-batch are sampled in one call. Otherwise, `pick` samples one hop after the other."""
     reason: str
     """Why, in a few words."""
-    window: WindowSampling | None = None
-    """How to sample several mini-batches at once. None if that gains nothing."""
+    window_bytes: float | None = None
+    """Maximum size of the samples of a window of mini-batches that are sampled at once; each thread of a loader samples
+    its own window. None if windows gain nothing."""
 
 
 class SamplingGraph(ABC):
@@ -174,16 +165,14 @@ class SamplingGraph(ABC):
         seeds: Sequence[Seeds],
         request: SamplingRequest,
         draws: Sequence[Sequence[Draws]],
-        each: Each = map,
     ) -> list[list[SampledSubgraph]]:
         """Sample all hops of several mini-batches; by default hop by hop, each hop for all of them at once.
 
-        An on-disk graph reads each page once for all of them; a partitioned one sends one request per owner and hop.
+        A partitioned graph sends one request per owner and hop.
 
         Args:
             seeds: The seeds of each mini-batch.
             draws: For each mini-batch, the draws of each hop, the seeds' own hop first (`draws_of`).
-            each: A function like `map`, possibly threaded.
 
         Returns:
             The hops of each mini-batch, the outermost first, as from `sample_hops`.
@@ -193,17 +182,17 @@ class SamplingGraph(ABC):
         layers: list[list[SampledSubgraph]] = [[] for _ in minibatches]
         for number in range(len(request.fanouts) if minibatches else 0):
             nodes, hops = zip(*[own.hop(number) for own in minibatches], strict=True)
-            picked = self.pick_each(nodes, hops, each)
-            for known, hop in zip(layers, each(MiniBatchRows.add_sampled, minibatches, picked), strict=True):
+            picked = self.pick_each(nodes, hops)
+            for known, hop in zip(layers, map(MiniBatchRows.add_sampled, minibatches, picked), strict=True):
                 known.insert(0, hop)
         return layers
 
-    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each = map) -> list[Picked]:
+    def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop]) -> list[Picked]:
         """Call `pick` for the same hop of several mini-batches. Override it to sample them at once.
 
         With `disjoint`, `pick` is called separately for each tree, with `hop.trees` None.
         """
-        return list(each(partial(pick_in_trees, self.pick), nodes, hops))
+        return list(map(partial(pick_in_trees, self.pick), nodes, hops))
 
     def pick(self, nodes: TensorOrDict, hop: Hop) -> Picked:
         """Sample one hop of in-edges, with the ids of the graph.

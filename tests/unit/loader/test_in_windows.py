@@ -14,11 +14,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader import RunContext
-from graphfeed.storage.graph import WindowSampling
 from graphfeed.storage.memory import count_bytes
 from tests.contracts.test_inserted import (
-    APART,
-    BY_THREAD,
     KEY,
     NODES,
     fetched,
@@ -176,9 +173,9 @@ class CountedGraph(gf.FusedCSCSamplingGraph):
 
     counts: list[int]
 
-    def sample(self, seeds: Any, request: Any, draws: Any, each: Any = map) -> Any:
+    def sample(self, seeds: Any, request: Any, draws: Any) -> Any:
         self.counts.append(len(seeds))
-        return super().sample(seeds, request, draws, each)
+        return super().sample(seeds, request, draws)
 
 
 def counted() -> CountedGraph:
@@ -196,9 +193,9 @@ def test_windows_grow_as_far_as_there_is_memory_for_samples() -> None:
     graph = counted()
     pipe = sampler(graph)
     largest = max(count_bytes(minibatch.sampled_subgraphs) for minibatch in pipe)
-    for sample_bytes, most in ((0, 1), (16 * largest, 8), (float("inf"), 10)):
+    for window_bytes, most in ((0, 1), (16 * largest, 8), (float("inf"), 10)):
         graph.counts.clear()
-        assert digests(together(pipe, WindowSampling(sample_bytes, by_thread=False))) == digests(pipe)
+        assert digests(together(pipe, window_bytes)) == digests(pipe)
         assert graph.counts[0] == 1
         assert max(graph.counts) <= most
     assert max(graph.counts) == 10
@@ -208,9 +205,9 @@ def test_seeds_that_are_not_there_are_an_error_in_the_place_of_their_mini_batch(
     def spoil(batch: gf.MiniBatch) -> gf.MiniBatch:
         return batch if batch.key.index != index else gf.MiniBatch(seeds=torch.tensor([NODES]))
 
-    for index, (num_threads, windows) in product((0, 1, 7), ((0, APART), (2, APART), (2, BY_THREAD))):
+    for index, num_threads in product((0, 1, 7), (0, 2)):
         pipe = sampler(counted(), lambda items: items.transform(spoil))
-        running = RunContext().drive(together(pipe, windows, num_threads))
+        running = RunContext().drive(together(pipe, num_threads=num_threads))
         assert len([next(running) for _ in range(index)]) == index
         with pytest.raises(ValueError, match="seeds"):
             next(running)
@@ -223,12 +220,10 @@ class Waiting(gf.FusedCSCSamplingGraph):
     going: threading.Event
     alone: list[Any]
 
-    def sample(self, seeds: Any, request: Any, draws: Any, each: Any = map) -> Any:
-        return list(each(self.wait, seeds))
-
-    def wait(self, seeds: Any) -> None:
+    def sample(self, seeds: Any, request: Any, draws: Any) -> Any:
         self.started.set()
         self.going.wait(60)
+        return [None for _ in seeds]
 
     def sample_hops(self, *given: Any, **options: Any) -> Any:
         self.alone.append(given)

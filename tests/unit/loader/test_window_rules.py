@@ -3,7 +3,7 @@
 import os
 import pickle
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from graphfeed.datapipes.pipeline import find
 from graphfeed.loader import ReadAhead, SampleTogether, bytes_text
 from graphfeed.loader.rules import MemoryBudget
 from graphfeed.storage.features import PlannedRows
+from graphfeed.storage.graph import SamplingRequest, Way
 from graphfeed.storage.memory import tensors_in
 from graphfeed.testing import limits
 from tests.contracts.test_inserted import graph
@@ -266,67 +267,66 @@ def test_rows_that_a_fetch_did_not_announce_are_those_of_the_file(path: Path) ->
         assert torch.equal(minibatch.node_features["feat"], rows[minibatch.input_nodes])
 
 
-MAPPED_NODES = 2000
+MANY = 2000
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Iterator[Path]:
-    """Save a graph that is larger than the memory."""
-    graph(MAPPED_NODES).save(tmp_path / "graph")
-    with limits(memory_bytes=90_000):
-        yield tmp_path / "graph"
+class Windowed(gf.FusedCSCSamplingGraph):
+    """A graph in memory that samples windows hop by hop, as a partitioned one does."""
+
+    def way(self, request: SamplingRequest, *, on_cpu: bool = True) -> Way:
+        return Way(False, "this is a test", 20_000.0)
+
+
+@pytest.fixture(scope="module")
+def windowed() -> Windowed:
+    return Windowed(**graph(MANY).fields())
 
 
 def sampled(graph: gf.SamplingGraph, kind: type[gf.NeighborSampler] = gf.NeighborSampler, **options: Any) -> Any:
-    items = gf.ItemSampler(gf.ItemSet(MAPPED_NODES, names="seeds"), batch_size=64, shuffle=True)
-    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.arange(MAPPED_NODES)[:, None])})
+    items = gf.ItemSampler(gf.ItemSet(MANY, names="seeds"), batch_size=64, shuffle=True)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.arange(MANY)[:, None])})
     pipe = kind(items, graph, [2, 2], **options)
     return pipe.fetch_feature(store, node_feature_keys=["feat"])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_mini_batches_are_those_that_are_sampled_apart(saved: Path, num_workers: int) -> None:
-    mapped = gf.load_graph(saved)
-    loader = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+def test_mini_batches_are_those_that_are_sampled_apart(windowed: Windowed, num_workers: int) -> None:
+    loader = gf.DataLoader(sampled(windowed), num_workers, seed=3)
     assert "sample_together" in loader.explain()
-    assert digests(loader) == digests(gf.DataLoader(sampled(mapped), num_workers, seed=3, window=0))
-    alone = gf.DataLoader(sampled(mapped).datapipe, num_workers, seed=3)
+    expected = digests(gf.DataLoader(sampled(graph(MANY)), num_workers, seed=3))
+    assert digests(loader) == expected == digests(gf.DataLoader(sampled(windowed), num_workers, seed=3, window=0))
+    alone = gf.DataLoader(sampled(windowed).datapipe, num_workers, seed=3)
     assert len(list(alone)) == len(alone) == 32
-    loader = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    loader = gf.DataLoader(sampled(windowed), num_workers, seed=3)
     for number, _ in enumerate(loader):
         if number == 3:
             break
-    again = gf.DataLoader(sampled(mapped), num_workers, seed=3)
+    again = gf.DataLoader(sampled(windowed), num_workers, seed=3)
     again.load_state_dict(loader.state_dict())
-    assert digests(again) == digests(gf.DataLoader(sampled(mapped), 0, seed=3, window=0))[4:]
+    assert digests(again) == expected[4:]
 
 
-def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(saved: Path) -> None:
-    mapped = gf.load_graph(saved)
-    quarter = 90_000 / 4
-    for options, size, most in (({"window": 5}, 5, quarter), ({"window": 500}, 32, quarter), ({}, 32, quarter),
+def test_a_window_is_as_large_as_asked_and_as_there_is_memory_for(windowed: Windowed) -> None:
+    for options, size, most in (({"window": 5}, 5, 20_000), ({"window": 500}, 32, 20_000), ({}, 32, 20_000),
                                 ({"memory_limit": 10_000}, None, 10_000)):  # fmt: skip
-        (stage,) = windows(sampled(mapped), num_workers=2, **options)
+        (stage,) = windows(sampled(windowed), num_workers=2, **options)
         assert size in (None, stage.window)
-        assert stage.sampling.sample_bytes == most
+        assert (stage.window_bytes, stage.num_threads) == (most, 2)
 
 
-def test_what_is_not_read_together_is_sampled_apart(saved: Path) -> None:
-    mapped = gf.load_graph(saved)
+def test_what_is_not_read_together_is_sampled_apart(windowed: Windowed, tmp_path: Path) -> None:
     for options in ({"window": 0}, {"worker": "process"}):
-        assert windows(sampled(mapped), num_workers=2, **options) == []
-    in_memory = sampled(gf.from_coo(([0], [1]), MAPPED_NODES))
-    assert windows(in_memory, num_workers=2) == []
-    with limits(memory_bytes=200_000):
-        assert windows(sampled(mapped), num_workers=2) == []
+        assert windows(sampled(windowed), num_workers=2, **options) == []
+    windowed.save(tmp_path / "graph")
+    with limits(memory_bytes=90_000):  # less than the file has
+        assert windows(sampled(gf.load_graph(tmp_path / "graph")), num_workers=2) == []
 
 
 @pytest.mark.parametrize("options", [{"only_new": True}, {"deduplicate": False}, {"disjoint": True}], ids=str)
-def test_each_request_of_a_graph_in_files_is_sampled_in_windows(saved: Path, options: dict[str, Any]) -> None:
-    pipe = sampled(gf.load_graph(saved), **options)
+def test_each_request_is_sampled_in_windows(windowed: Windowed, options: dict[str, Any]) -> None:
+    pipe = sampled(windowed, **options)
     assert len(windows(pipe, num_workers=2)) == 1
-    apart, together = (digests(gf.DataLoader(pipe, 2, seed=3, window=window)) for window in (0, None))
-    assert together == apart
+    assert digests(gf.DataLoader(pipe, 2, seed=3)) == digests(gf.DataLoader(sampled(graph(MANY), **options), 0, seed=3))
 
 
 @pytest.mark.parametrize(
@@ -337,19 +337,13 @@ def test_each_request_of_a_graph_in_files_is_sampled_in_windows(saved: Path, opt
         ("temporal_sample_layer_neighbor", {"edge_timestamp_attr_name": "time", "pre_time_window": 900}),
     ],
 )
-def test_each_sampler_with_fan_outs_samples_a_graph_in_files_in_windows(
-    tmp_path: Path, stage: str, options: dict[str, Any]
-) -> None:
-    whole, nodes = graph(MAPPED_NODES), torch.arange(MAPPED_NODES)
-    times = {"time": torch.arange(whole.total_num_edges) * 7 % 1000}
-    ends = whole.indices, gf.expand_indptr(whole.csc_indptr, torch.int64)
-    gf.from_coo(ends, MAPPED_NODES, edge_attributes=times).save(tmp_path / "graph")
+def test_each_sampler_with_fan_outs_samples_in_windows(stage: str, options: dict[str, Any]) -> None:
+    whole, nodes = graph(MANY), torch.arange(MANY)
+    whole.add_edge_attribute("time", torch.arange(whole.total_num_edges) * 7 % 1000)
     items = gf.ItemSampler(gf.ItemSet((nodes, nodes % 1000), names=("seeds", "timestamp")), 64, shuffle=True)
-    with limits(memory_bytes=90_000):
-        pipe = getattr(items, stage)(gf.load_graph(tmp_path / "graph"), [2, 2], **options)
-        assert len(windows(pipe, num_workers=2)) == 1
-        apart, together = (digests(gf.DataLoader(pipe, 2, seed=3, window=window)) for window in (0, None))
-    assert together == apart
+    apart, together = (getattr(items, stage)(own, [2, 2], **options) for own in (whole, Windowed(**whole.fields())))
+    assert [len(windows(pipe, num_workers=2)) for pipe in (apart, together)] == [0, 1]
+    assert digests(gf.DataLoader(together, 2, seed=3)) == digests(gf.DataLoader(apart, 2, seed=3))
 
 
 class Fewer(gf.NeighborSampler):
@@ -362,16 +356,15 @@ class Fewer(gf.NeighborSampler):
 class FewerTogether(Fewer):
     """Also samples several mini-batches together."""
 
-    def sample_window(self, minibatches: Sequence[Any], each: Any = map) -> list[Any]:
-        return list(each(self, minibatches))
+    def sample_window(self, minibatches: Sequence[Any]) -> list[Any]:
+        return list(map(self, minibatches))
 
     def attach_hops(self, minibatch: Any, pending: Any) -> Any:
         return pending
 
 
-def test_a_sampler_with_a_way_of_its_own_is_in_windows_once_it_says_how(saved: Path) -> None:
-    mapped = gf.load_graph(saved)
-    apart, together = (sampled(mapped, kind, deduplicate=True) for kind in (Fewer, FewerTogether))
+def test_a_sampler_with_a_way_of_its_own_is_in_windows_once_it_says_how(windowed: Windowed) -> None:
+    apart, together = (sampled(windowed, kind, deduplicate=True) for kind in (Fewer, FewerTogether))
     assert [len(windows(pipe, num_workers=2)) for pipe in (apart, together)] == [0, 1]
-    first, second, usual = (digests(gf.DataLoader(pipe, 2, seed=3)) for pipe in (apart, together, sampled(mapped)))
+    first, second, usual = (digests(gf.DataLoader(pipe, 2, seed=3)) for pipe in (apart, together, sampled(windowed)))
     assert first == second != usual

@@ -1,5 +1,4 @@
 import mmap
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,11 @@ from graphfeed.ops import (
     delete_from_columns,
     delete_rows,
     gather_by_page,
-    gather_each_by_page,
     match_pairs,
 )
 from graphfeed.ops.cpu.pages import BLOCK, CHUNK, PAGE
 from graphfeed.ops.cpu.rows.gather_by_page import gather_by_page as kernel
 from graphfeed.ops.rows.gather_by_page import PAGE_BITS, new_order
-from graphfeed.testing import limits
-from tests.kinds.digests import assert_same
 from tests.kinds.graphs import ID_DTYPES
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.devices import Device, Put, results
@@ -74,22 +70,6 @@ def test_values_are_gathered_by_page_in_the_order_asked_for(dtype: torch.dtype, 
     for count in (0, 1, BLOCK, 5 * BLOCK + 3, CHUNK + 7):
         positions = torch.randint(0, 300_000, (count,))
         assert torch.equal(gather_by_page(values, positions), values[positions]), count
-
-
-@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-def test_several_parts_are_read_together(dtype: torch.dtype, tmp_path: Path) -> None:
-    np.save(tmp_path / "values.npy", torch.randperm(300_000).to(dtype).numpy())
-    values = torch.from_numpy(np.load(tmp_path / "values.npy", mmap_mode="c"))
-    parts = [torch.randint(0, 300_000, (count,)) for count in (7, 0, CHUNK + 3, 1000)]
-    expected = [values[part] for part in parts]
-    assert_same(gather_each_by_page(values, parts), expected)
-    assert gather_each_by_page(values, []) == []
-    assert_same(gather_each_by_page(values[:0], [torch.empty(0, dtype=torch.int64)]), [values[:0]])
-    with limits(read_pages=5), ThreadPoolExecutor(2) as threads:
-        assert_same(
-            gather_each_by_page(values[3:], [part[part < 200_000] for part in parts], threads.map),
-            [values[3:][part[part < 200_000]] for part in parts],
-        )
 
 
 def test_pages_far_apart_are_sorted_by_all_digits(disk_path: Path) -> None:

@@ -1,5 +1,6 @@
 """When a graph in a file is read by page; `test_graph_kinds.py` checks that mini-batches are the same."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from graphfeed.storage import from_coo, load_graph
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest, Seeds, draws_of
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, SamplingRequest
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
 from graphfeed.testing import limits
 from tests.kinds.digests import assert_same
@@ -26,13 +27,14 @@ def path(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "graph"
 
 
-def test_ids_of_edges_that_no_kernel_reads_by_page_are_read_for_several_mini_batches_too(path: Path) -> None:
+def test_ids_of_edges_that_no_kernel_reads_by_page_are_read_too(path: Path) -> None:
     whole = load_graph(path)
     whole.add_edge_attribute(ORIGINAL_EDGE_ID, torch.arange(whole.total_num_edges).to(torch.int16))
     whole.save(path)
-    graph, keys = load_graph(path), [[1, 2], [3, 4]]
+    graph = load_graph(path)
     assert is_by_page(graph)
-    seeds, draws = [Seeds(SEEDS), Seeds(SEEDS[:1])], [draws_of(REQUEST, own) for own in keys]
-    together = graph.sample(seeds, REQUEST, draws)
-    alone = [graph.sample_hops(own, REQUEST, its) for own, its in zip([SEEDS, SEEDS[:1]], keys, strict=True)]
-    assert_same(together, alone)
+    found = graph.sample_hops(SEEDS, REQUEST, [1, 2])
+    with limits(memory_bytes=math.inf):
+        in_memory = load_graph(path)
+        assert not is_by_page(in_memory)
+        assert_same(found, in_memory.sample_hops(SEEDS, REQUEST, [1, 2]))

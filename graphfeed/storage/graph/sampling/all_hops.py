@@ -9,19 +9,16 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.memory import NUMPY_DTYPES
-from graphfeed.ops.rows import Each
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph, mark_sampled
-from graphfeed.storage.graph.sampling.graph_files import gather_edges, kernel_columns, take_edges_of_each
+from graphfeed.storage.graph.sampling.graph_files import gather_edges
 from graphfeed.storage.graph.sampling.one_hop import (
     as_seeds,
     check_typed_seeds,
     complete_seeds,
-    group_edges,
     pick_and_group,
-    pick_columns,
     stack_trees,
 )
 from graphfeed.storage.graph.sampling.prepared import prepare_hops
@@ -125,23 +122,6 @@ def with_sources(graph: GraphArrays, hop: ops.SampledHop) -> ops.SampledHop:
 def type_numbers_of(graph: GraphArrays) -> dict[Any, int]:
     """Return the number of each edge type; without types, there is one without a name."""
     return {None: 0} if graph.edge_type_to_id is None else graph.edge_type_to_id
-
-
-def pick_each_by_page(graph: GraphArrays, nodes: Sequence[ByType], hops: Sequence[Hop], each: Each) -> list[Picked]:
-    """Sample a hop of several mini-batches, reading each page once for all of them."""
-    # `each` is a function like `map`, possibly threaded.
-    opened = list(each(lambda own, hop: pick_columns(graph, Seeds(own, hop.times, hop.windows), hop), nodes, hops))
-    query, positions = hops[0].request.temporal, [picks.positions for _, picks in opened]
-    arrays: dict[str, torch.Tensor | None] = {"sources": graph.indices, "types": kernel_columns(graph)[1]}
-    arrays["edge_ids"] = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
-    if query is not None and query.hop_time == "edge":
-        arrays["times"] = edge_times_of(graph, query)
-    read: dict[str, list[torch.Tensor]] = {"edge_ids": positions}
-    read |= {name: take_edges_of_each(graph, own, positions, each) for name, own in arrays.items() if own is not None}
-    return [
-        group_edges(graph, columns, picks.offsets, {name: own[number] for name, own in read.items()})
-        for number, (columns, picks) in enumerate(opened)
-    ]
 
 
 def subgraph_of(

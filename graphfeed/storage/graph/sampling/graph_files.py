@@ -10,7 +10,7 @@ import torch
 from graphfeed.ops import as_int64, as_types
 from graphfeed.ops.arguments import ID_DTYPES
 from graphfeed.ops.memory import ReadChoice, is_page_locked, read_at_random
-from graphfeed.ops.rows import Each, gather_by_page, gather_each_by_page, gather_unchecked
+from graphfeed.ops.rows import gather_by_page, gather_unchecked
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.memory_limits import available_memory
 from graphfeed.storage.memory.shared import file_of
@@ -83,15 +83,6 @@ def gather_edges(graph: "GraphArrays", values: torch.Tensor, positions: torch.Te
     # The number of pages waited for decides how the next edges are read.
     reads.decide(pages[0], positions.numel())
     return taken
-
-
-def take_edges_of_each(
-    graph: "GraphArrays", values: torch.Tensor, positions: list[torch.Tensor], each: Each
-) -> list[torch.Tensor]:
-    """Gather values per edge for several lists of positions, reading each page once for all of them."""
-    if is_by_page(graph) and is_read_by_page(values):
-        return gather_each_by_page(values, positions, each)
-    return list(each(lambda part: gather_edges(graph, values, part), positions))
 
 
 def is_read_by_page(values: torch.Tensor) -> bool:

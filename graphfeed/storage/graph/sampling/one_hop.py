@@ -25,7 +25,9 @@ from graphfeed.storage.graph.type_names import ends_of, to_type_dict, type_numbe
 def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledSubgraph, ByType | None]:
     """Sample one hop on a GPU, with the ids of the graph; also return the times of its edges for the next hop."""
     query = hop.request.temporal
-    columns, _, picks = open_and_pick(graph, seeds, hop)
+    columns, ids = open_seeds(graph, seeds.ids)
+    moments = None if query is None else stack_seed_times(graph, seeds, hop.request)
+    picks = pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
     types = kernel_columns(graph)[1]
     found, picks = group_hop(graph, columns, picks, types, partial(read_edges, graph))
     if query is None or query.hop_time != "edge":
@@ -34,19 +36,6 @@ def pick_and_group(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[SampledS
     # In the order of picks; `group_times` changes it to the order of the hop.
     types = None if types is None else gather_unchecked(types, picks.positions)
     return found, group_times(graph, found, gather_edges(graph, own, picks.positions), types)
-
-
-def pick_columns(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[ByType, ops.Picks]:
-    """Pick the edges of one hop on the CPU, in the order of `group_edges`; also return the seeds with all types."""
-    columns, ids, picks = open_and_pick(graph, seeds, hop)
-    return columns, in_hop_order(graph, ids, picks)
-
-
-def open_and_pick(graph: GraphArrays, seeds: Seeds, hop: Hop) -> tuple[ByType, torch.Tensor, ops.Picks]:
-    """Return the seeds with all node types, their ids in the graph, and the picked edges of one hop."""
-    columns, ids = open_seeds(graph, seeds.ids)
-    moments = None if hop.request.temporal is None else stack_seed_times(graph, seeds, hop.request)
-    return columns, ids, pick_hop(graph, ids, hop, moments, stack_trees(hop, columns))
 
 
 def in_hop_order(graph: GraphArrays, ids: torch.Tensor, picks: ops.Picks) -> ops.Picks:
