@@ -13,7 +13,7 @@ from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure_items
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.ops import Key, fold
-from graphfeed.ops.arguments import brief, check_count, check_fields, check_position
+from graphfeed.ops.arguments import brief, check_count, check_fields, check_position, mark_below
 from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets import num_groups_of, rows_of_groups
@@ -105,7 +105,9 @@ class ItemSampler(Datapipe, init=False, seeded=False):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
         groups = permute(low, high, size, self.order_key) if self.shuffle else torch.from_numpy(np.arange(low, high))
-        return self.minibatch_of(rows_of_groups(self.item_set, groups), index)
+        positions = rows_of_groups(self.item_set, groups)
+        mark_below(positions, len(self.item_set))
+        return self.minibatch_of(positions, index)
 
     @property
     def order_key(self) -> int:

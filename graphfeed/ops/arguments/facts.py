@@ -27,7 +27,7 @@ def noted(fact: Fact, values: torch.Tensor) -> int | None:
 
 
 def mark_below(ids: torch.Tensor, bound: int) -> None:
-    """Record that ids on a GPU are in `0 .. bound - 1`, so that checking them needs no synchronization."""
+    """Record that ids are in `0 .. bound - 1`, so that checking them takes no time, and no synchronization on a GPU."""
     note("below", ids, bound)
 
 

@@ -8,7 +8,7 @@ import ctypes
 import struct
 import sys
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import cupy
@@ -39,55 +39,68 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     """
     if size == 0:
         return
-    tensors = [part for part in arguments if type(part) is not int and isinstance(part, torch.Tensor)]
-    device = next(part.device for part in tensors if not part.is_cpu)
-    # Kernels that read page-locked memory have at most `set_max_uva_threads` threads, in full blocks.
-    over_the_bus = [part for part in tensors if part.is_cpu and part.numel()]
-    most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
-    if over_the_bus:
-        pinned.READERS.add(device.index)
-    # The lock keeps memory page-locked until the kernel has started; unlocking it then waits for the device.
+    with_width, form, make = FORMS.get(kernel) or form_of(kernel)
+    values: list[int] = []
+    device, over_the_bus = None, list[torch.Tensor]()
+    for has_width, part in zip(with_width, arguments, strict=True):
+        values.append(part if type(part) is int else as_argument(part))
+        if has_width:
+            values.append(0 if part is None else part.itemsize)
+        if isinstance(part, torch.Tensor):
+            if not part.is_cpu:
+                device = part.device
+            elif part.numel():
+                over_the_bus.append(part)
+    assert device is not None, f"{kernel} got no tensor on a GPU"
+    blocks = min(-(-size // THREADS), MAX_BLOCKS)
     # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
-    with pinned.LOCKED.lock if over_the_bus else nullcontext(), torch.cuda.device(device):
-        packed = pack_arguments(kernel, arguments)
-        stream = torch.cuda.current_stream(device).cuda_stream
-        start_driver(function_of(device.index, kernel), min(-(-size // THREADS), most), packed, stream, device)
-    if over_the_bus:
-        pinned.unlock_unused()  # pages that were released in the meantime
-    for part in over_the_bus:
+    with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
+        if over_the_bus:
+            launch_over_the_bus(kernel, blocks, pack(form, make, values), device, over_the_bus)
+        else:
+            start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
+
+
+def launch_over_the_bus(kernel: str, blocks: int, packed: Any, device: torch.device, read: list[torch.Tensor]) -> None:
+    """Launch a kernel that reads page-locked memory, with at most `set_max_uva_threads` threads, in full blocks."""
+    pinned.READERS.add(device.index)
+    # The lock keeps memory page-locked until the kernel has started; unlocking it then waits for the device.
+    with pinned.LOCKED.lock:
+        most = max(pinned.max_uva_threads() // THREADS, 1)
+        start_driver(function_of(device.index, kernel), min(blocks, most), packed, device)
+    pinned.unlock_unused()  # pages that were released in the meantime
+    for part in read:
         if not pinned.is_locked_in_place(part):
             # Torch reuses its pinned memory as soon as it is freed, unless a stream has copied from it.
             part.view(-1)[:1].to(device, non_blocking=True)
 
 
-@cache
+FORMS: dict[str, tuple[list[bool], struct.Struct, Any]] = {}
+"""For each kernel, which of its arguments are arrays with a width, and the format and type of packed arguments."""
+
+
 def form_of(kernel: str) -> tuple[list[bool], struct.Struct, Any]:
-    """Return which of a kernel's arguments are arrays with a width, and the format and type of its packed arguments."""
     own = parameters_of(device_code(file_of_kernel()[kernel]))[kernel]
     packed = "".join("Qq" if part.kind in INTS else "q" if part.kind == "i64" else "Q" for part in own)
-    return [part.kind in INTS for part in own], struct.Struct(f"{packed}6Q"), ctypes.c_uint64 * (len(packed) + 6)
+    form = struct.Struct(f"{packed}6Q")
+    return FORMS.setdefault(kernel, ([part.kind in INTS for part in own], form, ctypes.c_uint64 * (len(packed) + 6)))
 
 
-def pack_arguments(kernel: str, arguments: tuple[Any, ...]) -> Any:
-    """Pack the arguments of a kernel, 8 bytes each, followed by their size and the driver's description of both."""
-    with_width, form, make = form_of(kernel)
-    values: list[int] = []
-    for has_width, part in zip(with_width, arguments, strict=True):
-        values.append(part if type(part) is int else as_argument(part))
-        if has_width:
-            values.append(0 if part is None else part.itemsize)
+def pack(form: struct.Struct, make: Any, values: list[int]) -> Any:
+    """Pack the words of arguments, followed by their size and the driver's description of both."""
     packed, size = make(), 8 * len(values)
     first = ctypes.addressof(packed)
     form.pack_into(packed, 0, *values, size, BUFFER_POINTER, first, BUFFER_SIZE, first + size, 0)
     return packed
 
 
-def start_driver(function: Any, blocks: int, packed: Any, stream: int, device: torch.device) -> None:
-    """Launch a CuPy kernel through the driver, with packed arguments.
+def start_driver(function: Any, blocks: int, packed: Any, device: torch.device) -> None:
+    """Launch a CuPy kernel through the driver on the current stream, with packed arguments.
 
     CuPy would create an object per argument and a context per stream, which takes as long as most kernels run.
     """
     pieces = ctypes.addressof(packed) + 8 * (len(packed) - 5)
+    stream = torch.cuda.current_stream(device.index).cuda_stream
     given = (function.ptr, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
     status = driver().cuLaunchKernel(*given)
     if status == INVALID_CONTEXT:
@@ -111,6 +124,12 @@ def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy a small tensor from the CPU to a device, without synchronizing."""
     # CUDA stages pageable memory before the call returns, so the tensor may be changed or freed afterwards.
     return table.to(device, non_blocking=True)
+
+
+@lru_cache(maxsize=64)
+def constants(values: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Return int64 numbers on a device, for any stream, because the first call waits for the copy. They stay there."""
+    return torch.tensor(values, dtype=torch.int64, device="cpu").to(device)
 
 
 def as_argument(value: Any) -> int:

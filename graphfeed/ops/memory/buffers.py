@@ -171,9 +171,11 @@ def empty_long_lived(
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:
     """Return an uninitialised tensor, in a pooled block on the CPU, or else in memory from torch's own pool."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
-    if size == 0 or device.type != "cpu":
+    if size == 0:
         return torch.empty(shape, dtype=dtype, device=device)
     known = NUMPY_DTYPES.get(dtype)
     if known is not None:

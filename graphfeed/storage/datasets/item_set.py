@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import ID_DTYPES, as_tensor, bounds, brief, check_count
+from graphfeed.ops.arguments import ID_DTYPES, are_below, as_tensor, bounds, brief, check_count, mark_below
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_repr import shapes_repr
@@ -94,7 +94,7 @@ def as_index(index: Any, length: int, owner: str) -> int | slice | torch.Tensor:
     dtype = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
     if not isinstance(index, torch.Tensor) or dtype not in ID_DTYPES:
         raise TypeError(f"{owner} indices must be int, slice, or a sequence or tensor of int, not {dtype}")
-    low, high = bounds(index) if index.numel() else (0, -1)
+    low, high = bounds(index) if index.numel() and not are_below(index, length) else (0, -1)
     if low < 0 or high >= length:
         wrong = index[(index < 0) | (index >= length)]
         raise IndexError(f"{owner} index out of range: {int(wrong[0])} of {length} items")
@@ -299,7 +299,9 @@ class HeteroItemSet(Shareable):
             # In the requested order.
             own = places[numbers == number]
             if own.size:
-                rows[name] = items[torch.from_numpy(own - self._starts[number])]
+                positions = torch.from_numpy(own - self._starts[number])
+                mark_below(positions, len(items))
+                rows[name] = items[positions]
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ A graph without times is a `TemporalGraph` with empty times. A window is given a
 
 import torch
 
-from graphfeed.ops.cuda.launch import WARP_SIZE, launch, upload
+from graphfeed.ops.cuda.launch import WARP_SIZE, constants, launch
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 
@@ -62,8 +62,9 @@ def _is_plain(graph, hop):
 # The fields of the structs `Graph`, `TimeRange` and `Columns` of the device code.
 def _graph(graph, hop):
     # A table of fan-outs, unless there is only one.
-    table, one = (upload(hop.fanouts, hop.seeds.device), 0) if hop.fanouts.numel() > 1 else (None, int(hop.fanouts))
-    return graph.indptr, graph.cumulative, graph.types, table, one
+    if hop.fanouts.numel() > 1:
+        return graph.indptr, graph.cumulative, graph.types, constants(tuple(hop.fanouts.tolist()), hop.seeds.device), 0
+    return graph.indptr, graph.cumulative, graph.types, None, int(hop.fanouts)
 
 
 def _range(graph, hop):

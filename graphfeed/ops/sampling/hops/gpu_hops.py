@@ -66,9 +66,9 @@ class TypeTables:
     def read(self) -> tuple[int, list[list[list[int]]]]:
         """Wait for the GPU; return whether a seed is out of range, and the tables of each hop."""
         values = iter(self.table.tolist())
-        is_wrong, *_ = itertools.islice(values, self.table.numel() - sum(map(len, self.of_hops)))
-        tables = [list(itertools.islice(values, len(part))) for part in self.of_hops]
-        return is_wrong, [tables[first : first + 4] for first in range(0, len(tables), 4)]
+        num_hops = len(self.of_hops) // 4
+        is_wrong, *_ = itertools.islice(values, self.table.numel() - num_hops * sum(self.sizes))
+        return is_wrong, [[list(itertools.islice(values, size)) for size in self.sizes] for _ in range(num_hops)]
 
 
 @within_memory
