@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -172,7 +173,8 @@ class PageLocks:
 
     def reset(self) -> None:
         self.lock = threading.Lock()
-        self.pages: list[LockedPages] = []
+        self.pages: tuple[LockedPages, ...] = ()
+        """In the order of addresses; replaced as a whole, so that threads read it without the lock."""
         self.released: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
 
 
@@ -185,7 +187,9 @@ READ_ONLY = 8
 
 def locked_at(place: int) -> LockedPages | None:
     # Whole mappings are locked, so an array that begins in one is completely locked.
-    return next((part for part in tuple(LOCKED.pages) if part.start <= place < part.end), None)
+    pages = LOCKED.pages
+    number = bisect_right(pages, place, key=lambda part: part.start)
+    return pages[number - 1] if number and place < pages[number - 1].end else None
 
 
 def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
@@ -200,7 +204,7 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
         return None
     lock(runtime, *mapping.pages, is_file=isinstance(mapping, FileMemory) and mapping.access != "c")
     made = LockedPages(*mapping.pages, tensor)
-    LOCKED.pages.append(made)
+    LOCKED.pages = tuple(sorted((*LOCKED.pages, made), key=lambda part: part.start))
     return made
 
 
@@ -241,7 +245,7 @@ def unlock_unused() -> None:
             for part, _ in used:
                 part.users -= 1
                 if part.users == 0 and part in LOCKED.pages:  # not pages that the parent of a forked process locked
-                    LOCKED.pages.remove(part)
+                    LOCKED.pages = tuple(own for own in LOCKED.pages if own is not part)
                     wait_for_devices()
                     runtime.cudaHostUnregister(part.start)
         finally:
