@@ -21,8 +21,11 @@ class Rewritable:
         found: list[Any] = []
         # Attributes rather than fields: a stage with its own `__init__` has no fields.
         for value in vars(self).values():
-            found += value if isinstance(value, (list, tuple)) else [value]
-        return tuple(part for part in found if isinstance(part, Rewritable))  # type: ignore[misc]
+            if isinstance(value, Rewritable):
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                found += [part for part in value if isinstance(part, Rewritable)]
+        return tuple(found)
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values in some fields."""
