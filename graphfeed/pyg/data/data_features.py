@@ -62,8 +62,8 @@ class DataFeatures:
 
     @property
     def edge_keys(self) -> Any:
-        """Names of the edge features, in the form that `fetch_feature` expects."""
-        return self.edge_names.get(None, [] if None in self.node_names else self.edge_names)
+        """Names of the edge features, in the form that `fetch_feature` expects; None if there are none."""
+        return self.edge_names.get(None, self.edge_names) if any(self.edge_names.values()) else None
 
 
 def read_features(data: Any, custom_cls: Any = None, of_edges: Collection[str] = ()) -> DataFeatures:

@@ -192,12 +192,10 @@ def to_bidirectional(output: Any) -> Any:
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
-    count = len(row)
-    same = row.is_contiguous() and col.is_contiguous() and row.untyped_storage().data_ptr() == (
-        col.untyped_storage().data_ptr()
-    )  # fmt: skip
-    # A view if both are stored contiguously.
-    if same and count and col.storage_offset() == row.storage_offset() + count and row.dtype == col.dtype:
+    # A view if the columns follow the rows in the same memory.
+    count, follows = row.numel(), col.data_ptr() == row.data_ptr() + row.nbytes and row.dtype == col.dtype
+    is_one = count and follows and row.is_contiguous() and col.is_contiguous()
+    if is_one and row.untyped_storage().data_ptr() == col.untyped_storage().data_ptr():
         return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])
 

@@ -3,6 +3,7 @@
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from graphfeed.ops.sampling.hops.scratch import OF_PICKS, enlarge, new_block
 from graphfeed.ops.sampling.time_order import TimeOrder
 
 Ints = NDArray[np.int64]
+nothing = cache(partial(np.empty, 0))
+"""Returns the empty array of a dtype."""
 
 
 class InitialCapacity(NamedTuple):
@@ -102,6 +105,8 @@ class HopArrays:
         self.indptr.set_borrowed("indptr", graph.indptr)
         self.indptr.arrays["num_edges"][0] = graph.num_edges or int(graph.indptr[-1])
         self.sources.set_borrowed("indices", graph.indices)
+        if self.recipe.relabelled:
+            self.rows.arrays["first_ids"][1:] = graph.first_ids[1:]
         if graph.types is not None:
             self.types.set_borrowed("types", graph.types)
         if self.recipe.typed:
@@ -136,7 +141,6 @@ class HopArrays:
     def open(
         self,
         seeds: Sequence[NDArray[Any]],
-        graph: Graph,
         room: InitialCapacity,
         moments: Sequence[Ints],
         trees: Ints | None = None,
@@ -148,7 +152,6 @@ class HopArrays:
         take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
         counts = [part.size for part in seeds]
         rows["known"][0] = counts
-        rows["first_ids"][1:] = graph.first_ids[1:]
         firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
         rows["firsts"][:] = firsts
         self.nodes.set_array("rows", take(firsts[-1], self.ids))
@@ -180,7 +183,8 @@ class HopArrays:
         """Copy the seeds of each node type to the start of its rows."""
         array = block.arrays[name]
         for first, part in zip(self.rows.arrays["firsts"].tolist(), parts, strict=False):
-            array[first : first + part.size] = part
+            if part.size:
+                array[first : first + part.size] = part
 
     def column_starts(self) -> NDArray[Any]:
         own: NDArray[Any] = self.starts.arrays["indptr"]
@@ -190,7 +194,7 @@ class HopArrays:
     def release(self) -> None:
         # The caller owns these results now, so a pooled program keeps no array of a mini-batch, nor its large table.
         for block in (self.nodes, self.starts, self.edges, self.table):
-            block.arrays.update({name: np.empty(0, dtype) for name, (_, dtype) in block.places.items()})
+            block.arrays.update({name: nothing(dtype) for name, (_, dtype) in block.places.items()})
 
     def at_least(self, block: Block, size: int, *names: str) -> None:
         """Grow arrays of a block to at least `size`, preserving their contents."""

@@ -164,7 +164,7 @@ class PreparedHops:
             if node_map is not None:
                 arrays.node_map.set_borrowed("places", node_map)
             arrays.bind(graph, keys, drawing.switch_threshold, self.wanted)
-            arrays.open([part.numpy() for part in seeds], graph, room, times, None if trees is None else trees.numpy())
+            arrays.open([part.numpy() for part in seeds], room, times, None if trees is None else trees.numpy())
             try:
                 program.run() if self.reads is None else run_from_files(program, self.reads)
             except ValueError:
