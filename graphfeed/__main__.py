@@ -7,7 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "doctor": "graphfeed.doctor",
-    "ingest": "graphfeed.ingest.build.ingest_command",
+    "ingest": "graphfeed.ingest.dataset.ingest_command",
     "inspect": "graphfeed.storage.datasets.inspect",
     "partition": "graphfeed.distributed.partition.command",
     "serve": "graphfeed.distributed.servers.serve_command",

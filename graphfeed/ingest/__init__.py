@@ -3,10 +3,10 @@
 `graphfeed.storage` defines the results' layout on disk. Objects of other libraries belong to `graphfeed.interop`.
 """
 
-from graphfeed.ingest.build.dataset_builder import build_dataset
-from graphfeed.ingest.build.guess_spec import guess_spec
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
-from graphfeed.ingest.build.split import Split
+from graphfeed.ingest.dataset.dataset_builder import build_dataset
+from graphfeed.ingest.dataset.guess_spec import guess_spec
+from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, Spec, read_spec
+from graphfeed.ingest.dataset.split import Split
 from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader

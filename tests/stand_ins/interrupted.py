@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from graphfeed.ingest import Spec, build_dataset
-from graphfeed.ingest.build.journal import Journal
+from graphfeed.ingest.dataset.journal import Journal
 
 
 class Stopped(BaseException):

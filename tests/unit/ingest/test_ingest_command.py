@@ -8,7 +8,7 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.__main__ import main
-from graphfeed.ingest.build.dataset_builder import Builder
+from graphfeed.ingest.dataset.dataset_builder import Builder
 from tests.kinds.example_tables import likes
 from tests.kinds.example_tables import write as write_table
 from tests.kinds.on_disk import listing

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.node_steps import write_nodes
+from graphfeed.ingest.dataset.node_steps import write_nodes
 from tests.kinds.example_tables import likes, write
 from tests.kinds.on_disk import arrays, listing
 from tests.stand_ins.interrupted import Stopped, stop_before
@@ -86,7 +86,7 @@ def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypat
     both = spec_of(tmp_path, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}})
     stop_before(both, tmp_path / "out", "sort")
     with monkeypatch.context() as patch:
-        patch.setattr("graphfeed.ingest.build.dataset_builder.write_text", stop)
+        patch.setattr("graphfeed.ingest.dataset.dataset_builder.write_text", stop)
         with pytest.raises(Stopped):
             build_dataset(spec_of(tmp_path, {"n:r:n": {}}), tmp_path / "out")
     dataset = build_dataset(both, tmp_path / "out").load()
@@ -112,7 +112,7 @@ def test_a_step_that_ended_in_the_middle_is_done_again(
         raise end
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"graphfeed.ingest.build.{step}", stop_in_the_middle)
+        patch.setattr(f"graphfeed.ingest.dataset.{step}", stop_in_the_middle)
         with pytest.raises(end):
             build_dataset(spec, tmp_path / "out")
     assert build_dataset(spec, tmp_path / "out").yaml_data["checksums"] == expected
@@ -129,7 +129,7 @@ def test_tables_that_change_while_they_are_read_are_refused(tmp_path: Path, monk
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr("graphfeed.ingest.build.node_steps.write_nodes", change)
+        patch.setattr("graphfeed.ingest.dataset.node_steps.write_nodes", change)
         with pytest.raises(ValueError, match=r"users\.parquet changed while it was read"):
             build_dataset(spec, tmp_path / "out")
     assert "out" not in listing(tmp_path)

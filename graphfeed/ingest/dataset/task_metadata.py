@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.build.split import PARTS
+from graphfeed.ingest.dataset.split import PARTS
 from graphfeed.storage.datasets import PROCESSED, id_dtype, write_array
 from graphfeed.storage.memory import map_npy
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.bad_rows import Problems
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, TableSpec
-from graphfeed.ingest.build.values import NAN_REASON, NARROW_REASON
+from graphfeed.ingest.dataset.bad_rows import Problems
+from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, TableSpec
+from graphfeed.ingest.dataset.values import NAN_REASON, NARROW_REASON
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, NoColumn, Relation, load_relation
 from graphfeed.ingest.tables.table import TableSource, read_archive

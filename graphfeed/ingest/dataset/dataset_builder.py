@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import yaml
 
-from graphfeed.ingest.build.bad_rows import OnError, Problems
-from graphfeed.ingest.build.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
-from graphfeed.ingest.build.inputs import load_rows
-from graphfeed.ingest.build.journal import JOURNAL, InputFiles, Journal, step_digest
-from graphfeed.ingest.build.node_steps import collect_nodes, ingest_nodes
-from graphfeed.ingest.build.rows import Places
-from graphfeed.ingest.build.spec import EdgeTable, Spec, read_spec
-from graphfeed.ingest.build.task_metadata import describe_tasks, narrow_seeds
+from graphfeed.ingest.dataset.bad_rows import OnError, Problems
+from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
+from graphfeed.ingest.dataset.inputs import load_rows
+from graphfeed.ingest.dataset.journal import JOURNAL, InputFiles, Journal, step_digest
+from graphfeed.ingest.dataset.node_steps import collect_nodes, ingest_nodes
+from graphfeed.ingest.dataset.rows import Places
+from graphfeed.ingest.dataset.spec import EdgeTable, Spec, read_spec
+from graphfeed.ingest.dataset.task_metadata import describe_tasks, narrow_seeds
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.bad_rows import OnError, Problems, first_broken, raise_or_count
-from graphfeed.ingest.build.inputs import is_reference, open_references, wrong_rows
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec
-from graphfeed.ingest.build.split import PARTS
-from graphfeed.ingest.build.values import (
+from graphfeed.ingest.dataset.bad_rows import OnError, Problems, first_broken, raise_or_count
+from graphfeed.ingest.dataset.inputs import is_reference, open_references, wrong_rows
+from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, Spec
+from graphfeed.ingest.dataset.split import PARTS
+from graphfeed.ingest.dataset.values import (
     MISSING_HINT,
     NAN_REASON,
     ROUNDED_REASON,

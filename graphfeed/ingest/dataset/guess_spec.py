@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.build.dataset_builder import build_dataset
-from graphfeed.ingest.build.first_rows import COUNT, first_rows, has_distinct_values, is_complete
-from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec
-from graphfeed.ingest.build.split import Split
+from graphfeed.ingest.dataset.dataset_builder import build_dataset
+from graphfeed.ingest.dataset.first_rows import COUNT, first_rows, has_distinct_values, is_complete
+from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, Spec
+from graphfeed.ingest.dataset.split import Split
 from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_arrow_number, is_id, is_text, unit_of
 from graphfeed.ingest.tables.table import EDGE_LISTS, PANDAS_INDEX, find_files, find_sources
 from graphfeed.ops.arguments import brief, checked

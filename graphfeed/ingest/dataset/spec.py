@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 
 import yaml
 
-from graphfeed.ingest.build.settings import (
+from graphfeed.ingest.dataset.settings import (
     MOST_FLOAT32,
     as_columns,
     as_flag,
@@ -20,7 +20,7 @@ from graphfeed.ingest.build.settings import (
     is_real,
     is_whole,
 )
-from graphfeed.ingest.build.split import Split
+from graphfeed.ingest.dataset.split import Split
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.build.dataset_builder import build_dataset
-from graphfeed.ingest.build.guess_spec import guess_yaml
+from graphfeed.ingest.dataset.dataset_builder import build_dataset
+from graphfeed.ingest.dataset.guess_spec import guess_yaml
 from graphfeed.loader import ProcessExecutor
 from graphfeed.ops.arguments import check_count, parse_bytes
 from graphfeed.storage.datasets import TASK_SECONDS, memory_for_sorting

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.rows import Arrays, EntryQuery
+from graphfeed.ingest.dataset.rows import Arrays, EntryQuery
 from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
 from graphfeed.ops import Key
 from graphfeed.ops.process import current_limits

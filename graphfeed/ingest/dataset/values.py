@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.settings import MOST_FLOAT32
-from graphfeed.ingest.build.split import Split
+from graphfeed.ingest.dataset.settings import MOST_FLOAT32
+from graphfeed.ingest.dataset.split import Split
 from graphfeed.ingest.tables.arrow_types import (
     arrow,
     is_arrow_list,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from graphfeed.ingest.build.settings import is_column, is_whole
+from graphfeed.ingest.dataset.settings import is_column, is_whole
 from graphfeed.ops.arguments import brief
 
 PARTS = ("train", "validation", "test")

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.bad_rows import Problems
-from graphfeed.ingest.build.inputs import load_rows, open_references, roles_of
-from graphfeed.ingest.build.rows import BAD, Arrays, EntryQuery, Places
-from graphfeed.ingest.build.spec import NodeTable
-from graphfeed.ingest.build.values import Check, ids
+from graphfeed.ingest.dataset.bad_rows import Problems
+from graphfeed.ingest.dataset.inputs import load_rows, open_references, roles_of
+from graphfeed.ingest.dataset.rows import BAD, Arrays, EntryQuery, Places
+from graphfeed.ingest.dataset.spec import NodeTable
+from graphfeed.ingest.dataset.values import Check, ids
 from graphfeed.ingest.tables.arrow_types import arrow, is_text
 from graphfeed.ingest.tables.engine import as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn

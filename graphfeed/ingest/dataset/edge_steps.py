@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.bad_rows import Problems, first_broken
-from graphfeed.ingest.build.link_steps import write_links
-from graphfeed.ingest.build.rows import BAD, Arrays, EntryQuery, Places
-from graphfeed.ingest.build.spec import EdgeTable
-from graphfeed.ingest.build.values import Check, ids, numbers
+from graphfeed.ingest.dataset.bad_rows import Problems, first_broken
+from graphfeed.ingest.dataset.link_steps import write_links
+from graphfeed.ingest.dataset.rows import BAD, Arrays, EntryQuery, Places
+from graphfeed.ingest.dataset.spec import EdgeTable
+from graphfeed.ingest.dataset.values import Check, ids, numbers
 from graphfeed.ingest.tables.arrow_types import is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.values import Check
+from graphfeed.ingest.dataset.values import Check
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ops.arguments import brief
