@@ -85,7 +85,7 @@ def rows_of(
     with new_engine() if engine is None else nullcontext(engine) as engine:
         roles = {(column, False): "any" for column in columns}
         relation = load_relation(engine, "rows", tables, roles, on_width or refuse)
-        names = ", ".join(relation.columns[column, False].sql for column in columns)
+        names = ", ".join(relation.columns[column, False].shown for column in columns)
         with naming(tables):
             found = engine.rows(f"SELECT {names} FROM {relation.sql} ORDER BY n")
         return [dict(zip(columns, row, strict=True)) for row in found]

@@ -84,7 +84,7 @@ def read_ends(
             place, reason = f"{end}_ids.rowid", "but no row of the nodes has that id"
             lost = f"{place} IS NULL"
             joins.append(f"LEFT JOIN ids_{node} AS {end}_ids ON {end}_ids.id = {found.sql}")
-        rows.checks += [*found.checks, Check(lost, name, reason, column.sql)]
+        rows.checks += [*found.checks, Check(lost, name, reason, column.shown)]
         columns[end] = f"TRY_CAST({place} AS {'INTEGER' if count < MOST_NARROW else 'BIGINT'})"
     return columns, " ".join(joins)
 
@@ -100,8 +100,8 @@ def read_weight(rows: EntryQuery, table: EdgeTable) -> dict[str, str]:
     lost = f"{float32} = 0 AND {found.sql} <> 0"
     rows.checks += [
         *found.checks,
-        Check(wrong, table.weight, "but a weight must be a finite number of 0 or more", column.sql),
-        Check(lost, table.weight, "which is 0 in float32, so the edge would never be sampled; scale it", column.sql),
+        Check(wrong, table.weight, "but a weight must be a finite number of 0 or more", column.shown),
+        Check(lost, table.weight, "which is 0 in float32, so the edge would never be sampled; scale it", column.shown),
     ]
     return {"weight": float32}
 
@@ -109,7 +109,7 @@ def read_weight(rows: EntryQuery, table: EdgeTable) -> dict[str, str]:
 def refuse_earlier(rows: EntryQuery, name: str, column: str) -> None:
     """Mark rows whose time is earlier than that of a preceding row, unless that row is itself invalid."""
     rows.checks.append(
-        Check("false", column, "which is earlier than in a preceding row", rows.relation.columns[column, False].sql)
+        Check("false", column, "which is earlier than in a preceding row", rows.relation.columns[column, False].shown)
     )
     before = "max(time) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     earlier = f"SELECT n FROM (SELECT n, time, {before} AS latest FROM {name} WHERE code IS NULL) WHERE time < latest"

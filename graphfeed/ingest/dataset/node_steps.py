@@ -69,7 +69,7 @@ def duplicate_ids(places: Places, relation: Relation, column: TableColumn, sql: 
     places.engine.run(
         f"CREATE OR REPLACE TEMP TABLE doubles AS SELECT n FROM ({named}) JOIN ({several}) USING (id) WHERE n <> first"
     )
-    return Check("n IN (FROM doubles)", column.name, "which an earlier row already has", column.sql)
+    return Check("n IN (FROM doubles)", column.name, "which an earlier row already has", column.shown)
 
 
 def write_nodes(rows: EntryQuery, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:

@@ -248,7 +248,7 @@ class EntryQuery:
                 sql = f"CASE WHEN isnan({value}) THEN -1 ELSE TRY_CAST({value} AS BIGINT) END"
                 if whole:
                     rounded = f"{value} BETWEEN {1 << 53} AND 9e18"
-                    self.checks.append(Check(rounded, column.name, ROUNDED_REASON, column.sql))
+                    self.checks.append(Check(rounded, column.name, ROUNDED_REASON, column.shown))
                 else:
                     self.checks += beyond_float32(column, found)
                     sql = f"TRY_CAST({value} AS FLOAT)"

@@ -72,7 +72,7 @@ def numbers(column: TableColumn, what: str, *, whole: bool = False, optional: bo
         sql = parse_texts(column.sql, arrow_type)
         missing = f"{sql} IS NULL"
         wrong = f"{missing} AND NOT {is_missing(column.sql)}"
-        checks.append(Check(wrong, column.name, f"but must be {what}", column.sql))
+        checks.append(Check(wrong, column.name, f"but must be {what}", column.shown))
     elif pa.types.is_uint64(arrow_type) and whole:
         large = f"{sql} > {(1 << 63) - 1}"
         checks.append(Check(large, column.name, "which is more than int64 can represent", sql))
@@ -118,7 +118,7 @@ def feature(column: TableColumn, missing: float | None, length: int | None, hint
         hint = f"; {missing}, as given by `missing:`, is not a valid {inner}"
     if not is_arrow_list(arrow_type):
         found = numbers(column, "a number", optional=may, hint=hint)
-        nan = Check(f"isnan({found.sql}::DOUBLE)", name, NAN_REASON, column.sql)
+        nan = Check(f"isnan({found.sql}::DOUBLE)", name, NAN_REASON, column.shown)
         checks = [*found.checks, *([nan] if missing is None and not types.is_integer(arrow_type) else [])]
         dtype = np.dtype(np.uint8) if types.is_boolean(arrow_type) else dtype_of(arrow_type)
         checks += beyond_float32(column, found) if dtype.kind == "f" else []
@@ -160,7 +160,7 @@ def beyond_float32(column: TableColumn, values: Values, joined: bool = False) ->
         wrong.append(f"CASE WHEN abs({number}) BETWEEN {1 << 24} AND 2e19 THEN {whole} AND ({rounded}) END")
     if values.length is not None:
         wrong = [f"list_bool_or(list_transform({values.sql}, lambda e: {broken}))" for broken in wrong]
-    return [Check(broken, column.name, NARROW_REASON, column.sql) for broken in wrong]
+    return [Check(broken, column.name, NARROW_REASON, column.shown) for broken in wrong]
 
 
 def may_fill(arrow_type: Any, missing: float | None) -> bool:
@@ -205,11 +205,11 @@ def masks(columns: dict[str, TableColumn]) -> tuple[dict[str, str], list[Check]]
         found = numbers(column, "a number", optional=True)
         one = f"coalesce({found.sql}::DOUBLE, 0) = 1"
         neither = f"NOT ({one}) AND coalesce({found.sql}::DOUBLE, 0) <> 0"
-        checks += [*found.checks, Check(neither, column.name, "but a mask must be 0 or 1", column.sql)]
+        checks += [*found.checks, Check(neither, column.name, "but a mask must be 0 or 1", column.shown)]
         if parts:
             other = f"({one}) AND ({' OR '.join(parts.values())})"
             reason = f"but the row already belongs to another part than {part}"
-            checks.append(Check(other, column.name, reason, column.sql))
+            checks.append(Check(other, column.name, reason, column.shown))
         parts[part] = f"({one})"
     return parts, checks
 

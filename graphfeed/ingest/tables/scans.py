@@ -179,8 +179,8 @@ def types_of(column: str, is_id: bool) -> str:
     """Return SQL for the bits of `text_types` that can represent a string: 0 if none can, -1 if it is missing."""
     nothing, integer = is_missing(column), f"WHEN {is_integer(column)} THEN 3"
     if is_id:
-        return f"CASE WHEN {nothing} THEN -1 {integer} ELSE 0 END"
-    cases = [f"WHEN {nothing} AND coalesce(lower({column}) <> 'nan', true) THEN -1", integer]
+        return f"CASE {integer} WHEN {nothing} THEN -1 ELSE 0 END"
+    cases = [integer, f"WHEN {nothing} AND coalesce(lower({column}) <> 'nan', true) THEN -1"]
     cases.append(f"WHEN NOT contains('0123456789+-.tTfFnNiI', {column}[1]) THEN 0")  # decides most strings
     found: dict[bool, list[str]] = {True: [], False: []}
     for arrow_type, looks, value, bits in text_types():
@@ -189,6 +189,34 @@ def types_of(column: str, is_id: bool) -> str:
     # Testing for characters that numbers don't have saves half of the patterns for strings.
     cases.append(f"WHEN contains({column}, ':') OR {column}[5] = '-' AND {column}[8] = '-' THEN")
     return f"CASE {' '.join(cases)} CASE {' '.join(found[True])} ELSE 0 END {' '.join(found[False])} ELSE 0 END"
+
+
+STRICT = {"int64": "BIGINT", "double": "DOUBLE", "date32[day]": "DATE", "timestamp[s]": "TIMESTAMP"}
+"""SQL types of strings that are converted while they are read, by Arrow type."""
+OF_ROLES = {
+    "id": ["int64"],
+    "any": ["int64"],
+    "number": ["int64", "double"],
+    "integer": ["int64", "date32[day]", "timestamp[s]"],
+}
+"""The types of `STRICT` that a column may have, by its role."""
+
+
+def strictly(column: str, arrow_type: Any) -> str:
+    """Return SQL that converts a string to a type of `STRICT`, and raises an error for any other string.
+
+    The result is that of `parse_texts`, and its string is the given one, except for numbers such as 1.50 and times with
+    a T. Floats of 2^24 and more must be those that their own strings give: others may be integers that a float rounds.
+    """
+    kind = STRICT[str(arrow_type)]
+    value = f"TRY_CAST({column} AS {kind})"
+    same = f"{value}::VARCHAR = {column}"
+    fits = {
+        "DOUBLE": f"abs({value}) < {1 << 24} OR {same}",
+        "DATE": f"strlen({column}) = 10 AND {same}",
+        "TIMESTAMP": f"strlen({column}) = 19 AND {value}::VARCHAR = replace({column}, 'T', ' ')",
+    }.get(kind, same)
+    return f"CASE WHEN {fits} THEN {value} ELSE error('not {kind}') END"
 
 
 def looks_like(column: str, looks: str) -> str:

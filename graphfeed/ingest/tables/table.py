@@ -226,11 +226,11 @@ def check_distinct_names(table: str, names: list[str]) -> list[str]:
 
 def suffix_of(path: Path) -> str:
     """Return the suffix of a path that determines its format."""
-    suffixes = Path(SHARD.sub(r"\1", path.name.lower())).suffixes
-    if suffixes and suffixes[-1] == ".gz" and suffixes[-2:-1] and suffixes[-2] in COMPRESSED:
-        return suffixes[-2]
-    if suffixes and suffixes[-1] in SUFFIXES:
-        return suffixes[-1]
+    stem, suffix = os.path.splitext(SHARD.sub(r"\1", path.name.lower()))
+    if suffix == ".gz" and (inner := os.path.splitext(stem)[1]) in COMPRESSED:
+        return inner
+    if suffix in SUFFIXES:
+        return suffix
     raise ValueError(
         f"{path} has no suffix of a known format; known are {', '.join(SUFFIXES)}, and .gz after those of text and "
         "TFRecord files"
@@ -323,8 +323,9 @@ def find_sources(
             sources.append(TableSource(part, f"frame {number}", header, pairs))
             continue
         for one in find_files(local_path("files", part), folder):
-            keys = dict(name.split("=", 1) for name in Path(one).parts[:-1] if "=" in name)
-            sources.append(TableSource(folder / one, str(folder / one), header, pairs, keys))
+            keys = dict(name.split("=", 1) for name in Path(one).parts[:-1] if "=" in name) if "=" in one else {}
+            path = folder / one
+            sources.append(TableSource(path, str(path), header, pairs, keys))
     for source in sources:
         source.memory = memory
     for key in {key for source in sources for key in source.keys}:
@@ -340,10 +341,10 @@ def find_files(text: str, folder: Path) -> list[str]:
     found = [text]
     if glob.has_magic(text) and not (folder / text).exists():
         found = glob.glob(text, root_dir=folder, recursive=True)
-    paths = {path for path in found if (folder / path).is_file()}
+    paths = {path for path in found if os.path.isfile(os.path.join(folder, path))}
     for path in found:
         # A pattern such as `**` also matches folders on the way to files; these are skipped.
-        if (folder / path).is_dir() and (path == text or path.lower().endswith(PARQUET)):
+        if path not in paths and (folder / path).is_dir() and (path == text or path.lower().endswith(PARQUET)):
             # Names that begin with _ are metadata of Spark and others, or unfinished files.
             inside = glob.glob("**", root_dir=folder / path, recursive=True)
             inside = [one for one in inside if one.lower().endswith(PARQUET) and not re.search(r"(^|[/\\])_", one)]
