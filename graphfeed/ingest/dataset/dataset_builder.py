@@ -137,8 +137,7 @@ class Builder:
         }
         self.inputs = InputFiles()
         # Before anything is read: schemas are only valid as long as the files don't change.
-        tables = [source.source for group in self.sources.values() for source in group]
-        self.inputs.remember(path for path in tables if isinstance(path, Path))
+        self.inputs.remember(source.name for group in self.sources.values() for source in group if source.is_file)
         for (key, name), group in self.sources.items():
             tables_of_key: Mapping[str | None, Any] = self.nodes if key == "nodes" else self.edges
             refuse_numbers_that_are_columns(f"{key} {name or ''}".strip(), tables_of_key[name], group)
@@ -176,12 +175,12 @@ class Builder:
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
         """Return a string that changes with every input of a step."""
-        files = self.inputs.remember(source.source for source in sources if isinstance(source.source, Path))
+        files = self.inputs.remember(source.name for source in sources if source.is_file)
         # Frames are never considered equal to those of another run.
-        frames = [os.urandom(8).hex() for source in sources if not isinstance(source.source, Path)]
+        frames = [os.urandom(8).hex() for source in sources if not source.is_file]
         fields = {name: value for name, value in vars(table).items() if name != "files"}
         arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
-        given = self.inputs.remember(path for path in arrays if path.suffix in NUMPY and path.is_file())
+        given = self.inputs.remember(str(path) for path in arrays if path.suffix in NUMPY and path.is_file())
         columns = [self.with_rows, self.attributes] if isinstance(table, EdgeTable) else []
         others_keys = [self.keys[other] for other in others]
         self.keys[step] = step_digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])

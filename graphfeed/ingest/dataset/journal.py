@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -22,14 +23,14 @@ class InputFiles:
     """Remembers the sizes and the times of files."""
 
     def __init__(self) -> None:
-        self.known: dict[Path, tuple[int, int]] = {}
+        self.known: dict[str, tuple[int, int]] = {}
 
-    def remember(self, paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+    def remember(self, paths: Iterable[str]) -> list[tuple[str, int, int]]:
         """Return the name, the current size and the current time of each file; raise if they have changed."""
         states = []
         for path in paths:
             try:
-                status = path.stat()
+                status = os.stat(path)
                 now = (status.st_size, status.st_mtime_ns)
             except FileNotFoundError:
                 if path not in self.known:
@@ -37,7 +38,7 @@ class InputFiles:
                 now = None
             if now is None or self.known.setdefault(path, now) != now:
                 raise ValueError(f"{path} changed while it was read; run again when nothing writes to it")
-            states.append((str(path), *now))
+            states.append((path, *now))
         return states
 
     def check_unchanged(self) -> None:

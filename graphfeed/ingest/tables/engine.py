@@ -33,7 +33,8 @@ class Engine:
         """Open streams. After an error, their generators stay alive and would keep the file open."""
         settings = {**SAFE, "memory_limit": f"{memory + BESIDE}B", "preserve_insertion_order": True}
         settings["temp_directory"] = str(file.with_suffix(".spilled"))
-        settings["threads"] = max(min(available_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
+        self.threads = max(min(available_cores(), (memory + BESIDE) // THREAD_BYTES), 1)
+        settings["threads"] = self.threads
         with translated():
             self.connection = duckdb().connect(str(file), read_only=read_only, config=settings)
             # DuckDB's bar would interrupt a program's output. Without widgets, a notebook has none: an error here.

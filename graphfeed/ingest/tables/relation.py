@@ -1,5 +1,6 @@
 """The tables of an entry as one relation of the engine, whose rows are in the order of the tables."""
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PAR
 from graphfeed.ingest.tables.text_rows import check_row_count, recount_rows
 from graphfeed.ops.arguments import brief
 
+MANY_FILES, SMALL_BYTES = 1000, 1 << 16
 FIRST_ROWS = 100
 """Number of rows of a CSV file whose types the other rows are expected to have."""
 NO_REJECTS = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
@@ -99,6 +101,9 @@ def load_relation(
     # The role of a column defines how it is read: "id", "number", "integer" or "any".
     for source in sources:
         source.connection = engine.connection
+    # Threads that read small files wait for each other: 2.4 instead of 1.7 s of CPU time for 10,000 files of 1 KB.
+    small = len(sources) >= MANY_FILES and sources[0].is_file and os.stat(sources[0].name).st_size < SMALL_BYTES
+    engine.run(f"SET threads = {1 if small else engine.threads}")
     share_schemas(engine, sources)
     shared = {
         (id(source.schema if source.suffix in PARQUET else source), *source.keys): source

@@ -69,9 +69,14 @@ class TableSource:
         self.stream: Any = None
         """Stream of the frame, to be read once: a cursor of a database yields its rows a single time."""
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file, whose path is the table's name, rather than a frame."""
+        return isinstance(self.source, Path)
+
     @cached_property
     def suffix(self) -> str:
-        return suffix_of(self.source) if isinstance(self.source, Path) else ""
+        return suffix_of(self.source) if self.is_file else ""
 
     def is_empty(self) -> bool:
         if self.suffix not in TFRECORD:
