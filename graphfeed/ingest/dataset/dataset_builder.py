@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import yaml
 
-from graphfeed.ingest.dataset.bad_rows import OnError, Problems
+from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
 from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
 from graphfeed.ingest.dataset.inputs import load_rows
 from graphfeed.ingest.dataset.journal import JOURNAL, InputFiles, Journal, step_digest
 from graphfeed.ingest.dataset.node_steps import collect_nodes, ingest_nodes
-from graphfeed.ingest.dataset.rows import Places
+from graphfeed.ingest.dataset.query import Places
 from graphfeed.ingest.dataset.spec import EdgeTable, Spec, read_spec
 from graphfeed.ingest.dataset.task_metadata import describe_tasks, narrow_seeds
+from graphfeed.ingest.queries import entries
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
@@ -145,7 +146,7 @@ class Builder:
         self.problems: list[dict[str, Any]] = []
         self.keys: dict[str, str] = {}
         self.times: list[tuple[str, str, str | None]] = []
-        self.loaded: dict[str | None, tuple[Relation, Problems]] = {}
+        self.loaded: dict[str | None, tuple[Relation, BadRows]] = {}
 
     def build(self, in_memory: bool) -> None:
         """Run all steps that no earlier run has finished."""
@@ -233,10 +234,10 @@ class Builder:
 
         return self.once(step, self.key_of(step, table, read), run)
 
-    def load_edges(self, edge_type: str | None) -> tuple[Relation, Problems]:
+    def load_edges(self, edge_type: str | None) -> tuple[Relation, BadRows]:
         """Return the rows of edges, which may also provide node ids, and the lines that were skipped."""
         if edge_type not in self.loaded:
-            name, problems = f"rows_edge_{list(self.edges).index(edge_type)}", Problems(self.on_error)
+            name, problems = f"rows_edge_{list(self.edges).index(edge_type)}", BadRows(self.on_error)
             sources, engine = self.sources["edges", edge_type], self.places.engine
             self.loaded[edge_type] = load_rows(engine, name, self.edges[edge_type], sources, problems), problems
         return self.loaded[edge_type]
@@ -283,9 +284,8 @@ class Builder:
                 if not isinstance(value, str)
             }
             # Features have the rows of the tables, even of edges that are not in the graph.
-            some = " WHERE in_graph" if entry.training_graph else ""
-            exchange = "" if original == edge_type else " REPLACE (destination AS source, source AS destination)"
-            table = f"(SELECT rowid AS row, *{exchange} FROM edges_{rows_of}{some})"
+            turned, some = original != edge_type, entry.training_graph
+            table = entries.edges_of_graph(f"edges_{rows_of}", turned=turned, some=some)
             firsts = first[ends[0]], first[ends[1]]
             columns = [name for name in self.attributes if name not in constants]
             columns += ["row"] if self.with_rows else []
@@ -313,12 +313,8 @@ class Builder:
             for number, (name, count) in enumerate(counts.items()):
                 given = self.nodes[name].time
                 one = WITHOUT["time"] if given is None else given
-                times = (
-                    f"times_{number}"
-                    if isinstance(one, str)
-                    else f"(SELECT ({int(one)})::BIGINT AS time FROM range({count}))"
-                )
-                for batch in engine.stream(f"SELECT time FROM {times}"):
+                times = f"times_{number}" if isinstance(one, str) else entries.same_times(int(one), count)
+                for batch in engine.stream(entries.select(["time"], times)):
                     writer.append(as_numpy(batch.column(0)))
 
     def remove_others(self, *described: Any) -> None:

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import Problems, first_broken
+from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.link_steps import write_links
-from graphfeed.ingest.dataset.rows import BAD, Arrays, EntryQuery, Places
+from graphfeed.ingest.dataset.query import Arrays, Places, Query
 from graphfeed.ingest.dataset.spec import EdgeTable
-from graphfeed.ingest.dataset.values import Check, ids, numbers
+from graphfeed.ingest.dataset.values import ids, numbers, rule
+from graphfeed.ingest.queries import entries
+from graphfeed.ingest.queries import numbers as sql_of
+from graphfeed.ingest.queries.columns import is_integer
 from graphfeed.ingest.tables.arrow_types import is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
-from graphfeed.ingest.tables.scans import is_integer
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import Edges
@@ -30,42 +32,38 @@ def ingest_edges(
     places: Places,
     number: int,
     edge_type: str | None,
-    loaded: tuple[Relation, Problems],
+    loaded: tuple[Relation, BadRows],
     ends: Sequence[tuple[int, dict[str, Any]]],
     bar: ProgressBar,
 ) -> dict[str, Any]:
     """Read the edges of a type into a table, and return their description; `ends` describes their node types."""
     table, name, engine = places.spec.edge_tables[edge_type], f"edges_{number}", places.engine
     relation, problems = loaded
-    rows = EntryQuery(places, table, relation, problems, bar)
+    rows = Query(places, table, relation, problems, bar)
     of_rows, rows.checks = rows.checks, []
     columns, joins = read_ends(rows, table, ends)
     rows.checks += of_rows
     columns |= read_weight(rows, table)
     rows.read_time(f"edges {edge_type or ''}")
-    columns |= {"time": f"{rows.time.sql}::BIGINT"} if rows.time is not None else {}
+    columns |= {"time": f"({rows.time.sql})::BIGINT"} if rows.time is not None else {}
     columns |= {"in_graph": rows.parts["train"]} if table.training_graph else {}
     if not table.has_items:
         rows.parts.clear()
-    columns |= rows.of_items | {"code": first_broken(rows.checks)}
-    selected = ", ".join(f"{sql} AS {column}" for column, sql in columns.items())
-    # A join does not keep the order.
-    found = f"SELECT n, {selected} FROM {relation.sql} {joins} {'ORDER BY n' if joins else ''}"
-    engine.run(f"CREATE OR REPLACE TABLE {name} AS {found}")
+    columns |= rows.of_items | {"code": entries.first_broken(rows.broken)}
+    engine.run(entries.create_edges(name, columns, relation.sql, joins))
     if table.time_sorted:
         refuse_earlier(rows, name, str(table.time))
     dropped = rows.find_bad(name)
     if len(dropped):
-        kept = f"SELECT * FROM {name} WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n"
-        engine.run(f"CREATE OR REPLACE TABLE kept AS {kept}; DROP TABLE {name}; ALTER TABLE kept RENAME TO {name}")
+        engine.run(entries.drop_bad(name))
     described = write_edge_table(rows, table, name, dropped, ends[1][1]["count"])
-    engine.run(f"DROP TABLE IF EXISTS rows_edge_{number}; CHECKPOINT")
+    engine.run(f"{entries.drop_rows(f'rows_edge_{number}')}; CHECKPOINT")
     return described | {"problems": problems.as_list(), "time": rows.time_type}
 
 
 def read_ends(
-    rows: EntryQuery, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
-) -> tuple[dict[str, str], str]:
+    rows: Query, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
+) -> tuple[dict[str, str], list[str]]:
     """Return SQL for the node numbers of sources and destinations, and the joins that find them."""
     columns, joins = {}, []
     names = {"source": table.source, "destination": table.destination}
@@ -73,7 +71,7 @@ def read_ends(
         column = rows.relation.columns[name, True]
         if not described["texts"] and is_text(column.type):
             # If some of the strings are integers, the others are invalid rows.
-            ((some,),) = rows.places.engine.rows(f"SELECT bool_or({is_integer(column.sql)}) FROM {rows.relation.sql}")
+            ((some,),) = rows.places.engine.rows(entries.is_any([is_integer(column.sql)], rows.relation.sql))
             if not some:
                 raise TypeError(f"{column.table}: {name} has strings, but the ids of these nodes are integers")
         found, count = ids(column, described["texts"]), described["count"]
@@ -83,45 +81,40 @@ def read_ends(
         else:
             place, reason = f"{end}_ids.rowid", "but no row of the nodes has that id"
             lost = f"{place} IS NULL"
-            joins.append(f"LEFT JOIN ids_{node} AS {end}_ids ON {end}_ids.id = {found.sql}")
-        rows.checks += [*found.checks, Check(lost, name, reason, column.shown)]
+            joins.append(entries.join_ids(f"ids_{node}", f"{end}_ids", found.sql))
+        rows.checks += [*found.checks, rule(column, lost, reason)]
         columns[end] = f"TRY_CAST({place} AS {'INTEGER' if count < MOST_NARROW else 'BIGINT'})"
-    return columns, " ".join(joins)
+    return columns, joins
 
 
-def read_weight(rows: EntryQuery, table: EdgeTable) -> dict[str, str]:
+def read_weight(rows: Query, table: EdgeTable) -> dict[str, str]:
     """Return SQL for the weights, if they are a column."""
     if not isinstance(table.weight, str):
         return {}
     column = rows.relation.columns[table.weight, False]
     found = numbers(column, "a number")
     float32 = f"TRY_CAST({found.sql} AS FLOAT)"
-    wrong = f"NOT coalesce({float32} >= 0 AND isfinite({float32}), false)"
     lost = f"{float32} = 0 AND {found.sql} <> 0"
     rows.checks += [
         *found.checks,
-        Check(wrong, table.weight, "but a weight must be a finite number of 0 or more", column.shown),
-        Check(lost, table.weight, "which is 0 in float32, so the edge would never be sampled; scale it", column.shown),
+        rule(column, sql_of.is_no_weight(float32), "but a weight must be a finite number of 0 or more"),
+        rule(column, lost, "which is 0 in float32, so the edge would never be sampled; scale it"),
     ]
     return {"weight": float32}
 
 
-def refuse_earlier(rows: EntryQuery, name: str, column: str) -> None:
+def refuse_earlier(rows: Query, name: str, column: str) -> None:
     """Mark rows whose time is earlier than that of a preceding row, unless that row is itself invalid."""
-    rows.checks.append(
-        Check("false", column, "which is earlier than in a preceding row", rows.relation.columns[column, False].shown)
-    )
-    before = "max(time) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    earlier = f"SELECT n FROM (SELECT n, time, {before} AS latest FROM {name} WHERE code IS NULL) WHERE time < latest"
-    rows.places.engine.run(f"UPDATE {name} SET code = {len(rows.checks) - 1} WHERE n IN ({earlier})")
+    rows.checks.append(rule(rows.relation.columns[column, False], "false", "which is earlier than in a preceding row"))
+    rows.places.engine.run(entries.mark_earlier(name, len(rows.checks) - 1))
 
 
 def write_edge_table(
-    rows: EntryQuery, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
+    rows: Query, table: EdgeTable, name: str, dropped: NDArray[np.int64], destinations: int
 ) -> dict[str, Any]:
     """Write the features and the items of the edges in a table, and return their description."""
     prefix, some = name.replace("edges", "edge"), "in_graph" if table.training_graph else "true"
-    ((count, in_graph),) = rows.places.engine.rows(f"SELECT count(*), count(*) FILTER ({some}) FROM {name}")
+    ((count, in_graph),) = rows.places.engine.rows(entries.count_edges(name, some))
     with Arrays(rows.places.output, f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         time = "time" if rows.time is not None else f"({table.time})::BIGINT"
@@ -188,14 +181,12 @@ class TableEdges(Edges):
 
     def parts(self, first: int, last: int, /) -> Iterator[Any]:
         low, high = first - self.first_nodes[1], last - self.first_nodes[1]
-        columns = ", ".join(["source", "destination", *self.columns])
-        return self.engine.stream(
-            f"SELECT {columns} FROM {self.table} WHERE destination >= {low} AND destination < {high}"
-        )
+        some = f"destination >= {low} AND destination < {high}"
+        return self.engine.stream(entries.select(["source", "destination", *self.columns], self.table, some))
 
     def destinations(self, _num_nodes: int) -> Iterator[NDArray[Any]]:
         """Yield the destinations of all edges, without reading other columns."""
-        parts = self.engine.stream(f"SELECT destination FROM {self.table}")
+        parts = self.engine.stream(entries.select(["destination"], self.table))
         return (self.read("destination", part) for part in parts)
 
     def column(self, name: str, part: Any) -> NDArray[Any]:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from graphfeed.ingest.queries.files import json_rows, typed_csv_rows
 from graphfeed.ingest.tables.arrow_types import arrow, as_plain
-from graphfeed.ingest.tables.scans import SAFE, duckdb, first_csv_rows, json_lines
+from graphfeed.ingest.tables.engine import SAFE, duckdb
 from graphfeed.ingest.tables.table import CSV, EDGE_LISTS, NDJSON, PARQUET, TableSource, naming
 
 COUNT = 10_000
@@ -15,7 +16,8 @@ def first_rows(source: TableSource) -> Any:
     pa = arrow()
     with naming([source], Exception):
         if source.suffix in CSV:
-            table = first_csv_rows(source.source, CSV[source.suffix], source.head, COUNT).rename_columns(source.columns)
+            query = typed_csv_rows(source.source, CSV[source.suffix], source.head, COUNT)
+            table = found_by(query).rename_columns(source.columns)
             return pa.table({name: whole_seconds(table[name]) for name in table.column_names})
         if source.suffix in EDGE_LISTS:
             return pa.table({name: pa.array([0], pa.int64()) for name in source.columns})
@@ -26,12 +28,17 @@ def first_rows(source: TableSource) -> Any:
                 else:
                     table = pa.Table.from_batches([next(file.iter_batches(COUNT))], file.schema_arrow)
         elif source.suffix in NDJSON:
-            with duckdb().connect(config=SAFE) as connection:
-                return connection.sql(f"SELECT * FROM {json_lines(source.source)} LIMIT {COUNT}").to_arrow_table()
+            return found_by(f"FROM {json_rows(source.source)} LIMIT {COUNT}")
         else:
             batch = next(source.batches(source.columns), None)
             table = source.schema.empty_table() if batch is None else batch.slice(0, COUNT)
         return pa.table({name: as_plain(table[name].combine_chunks()) for name in table.column_names})
+
+
+def found_by(query: str) -> Any:
+    """Return the result of a query of a file as an Arrow table."""
+    with duckdb().connect(config=SAFE) as connection:
+        return connection.sql(query).to_arrow_table()
 
 
 def whole_seconds(values: Any) -> Any:

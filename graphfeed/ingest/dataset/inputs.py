@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import Problems
+from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, TableSpec
 from graphfeed.ingest.dataset.values import NAN_REASON, NARROW_REASON
 from graphfeed.ingest.tables.engine import Engine
@@ -18,7 +18,7 @@ from graphfeed.storage.memory import map_npy
 
 
 def load_rows(
-    engine: Engine, name: str, table: NodeTable | EdgeTable, sources: Sequence[TableSource], problems: Problems
+    engine: Engine, name: str, table: NodeTable | EdgeTable, sources: Sequence[TableSource], problems: BadRows
 ) -> Relation:
     """Load the columns of an entry that are needed."""
     columns: dict[Key, str] = {(column, False): role for column, role in roles_of(table).items()}

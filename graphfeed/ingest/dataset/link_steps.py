@@ -8,7 +8,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.rows import Arrays, EntryQuery
+from graphfeed.ingest.dataset.query import Arrays, Query
+from graphfeed.ingest.queries import entries
 from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
 from graphfeed.ops import Key
 from graphfeed.ops.process import current_limits
@@ -18,7 +19,7 @@ MOST_DRAWS = 200
 
 
 def write_links(
-    rows: EntryQuery, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
+    rows: Query, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
 ) -> None:
     """Write the edges of a part, each followed by `ratio` pairs of its source that are not edges of the type."""
     # A pair depends on the part, its position and the number of its draw, but not on threads or memory.
@@ -30,40 +31,39 @@ def write_links(
         bits: NDArray[np.uint64] = key.at(number, places.astype(np.uint64))  # independent for each position
         return (bits % np.uint64(destinations)).astype(np.int64)
 
-    kinds = ", ".join(f"c{number} BIGINT" for number in range(3 + len(repeated)))
-    engine.run(f"CREATE OR REPLACE TABLE links (file INTEGER, {kinds})")
-    ends = ", ".join(["source", "destination", *repeated.values()])
-    for batch in engine.stream(f"SELECT {ends} FROM {table} WHERE {part}"):
+    width = 3 + len(repeated)
+    engine.run(entries.create_rows("links", ["BIGINT"] * width))
+    for batch in engine.stream(entries.select(["source", "destination", *repeated.values()], table, part)):
         step = max(min(BATCH_ROWS, current_limits().part_values) // size, 1)
         for some in (batch.slice(start, step) for start in range(0, len(batch), step)):
             source, destination, *more = (np.repeat(as_numpy(column), size) for column in some.columns)
             places = np.arange(place, place + len(source))
             engine.insert("links", 0, [places, source, np.where(places % size, draw(places, 0), destination), *more])
             place += len(source)
-    known = f"SELECT source, destination FROM {table}"
-    wrong = f"SELECT c0 FROM links WHERE c0 % {size} <> 0 AND (c1, c2) IN ({known})"
-    engine.run(f"CREATE OR REPLACE TABLE again AS {wrong}")
+    engine.run(entries.create_again(table, size, redrawn=False))
     for number in range(1, MOST_DRAWS):
-        places_again = [as_numpy(batch.column(0)) for batch in engine.stream("FROM again")]
+        places_again = [as_numpy(batch.column(0)) for batch in engine.stream(entries.select(["c0"], "again"))]
         if not places_again:
             break
-        engine.run("CREATE OR REPLACE TABLE drawn (file INTEGER, place BIGINT, destination BIGINT)")
+        engine.run(entries.create_rows("drawn", ["BIGINT"] * 2))
         for places in places_again:
             engine.insert("drawn", 0, [places, draw(places, number)])
-        engine.run("UPDATE links SET c2 = drawn.destination FROM drawn WHERE c0 = place")
-        engine.run(f"CREATE OR REPLACE TABLE again AS {wrong} AND c0 IN (SELECT place FROM drawn)")
+        engine.run(entries.TAKE_DRAWN)
+        engine.run(entries.create_again(table, size, redrawn=True))
     else:
-        ((source, count),) = engine.rows("SELECT any_value(c1), count(*) FROM links WHERE c0 IN (FROM again)")
+        ((source, count),) = engine.rows(entries.FIRST_AGAIN)
         raise ValueError(
             f"negatives: {count} pairs are edges after {MOST_DRAWS} draws, such as those of source number {source}, "
             f"which has edges to nearly all of the {destinations} nodes; leave negatives out"
         )
     none = np.zeros(0, dtype=np.int64)
-    batches = ([as_numpy(column) for column in batch.columns[1:]] for batch in engine.stream("SELECT * FROM links"))
-    for places, source, destination, *more in chain([[none] * (3 + len(repeated))], batches):  # a part may be empty
+    batches = (
+        [as_numpy(column) for column in batch.columns[1:]] for batch in engine.stream(entries.select(["*"], "links"))
+    )
+    for places, source, destination, *more in chain([[none] * width], batches):  # a part may be empty
         own = dict(zip(repeated, more, strict=True))
         items = {"seeds": np.stack([source, destination], axis=1), **{name: own[name] for name in timestamp}}
         items |= {"labels": (places % size == 0).astype(np.float32), "indexes": places // size, **own}
         for name, values in items.items():
             arrays.append(f"{part}_{name}", values)
-    engine.run("DROP TABLE links; DROP TABLE again; DROP TABLE IF EXISTS drawn")
+    engine.run(entries.DROP_PAIRS)

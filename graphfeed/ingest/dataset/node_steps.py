@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import Problems
+from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.inputs import load_rows, open_references, roles_of
-from graphfeed.ingest.dataset.rows import BAD, Arrays, EntryQuery, Places
+from graphfeed.ingest.dataset.query import Arrays, Places, Query
 from graphfeed.ingest.dataset.spec import NodeTable
-from graphfeed.ingest.dataset.values import Check, ids
+from graphfeed.ingest.dataset.values import Check, ids, rule
+from graphfeed.ingest.queries import entries
+from graphfeed.ingest.queries.numbers import MOST_INT64
 from graphfeed.ingest.tables.arrow_types import arrow, is_text
 from graphfeed.ingest.tables.engine import as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn
@@ -25,13 +27,13 @@ def ingest_nodes(
 ) -> dict[str, Any]:
     """Write the nodes of a type, and return their description."""
     table, prefix, engine = places.spec.node_tables[node_type], f"node_{number}", places.engine
-    problems = Problems(places.on_error)
+    problems = BadRows(places.on_error)
     relation = (
         load_rows(engine, f"rows_{prefix}", table, sources, problems)
         if sources
         else rows_of_arrays(table, open_references(table, places.spec.folder, engine.memory))
     )
-    rows = EntryQuery(places, table, relation, problems, bar)
+    rows = Query(places, table, relation, problems, bar)
     own, name = None, table.names if table.id is None else table.id
     if name is not None:
         column = relation.columns[name, True]
@@ -47,32 +49,26 @@ def ingest_nodes(
             f"{source.name}, row {row} can't be skipped, because edges name these nodes by row; correct it, or name a "
             "column of ids"
         )
-    kept = relation.sql
-    if len(dropped):
-        kept = f"(SELECT * FROM {relation.sql} WHERE n NOT IN (SELECT n FROM {BAD}) ORDER BY n)"
+    kept = entries.without_bad(relation.sql) if len(dropped) else relation.sql
     described = write_nodes(rows, prefix, kept, dropped)
     named: dict[str, Any] = {"ids": None, "texts": False}
     if own is not None:
-        engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS SELECT {own.sql} AS id FROM {kept}")
+        engine.run(entries.create_column(f"ids_{number}", "id", own.sql, kept))
         found = write_table_ids(places, number, "names" if table.id is None else "ids")
         named |= {"names": found["ids"]} if table.id is None else found
     if rows.time is not None:
-        engine.run(f"CREATE OR REPLACE TABLE times_{number} AS SELECT {rows.time.sql}::BIGINT AS time FROM {kept}")
-    engine.run(f"DROP TABLE IF EXISTS rows_{prefix}")
+        engine.run(entries.create_column(f"times_{number}", "time", f"({rows.time.sql})::BIGINT", kept))
+    engine.run(entries.drop_rows(f"rows_{prefix}"))
     return described | named | {"problems": problems.as_list(), "time": rows.time_type}
 
 
 def duplicate_ids(places: Places, relation: Relation, column: TableColumn, sql: str) -> Check:
     """Return the rule that no earlier row has the same id."""
-    named = f"SELECT {sql} AS id, n FROM {relation.sql}"
-    several = f"SELECT id, min(n) AS first FROM ({named}) WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
-    places.engine.run(
-        f"CREATE OR REPLACE TEMP TABLE doubles AS SELECT n FROM ({named}) JOIN ({several}) USING (id) WHERE n <> first"
-    )
-    return Check("n IN (FROM doubles)", column.name, "which an earlier row already has", column.shown)
+    places.engine.run(entries.create_repeated(sql, relation.sql))
+    return rule(column, entries.IS_REPEATED, "which an earlier row already has")
 
 
-def write_nodes(rows: EntryQuery, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
+def write_nodes(rows: Query, prefix: str, kept: str, dropped: NDArray[np.int64]) -> dict[str, Any]:
     """Write the features and the items of the nodes that are kept, and return their description."""
     time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows - len(dropped)
     columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
@@ -87,11 +83,10 @@ def collect_nodes(
 ) -> dict[str, Any]:
     """Number the ids in columns of edges in ascending order, and return a description of these nodes."""
     texts = any(read_as_strings(places, relation, column) for relation, column in ends)
-    parts = [f"SELECT DISTINCT {ids(column, texts).sql} AS id FROM {relation.sql}" for relation, column in ends]
-    every = f"SELECT DISTINCT id FROM ({' UNION ALL '.join(parts)}) WHERE id IS NOT NULL ORDER BY id"
-    places.engine.run(f"CREATE OR REPLACE TABLE ids_{number} AS {every}")
+    columns = [(ids(column, texts).sql, relation.sql) for relation, column in ends]
+    places.engine.run(entries.create_distinct_ids(f"ids_{number}", columns))
     found = write_table_ids(places, number, "ids")
-    ((count,),) = places.engine.rows(f"SELECT count(*) FROM ids_{number}")
+    ((count,),) = places.engine.rows(entries.count_all(f"ids_{number}"))
     bar.total = count
     bar.update(count)
     return found | {"count": count, "features": {}, "items": {}, "classes": None, "num_classes": 0, "problems": []}
@@ -101,26 +96,23 @@ def read_as_strings(places: Places, relation: Relation, column: TableColumn) -> 
     """Return whether ids are read as strings, because they are strings or unsigned integers beyond int64."""
     if not arrow().types.is_uint64(column.type):
         return is_text(column.type)
-    ((found,),) = places.engine.rows(f"SELECT bool_or({column.sql} > {(1 << 63) - 1}) FROM {relation.sql}")
+    ((found,),) = places.engine.rows(entries.is_any([f"{column.sql} > {MOST_INT64}"], relation.sql))
     return bool(found)
 
 
 def write_table_ids(places: Places, number: int, name: str) -> dict[str, Any]:
     """Write the ids of a type, unless they are 0, 1, 2, ...; return the files and whether the ids are strings."""
     engine, table = places.engine, f"ids_{number}"
-    ((kind,),) = engine.rows(f"SELECT data_type FROM duckdb_columns() WHERE table_name = '{table}'")
-    texts = kind == "VARCHAR"
-    if not texts:
-        ((same,),) = engine.rows(f"SELECT coalesce(bool_and(id = rowid), true) FROM {table}")
-        if same:
-            return {"ids": None, "texts": False}
+    ((texts, same),) = engine.rows(entries.describe_ids(table))
+    if same and not texts:
+        return {"ids": None, "texts": False}
     names = {"values": f"{name}_{number}"} | ({"offsets": f"{name}_{number}_offsets"} if texts else {})
     end = 0
     with Arrays(places.output, "") as arrays:
         if texts:
             arrays.append(names["values"], np.zeros(0, dtype=np.uint8))
             arrays.append(names["offsets"], np.zeros(1, dtype=np.int64))
-        for batch in engine.stream(f"SELECT id FROM {table}"):
+        for batch in engine.stream(entries.select(["id"], table)):
             if not texts:
                 arrays.append(names["values"], as_numpy(batch.column(0)))
                 continue
@@ -143,5 +135,6 @@ def rows_of_arrays(table: NodeTable, given: Mapping[str, NDArray[Any]]) -> Relat
         raise ValueError(f"features: there is no column {brief(name)}, because the nodes have no files; name an array")
     count = counts.pop()
     check_nodes_fit("count", count)
-    sql = f"(SELECT range AS n FROM range({count}))"
-    return Relation(sql, [TableSource(None, "the nodes without files")], {}, [(0, 0)], lambda: count)
+    return Relation(
+        entries.number_nodes(count), [TableSource(None, "the nodes without files")], {}, [(0, 0)], lambda: count
+    )

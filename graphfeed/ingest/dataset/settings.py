@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from graphfeed.ingest.queries.numbers import MOST_FLOAT32
 from graphfeed.ops.arguments import brief, nearest
 from graphfeed.storage.graph import ends_of
-
-MOST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def check_constant(name: str, value: Any) -> None:

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeAlias
 import yaml
 
 from graphfeed.ingest.dataset.settings import (
-    MOST_FLOAT32,
     as_columns,
     as_flag,
     check_constant,
@@ -21,6 +20,7 @@ from graphfeed.ingest.dataset.settings import (
     is_whole,
 )
 from graphfeed.ingest.dataset.split import Split
+from graphfeed.ingest.queries.numbers import MOST_FLOAT32
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path
 from graphfeed.storage.datasets import Section, load_yaml

@@ -1,4 +1,4 @@
-"""SQL for the values of a column, and rules for invalid rows."""
+"""The values that a column of a table gives, and the rules for its invalid rows."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.settings import MOST_FLOAT32
 from graphfeed.ingest.dataset.split import Split
+from graphfeed.ingest.queries import numbers as sql_of
+from graphfeed.ingest.queries.columns import is_missing, parse_texts, sql_type
+from graphfeed.ingest.queries.numbers import MISSING
 from graphfeed.ingest.tables.arrow_types import (
     arrow,
     is_arrow_list,
@@ -19,7 +21,6 @@ from graphfeed.ingest.tables.arrow_types import (
     unit_of,
 )
 from graphfeed.ingest.tables.relation import TableColumn
-from graphfeed.ingest.tables.scans import is_integer, is_missing, literal, parse_texts, sql_type
 from graphfeed.ops.arguments import brief
 
 MISSING_HINT = "the key `missing:` of the table gives a number to replace it"
@@ -57,54 +58,50 @@ class Values:
         return np.empty((0,) if self.length is None else (0, self.length), dtype=self.dtype)
 
 
+def rule(column: TableColumn, broken: str, reason: str, shown: str | None = None) -> Check:
+    """Return a rule for the values of a column, which the message shows by default."""
+    return Check(broken, column.name, reason, shown or column.shown)
+
+
 def numbers(column: TableColumn, what: str, *, whole: bool = False, optional: bool = False, hint: str = "") -> Values:
     """Return a column of numbers. Missing values are NULL, and invalid unless `optional`."""
-    pa, sql, arrow_type = arrow(), column.sql, column.type
-    checks = []
-    missing = f"{sql} IS NULL"
-    if not (is_arrow_number(arrow_type) or pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type)):
+    types, sql, arrow_type, checks = arrow().types, column.sql, column.type, []
+    if not (is_arrow_number(arrow_type) or types.is_temporal(arrow_type) or types.is_null(arrow_type)):
         raise TypeError(f"{column.table}: {column.name} must be {what}, but the column is {arrow_type}")
-    if whole and pa.types.is_floating(arrow_type):
+    if whole and types.is_floating(arrow_type):
         raise TypeError(f"{column.table}: {column.name} must be {what}, but the column is {arrow_type}; save integers")
-    if pa.types.is_null(arrow_type):
-        sql = "NULL::DOUBLE" if not whole else "NULL::BIGINT"
+    missing = f"{sql} IS NULL"
+    if types.is_null(arrow_type):
+        sql = f"NULL::{'BIGINT' if whole else 'DOUBLE'}"
     elif column.raw:
         sql = parse_texts(column.sql, arrow_type)
         missing = f"{sql} IS NULL"
-        wrong = f"{missing} AND NOT {is_missing(column.sql)}"
-        checks.append(Check(wrong, column.name, f"but must be {what}", column.shown))
-    elif pa.types.is_uint64(arrow_type) and whole:
-        large = f"{sql} > {(1 << 63) - 1}"
-        checks.append(Check(large, column.name, "which is more than int64 can represent", sql))
+        checks.append(rule(column, sql_of.is_no_number(sql, column.sql), f"but must be {what}"))
+    elif types.is_uint64(arrow_type) and whole:
+        checks.append(rule(column, f"{sql} > {sql_of.MOST_INT64}", "which is more than int64 can represent"))
         sql = f"TRY_CAST({sql} AS BIGINT)"
     if not optional:
-        checks.append(Check(missing, column.name, f"but must be {what}{hint}", "'missing'"))
+        checks.append(rule(column, missing, f"but must be {what}{hint}", MISSING))
     return Values(sql, checks)
 
 
 def ids(column: TableColumn, texts: bool) -> Values:
     """Return a column of ids: strings if `texts`, otherwise integers."""
-    pa, sql, arrow_type = arrow(), column.sql, column.type
+    types, sql, arrow_type = arrow().types, column.sql, column.type
     if texts:
-        if not column.raw and not (is_id(arrow_type) or pa.types.is_null(arrow_type)):
+        if not column.raw and not (is_id(arrow_type) or types.is_null(arrow_type)):
             raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but the ids of these nodes are strings")
-        return Values(f"{sql}::VARCHAR", [Check(f"{sql} IS NULL", column.name, "but must be an id", "'missing'")])
+        return Values(f"{sql}::VARCHAR", [rule(column, f"{sql} IS NULL", "but must be an id", MISSING)])
     if column.raw or is_text(arrow_type):
         reason = "but an integer id must be written without leading zeros and +, such as 7"
-        padded = f"regexp_full_match({sql}, '0.+|\\+.*|-0.*')"
-        wrong = f"NOT {is_missing(sql)} AND NOT coalesce({is_integer(sql)}, false)"
-        return Values(
-            f"CASE WHEN {is_integer(sql)} THEN TRY_CAST({sql} AS BIGINT) END",
-            [
-                Check(padded, column.name, reason, sql),
-                Check(wrong, column.name, "but must be an integer id", sql),
-                Check(is_missing(sql), column.name, "but must be an integer id", "'missing'"),
-            ],
-        )
-    if pa.types.is_temporal(arrow_type) or pa.types.is_boolean(arrow_type):
+        padded = rule(column, sql_of.is_padded(sql), reason)
+        wrong = rule(column, sql_of.is_no_integer(sql), "but must be an integer id")
+        missing = rule(column, is_missing(sql), "but must be an integer id", MISSING)
+        return Values(sql_of.integer_of_text(sql), [padded, wrong, missing])
+    if types.is_temporal(arrow_type) or types.is_boolean(arrow_type):
         raise TypeError(f"{column.table}: {column.name} has {arrow_type}, but an id must be an integer or a string")
     found = numbers(column, "an integer id", whole=True)
-    return Values(f"{found.sql}::BIGINT", found.checks)
+    return Values(f"({found.sql})::BIGINT", found.checks)
 
 
 def feature(column: TableColumn, missing: float | None, length: int | None, hint: str) -> Values:
@@ -113,54 +110,46 @@ def feature(column: TableColumn, missing: float | None, length: int | None, hint
     if types.is_temporal(arrow_type):
         raise TypeError(f"{column.table}: {name} has {arrow_type}, but a feature has numbers; save days, for example")
     inner = item_type(arrow_type)
-    may = may_fill(inner, missing)
+    may, kind, dtype = may_fill(inner, missing), number_type(inner), dtype_of(inner)
+    filling = filler(inner, missing)
     if missing is not None and not may:
         hint = f"; {missing}, as given by `missing:`, is not a valid {inner}"
     if not is_arrow_list(arrow_type):
         found = numbers(column, "a number", optional=may, hint=hint)
-        nan = Check(f"isnan({found.sql}::DOUBLE)", name, NAN_REASON, column.shown)
-        checks = [*found.checks, *([nan] if missing is None and not types.is_integer(arrow_type) else [])]
-        dtype = np.dtype(np.uint8) if types.is_boolean(arrow_type) else dtype_of(arrow_type)
+        checks = list(found.checks)
+        if missing is None and not types.is_integer(arrow_type):
+            checks.append(rule(column, f"isnan({found.sql}::DOUBLE)", NAN_REASON))
+        dtype = np.dtype(np.uint8) if types.is_boolean(arrow_type) else dtype
         checks += beyond_float32(column, found) if dtype.kind == "f" else []
-        return Values(fill_missing(found.sql, arrow_type, missing), checks, dtype=dtype)
+        return Values(sql_of.fill_number(found.sql, kind, filling), checks, dtype=dtype)
     if not is_arrow_number(inner) and not types.is_null(inner):
         raise TypeError(f"{column.table}: {name} must have vectors of numbers, but has {inner}")
-    sql, size = column.sql, length or 0
-    checks = []
+    sql, size, checks = column.sql, length or 0, []
     if missing is None:
-        checks.append(Check(f"{sql} IS NULL", name, f"but must be a vector; {MISSING_HINT}", "'missing'"))
-    checks.append(Check(f"len({sql}) <> {size}", name, f"but vectors must have length {size}, as the first one", sql))
+        checks.append(rule(column, f"{sql} IS NULL", f"but must be a vector; {MISSING_HINT}", MISSING))
+    reason = f"but vectors must have length {size}, as the first one"
+    checks.append(rule(column, f"len({sql}) <> {size}", reason))
     if not may:
-        lacking = f"coalesce(list_count({sql}) < len({sql}), true)"
         reason = f"which has a missing number{hint or f'; {MISSING_HINT}'}"
-        checks.append(Check(lacking, name, reason, sql))
+        checks.append(rule(column, sql_of.lacks_number(sql), reason))
     if types.is_floating(inner):
         checks += beyond_float32(column, Values(sql, length=size))
     if missing is None:
-        if types.is_floating(inner):
-            checks.append(Check(f"list_contains({sql}, 'nan')", name, NAN_REASON, sql))
-        return Values(sql, checks, size, dtype_of(inner))
-    given = f"coalesce({sql}, list_resize([]::{sql_type(inner)}[], {size}))"
-    return Values(
-        f"list_transform({given}, lambda e: {fill_missing('e', inner, missing)})", checks, size, dtype_of(inner)
-    )
+        checks += [rule(column, f"list_contains({sql}, 'nan')", NAN_REASON)] if types.is_floating(inner) else []
+        return Values(sql, checks, size, dtype)
+    return Values(sql_of.fill_vector(sql, kind, size, filling), checks, size, dtype)
 
 
 def beyond_float32(column: TableColumn, values: Values, joined: bool = False) -> list[Check]:
     """Return rules for numbers that float32 can represent; integers exactly if the feature also has floats."""
     value = "e" if values.length is not None else f"({values.sql})"
-    number = f"{value}::DOUBLE"
-    # A string such as 1e400 is parsed as infinity, but does not contain the "n" of "inf" or "nan".
-    finite = f"NOT contains(lower({column.sql}), 'n')" if column.raw else f"isfinite({number})"
-    wrong = [f"abs({number}) > {literal(MOST_FLOAT32)} AND {finite}"]
+    text = column.sql if column.raw else None
+    wrong = [sql_of.is_infinite_in_float32(value, text)]
     if joined or column.mixed or column.raw:
-        # Floats beyond 2^53 may be integers that float64 has already rounded.
-        rounded = f"{value}::FLOAT::HUGEINT <> {value}::HUGEINT OR abs({number}) >= {1 << 53}"
-        whole = is_integer(column.sql) if column.raw and not joined else f"{value} = trunc({value})"
-        wrong.append(f"CASE WHEN abs({number}) BETWEEN {1 << 24} AND 2e19 THEN {whole} AND ({rounded}) END")
+        wrong.append(sql_of.is_rounded_in_float32(value, None if joined else text))
     if values.length is not None:
-        wrong = [f"list_bool_or(list_transform({values.sql}, lambda e: {broken}))" for broken in wrong]
-    return [Check(broken, column.name, NARROW_REASON, column.shown) for broken in wrong]
+        wrong = [sql_of.is_any_number(values.sql, broken) for broken in wrong]
+    return [rule(column, broken, NARROW_REASON) for broken in wrong]
 
 
 def may_fill(arrow_type: Any, missing: float | None) -> bool:
@@ -174,24 +163,24 @@ def may_fill(arrow_type: Any, missing: float | None) -> bool:
     return missing % 1 == 0 and bounds.min <= missing <= bounds.max
 
 
-def fill_missing(sql: str, arrow_type: Any, missing: float | None) -> str:
-    """Return SQL for numbers, with `missing` instead of NULL and NaN."""
+def filler(arrow_type: Any, missing: float | None) -> bool | float | None:
+    """Return the number of a type that replaces missing ones, or None."""
     types = arrow().types
-    kind = "DOUBLE" if types.is_null(arrow_type) else sql_type(arrow_type)
     if missing is None or not may_fill(arrow_type, missing):
-        return f"({sql})::{kind}"
-    if types.is_boolean(arrow_type):
-        return f"coalesce({sql}, {literal(bool(missing))})::BOOLEAN"
-    if types.is_integer(arrow_type):
-        return f"coalesce({sql}, {literal(int(missing))})::{kind}"
-    value = f"({sql})::{kind}"
-    return f"(CASE WHEN {value} IS NULL OR isnan({value}) THEN {literal(float(missing))} ELSE {value} END)::{kind}"
+        return None
+    kind = bool if types.is_boolean(arrow_type) else int if types.is_integer(arrow_type) else float
+    return kind(missing)
+
+
+def number_type(arrow_type: Any) -> str:
+    """Return the SQL type of numbers; a column without values has floats."""
+    return "DOUBLE" if arrow().types.is_null(arrow_type) else sql_type(arrow_type)
 
 
 def dtype_of(arrow_type: Any) -> np.dtype[Any]:
-    """Return the dtype to write numbers with."""
+    """Return the dtype to write numbers with; strings have none."""
     types = arrow().types
-    if types.is_null(arrow_type) or types.is_float64(arrow_type):
+    if types.is_null(arrow_type) or types.is_float64(arrow_type) or not is_arrow_number(arrow_type):
         return np.dtype(np.float32)
     found: np.dtype[Any] = np.dtype(arrow_type.to_pandas_dtype())
     return found
@@ -203,14 +192,12 @@ def masks(columns: dict[str, TableColumn]) -> tuple[dict[str, str], list[Check]]
     checks = []
     for part, column in columns.items():
         found = numbers(column, "a number", optional=True)
-        one = f"coalesce({found.sql}::DOUBLE, 0) = 1"
-        neither = f"NOT ({one}) AND coalesce({found.sql}::DOUBLE, 0) <> 0"
-        checks += [*found.checks, Check(neither, column.name, "but a mask must be 0 or 1", column.shown)]
+        one = sql_of.is_one(found.sql)
+        checks += [*found.checks, rule(column, sql_of.is_no_mask(found.sql), "but a mask must be 0 or 1")]
         if parts:
-            other = f"({one}) AND ({' OR '.join(parts.values())})"
             reason = f"but the row already belongs to another part than {part}"
-            checks.append(Check(other, column.name, reason, column.shown))
-        parts[part] = f"({one})"
+            checks.append(rule(column, f"{one} AND ({' OR '.join(parts.values())})", reason))
+        parts[part] = one
     return parts, checks
 
 
@@ -230,8 +217,8 @@ def parts_of_time(column: TableColumn, split: Split) -> tuple[dict[str, str], li
     first, second = bounds
     if second < first:
         raise ValueError(f"validation_until must not be before train_until, but is {split.validation_until}")
-    parts = {"train": f"< {first}", "validation": f"BETWEEN {first} AND {second - 1}", "test": f">= {second}"}
-    return {part: f"coalesce(({found.sql}) {own}, false)" for part, own in parts.items()}, found.checks
+    parts = {"train": (None, first), "validation": (first, second), "test": (second, None)}
+    return {part: sql_of.is_between(found.sql, *own) for part, own in parts.items()}, found.checks
 
 
 def as_time(text: str, unit: str) -> int:
@@ -245,13 +232,11 @@ def as_time(text: str, unit: str) -> int:
 
 def is_value(column: TableColumn, wanted: str) -> str:
     """Return SQL for whether a value is the split's; 1, 1.0 and true are equal for numbers and bools."""
-    same = f"{column.sql}::VARCHAR = {literal(wanted)}"
+    number, value = None, column.sql
     if is_arrow_number(column.type):
-        number: Any = {"true": 1.0, "false": 0.0}.get(wanted.lower())
-        try:
-            number = float(wanted) if number is None else number
-        except ValueError:
-            return f"coalesce({same}, false)"
         value = parse_texts(column.sql, column.type) if column.raw else column.sql
-        same = f"({same} OR {value}::DOUBLE = {literal(number)})"
-    return f"coalesce({same}, false)"
+        try:
+            number = float({"true": "1", "false": "0"}.get(wanted.lower(), wanted))
+        except ValueError:
+            number = None
+    return sql_of.is_value(column.sql, wanted, value, number)

@@ -52,6 +52,20 @@ def as_integers(values: Any) -> Any:
     return values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
 
 
+def json_type(kind: str) -> Any:
+    """Return the type of a column of NDJSON, for which DuckDB has found a type."""
+    pa = arrow()
+    if kind.endswith("[]"):
+        return pa.list_(json_type(kind.removesuffix("[]")))
+    if kind == "DATE" or kind.startswith("TIMESTAMP"):
+        return pa.timestamp("s")
+    names = {"BOOLEAN": pa.bool_(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "UBIGINT": pa.uint64()}
+    names["HUGEINT"] = pa.int64()  # DuckDB's type for numbers that may be negative or large
+    names |= dict.fromkeys(("VARCHAR", "TIME", "UUID"), pa.string()) | {'"NULL"': pa.null()}
+    # Values of several kinds have the type JSON.
+    return names.get(kind, pa.binary())
+
+
 def wider_type(one: Any, other: Any) -> Any:
     """Return a type for the values of both, or None if there is none. Dates and times need the same unit."""
     pa = arrow()

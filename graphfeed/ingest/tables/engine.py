@@ -11,17 +11,24 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from graphfeed.ingest.queries.entries import insert_rows
+from graphfeed.ingest.queries.files import numbered
 from graphfeed.ingest.tables.arrow_types import arrow
-from graphfeed.ingest.tables.scans import SAFE, duckdb, numbered
 from graphfeed.loader.executors import available_cores
-from graphfeed.ops.process import current_limits, in_one_step, result_of
+from graphfeed.ops.process import current_limits, import_optional, in_one_step, install_hint, result_of
 
+SAFE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+"""Settings that prevent DuckDB from loading extensions that don't come with it."""
 BESIDE = 1 << 27
 """Memory that the engine uses in addition to the given limit."""
 THREAD_BYTES = 1 << 26
 """Minimum memory per thread of the engine."""
 BATCH_ROWS = 1 << 17
 """Number of rows in a batch from the engine."""
+
+
+def duckdb() -> Any:
+    return import_optional("duckdb", "reading tables", install_hint("arrow"))
 
 
 class Engine:
@@ -79,10 +86,10 @@ class Engine:
 
     def insert(self, name: str, file: int, columns: list[Any]) -> None:
         """Append Arrow columns to a table whose first column is the index of a file."""
-        names = numbered(len(columns))
+        names = numbered(len(columns)).split(", ")
         with translated():
-            self.connection.register("batch", arrow().table(columns, names.split(", ")))
-            self.connection.execute(f"INSERT INTO {name} SELECT {file}, {names} FROM batch")
+            self.connection.register("batch", arrow().table(columns, names))
+            self.connection.execute(insert_rows(name, str(file), names, "batch"))
             self.connection.unregister("batch")
 
 

@@ -9,23 +9,19 @@ from itertools import groupby
 from operator import and_, itemgetter
 from typing import Any, TypeAlias
 
-from graphfeed.ingest.tables.arrow_types import arrow, is_id, is_text, item_type, wider_type
-from graphfeed.ingest.tables.engine import Engine
-from graphfeed.ingest.tables.scans import (
-    FILE_ROWS,
+from graphfeed.ingest.queries import entries, files
+from graphfeed.ingest.queries.columns import (
     OF_ROLES,
     STRICT,
-    json_lines,
-    literal,
-    parquet,
-    paths,
+    in_folder,
     plain,
     sql_type,
     strictly,
-    text_lines,
     type_of_texts,
     types_of,
 )
+from graphfeed.ingest.tables.arrow_types import arrow, is_id, is_text, item_type, wider_type
+from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.table import COMMENTS, CSV, EDGE_LISTS, NDJSON, PARQUET, TEXTS, TableSource, naming
 from graphfeed.ingest.tables.text_rows import check_row_count, recount_rows
 from graphfeed.ops.arguments import brief
@@ -33,7 +29,6 @@ from graphfeed.ops.arguments import brief
 MANY_FILES, SMALL_BYTES = 1000, 1 << 16
 FIRST_ROWS = 100
 """Number of rows of a CSV file whose types the other rows are expected to have."""
-NO_REJECTS = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
 WIDTH_REASON = "a line with too few or too many values"
 
 Key: TypeAlias = tuple[str, bool]
@@ -89,9 +84,7 @@ class Relation:
 
     def by_table(self, engine: Engine, rows: str) -> list[tuple[int, int, int]]:
         """Return the code, the first row and the count of rows, grouped by table and code."""
-        firsts = ", ".join(str(first) for first, _ in self.firsts)
-        places = f"SELECT code, n, list_last(list_filter([{firsts}], lambda first: first <= n)) AS first FROM {rows}"
-        return engine.rows(f"SELECT code, min(n), count(*) FROM ({places}) GROUP BY first, code ORDER BY 2")
+        return engine.rows(entries.count_codes(rows, [first for first, _ in self.firsts]))
 
 
 def load_relation(
@@ -114,23 +107,20 @@ def load_relation(
     numbers = {column: f"c{number}" for number, column in enumerate(roles)}
     raw, strict = any(source.suffix in TEXTS for source in sources), dict[Key, Any]()
     if len(shared) == 1 and sources[0].suffix in PARQUET:
-        columns = [
-            f"{plain(place(sources, column), sources[0].type_of(*column))} AS {number}"
-            for column, number in numbers.items()
-        ]
-        row = f"(file_index::BIGINT << {FILE_ROWS}) + file_row_number AS n"
-        selected = ", ".join([row, "file_index::INTEGER AS file", *columns])
-        sql = f"(SELECT {selected} FROM {scan(sources)})"
+        columns = {
+            number: plain(place(sources, column), sources[0].type_of(*column)) for column, number in numbers.items()
+        }
+        paths = [source.source for source in sources]
+        sql = files.numbered_parquet_rows(paths, len(sources[0].columns), columns)
         types = common_types(sources[:1], roles)
-        firsts = [(file << FILE_ROWS, file) for file in range(len(sources))]
-        files = paths([source.source for source in sources])
-        query = f"SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata({files})"
+        firsts = [(file << files.FILE_ROWS, file) for file in range(len(sources))]
+        query = files.count_parquet_rows(paths)
     else:
         # If any table has strings only, all values are read as strings.
         types = {} if raw else common_types(sources, roles)
         # The table is read twice and dropped, and compressing strings takes longer than reading them.
         engine.run("SET force_compression = 'uncompressed'")
-        create_table(engine, name, [sql_type(types.get(column, arrow().string())) for column in roles])
+        engine.run(entries.create_rows(name, [sql_type(types.get(column, arrow().string())) for column in roles]))
         for group in groups(sources):
             first = sources.index(group[0])
             if group[0].suffix in CSV:
@@ -143,9 +133,8 @@ def load_relation(
             find_types(engine, name, sources, roles, strict)
             types = common_types(sources, roles)
         engine.run("RESET force_compression")
-        sql = f"(SELECT rowid AS n, * FROM {name})"
-        rows = engine.rows(f"SELECT min(n) AS first, file FROM {sql} GROUP BY file ORDER BY first")
-        firsts, query = [(first, file) for first, file in rows], f"SELECT count(*) FROM {name}"
+        sql, query = entries.number_rows(name), entries.count_all(name)
+        firsts = [(first, file) for first, file in engine.rows(entries.first_of_files(sql))]
     mixed, null = mixed_columns(types, shared.values()), arrow().null()
     columns_read = {
         column: TableColumn(column[0], number, types.get(column, null), raw, sources[0].name, column in mixed)
@@ -211,18 +200,13 @@ def check_table_columns(source: TableSource, columns: Iterable[Key]) -> None:
 def share_schemas(engine: Engine, sources: Sequence[TableSource]) -> None:
     """Share the schema of the first of several Parquet files with the same columns."""
     names = [source.source for source in sources if source.suffix in PARQUET]
-    files = {str(source.source): source for source in sources}
     if not names:
         return
-    fields = "(name, type, converted_type, logical_type, repetition_type)"
-    known: dict[str, Any] = {}
+    by_path, known = {str(source.source): source for source in sources}, dict[str, Any]()
     with naming(sources):
-        columns = f"SELECT file_name, list({fields} ORDER BY column_id)[2:]::VARCHAR AS columns"
-        for file, found in engine.rows(
-            f"{columns} FROM parquet_schema({paths(list(dict.fromkeys(names)))}) GROUP BY file_name"
-        ):
-            files[file].schema = known.setdefault(found, None) or files[file].schema
-            known[found] = files[file].schema
+        for file, found in engine.rows(files.parquet_columns(list(dict.fromkeys(names)))):
+            by_path[file].schema = known.setdefault(found, None) or by_path[file].schema
+            known[found] = by_path[file].schema
 
 
 def groups(sources: Sequence[TableSource]) -> Iterator[list[TableSource]]:
@@ -239,30 +223,23 @@ def place(sources: Sequence[TableSource], column: Key, number: str = "file_index
     name, known = column[0], sources[0].columns
     if name in known:
         return f"c{known.index(name)}"
-    return f"({literal([source.keys[name] for source in sources])})[{number}::BIGINT + 1]"
-
-
-def scan(sources: Sequence[TableSource]) -> str:
-    return parquet([source.source for source in sources], len(sources[0].columns))
+    return in_folder([source.keys[name] for source in sources], number)
 
 
 def insert(engine: Engine, name: str, source: TableSource, file: int, columns: list[Key]) -> None:
     """Append a table with typed columns."""
     if source.suffix in (*PARQUET, *NDJSON):
-        read = scan([source]) if source.suffix in PARQUET else json_lines(source.source, len(source.columns))
+        width = len(source.columns)
+        is_parquet = source.suffix in PARQUET
+        read = files.parquet_rows([source.source], width) if is_parquet else files.json_rows(source.source, width)
         values = [plain(place([source], column, "0"), source.type_of(*column)) for column in columns]
         with naming([source]):
-            engine.run(f"INSERT INTO {name} SELECT {', '.join([str(file), *values])} FROM {read}")
+            engine.run(entries.insert_rows(name, str(file), values, read))
         return
     names = [column for column, _ in columns]
     for batch in source.batches(list(dict.fromkeys(names))):
         with naming([source]):
             engine.insert(name, file, [batch.column(column) for column in names])
-
-
-def create_table(engine: Engine, name: str, kinds: Sequence[str]) -> None:
-    columns = [f"c{number} {kind}" for number, kind in enumerate(kinds)]
-    engine.run(f"CREATE OR REPLACE TABLE {name} ({', '.join(['file INTEGER', *columns])})")
 
 
 def insert_strictly(
@@ -273,21 +250,19 @@ def insert_strictly(
     To convert values while they are read takes a third of the time of keeping strings and parsing them later.
     """
     bits = [types_of(value, roles[column] == "id") for column, value in values.items()]
-    found = ", ".join(f"if(min({own}) > 0, bit_and({own}), 0)" for own in bits)  # 0 if any value is missing
     try:
-        (known,) = engine.rows(f"SELECT {found} FROM (SELECT * FROM {lines} LIMIT {FIRST_ROWS})")
-        engine.run(NO_REJECTS)
+        (known,) = engine.rows(entries.types_of_first(lines, bits, FIRST_ROWS))
+        engine.run(files.NO_REJECTS)
         types = {column: type_of_texts(own) for column, own in zip(values, known, strict=True) if own}
         types = {column: kind for column, kind in types.items() if str(kind) in OF_ROLES[roles[column]]}
         if types:
             kinds = [STRICT[str(types[column])] if column in types else "VARCHAR" for column in roles]
-            create_table(engine, name, kinds)
+            engine.run(entries.create_rows(name, kinds))
             chosen = [strictly(value, types[key]) if key in types else value for key, value in values.items()]
-            engine.run(f"INSERT INTO {name} SELECT {', '.join(['file_index', *chosen])} FROM {lines}")
+            engine.run(entries.insert_rows(name, "file_index", chosen, lines))
         return types
     except ValueError:  # some row has another type, or can't be read
-        create_table(engine, name, ["VARCHAR"] * len(roles))
-        engine.run(NO_REJECTS)
+        engine.run(f"{files.NO_REJECTS}; {entries.create_rows(name, ['VARCHAR'] * len(roles))}")
         return {}
 
 
@@ -303,7 +278,7 @@ def insert_csv(
     """Append CSV files, and return the types of the columns that are not kept as strings, if there are no others."""
     source, delimiter = group[0], CSV[group[0].suffix]
     names, head = source.columns, source.head
-    lines = text_lines([own.source for own in group], len(names), delimiter, head)
+    lines = files.text_lines([own.source for own in group], len(names), delimiter, head)
     values = {column: place(group, column) for column in roles}
     strict = (
         insert_strictly(engine, name, lines, values, roles)
@@ -313,17 +288,14 @@ def insert_csv(
     with naming(group):
         try:
             if not strict:
-                selected = ", ".join([f"file_index + {first}", *values.values()])
-                engine.run(f"INSERT INTO {name} SELECT {selected} FROM {lines}")
+                engine.run(entries.insert_rows(name, f"file_index + {first}", [*values.values()], lines))
         except ValueError as error:
             for own in group if "state machine" in str(error) else ():  # an error that lacks the file and the line
                 recount_rows(own.source, delimiter, len(names) == 1)
             raise
-    rejected = engine.rows(
-        "SELECT file_id, error_type::VARCHAR, line, csv_line, error_message FROM reject_errors ORDER BY file_id, line"
-    )
-    engine.run(NO_REJECTS)
-    counts = dict(engine.rows(f"SELECT file, count(*) FROM {name} WHERE file >= {first} GROUP BY file"))
+    rejected = engine.rows(files.rejected_lines())
+    engine.run(files.NO_REJECTS)
+    counts = dict(engine.rows(entries.count_by_file(name, first)))
     for number, lines_of_file in groupby(rejected, itemgetter(0)):
         found, own = list(lines_of_file), group[number]
         other = next((wrong for wrong in found if wrong[1] not in {"TOO MANY COLUMNS", "MISSING COLUMNS"}), None)
@@ -348,20 +320,11 @@ def insert_edge_list(
     engine: Engine, name: str, source: TableSource, file: int, columns: list[Key], on_width: OnWidth
 ) -> None:
     """Append a list of edges, whose values are separated by blanks or tabs."""
-    lines = text_lines([source.source], 1, "\x01", quoted=False)
-    marks = " OR ".join(f"starts_with(line, {literal(mark)})" for mark in COMMENTS)
-    trimmed = f"SELECT trim(c0, '\r\n') <> '' AS has_text, trim(c0, ' \t\r\n') AS line FROM {lines}"
-    parts = "regexp_split_to_array(line, '[ \t]+') AS parts"
-    every = f"SELECT {parts}, has_text, line, line <> '' AND NOT ({marks}) AS is_row FROM ({trimmed})"
-    width = len(source.columns)
-    own = ", ".join(f"parts[{1 + number}] AS c{number}" for number in range(width))
-    values = ", ".join(place([source], column, "0") for column in columns)
+    lines, width = files.edge_list_lines(source.source, COMMENTS), len(source.columns)
+    values = [place([source], column, "0") for column in columns]
     with naming([source]):
-        rows = f"SELECT {own} FROM ({every}) WHERE is_row AND len(parts) = {width}"
-        engine.run(f"INSERT INTO {name} SELECT {file}, {values} FROM ({rows})")
-        wrong = f"FILTER (is_row AND len(parts) <> {width})"
-        found = f"count(*) FILTER (has_text), count(*) {wrong}, first(line) {wrong}, first(len(parts)) {wrong}"
-        ((lines_read, count, line, values_of_line),) = engine.rows(f"SELECT {found} FROM ({every})")
+        engine.run(entries.insert_rows(name, str(file), values, files.edge_list_rows(lines, width)))
+        ((lines_read, count, line, values_of_line),) = engine.rows(files.count_edge_list_lines(lines, width))
         check_row_count(source.source, lines_read, None, False)
     if count:
         on_width(source, count, f"a line has {values_of_line} values instead of {width}: {brief(line)}")
@@ -371,15 +334,9 @@ def find_types(
     engine: Engine, name: str, sources: Sequence[TableSource], roles: Mapping[Key, str], strict: Mapping[Key, Any]
 ) -> None:
     """Set the types of the columns of strings, from all of their values, except those that are known."""
-    found = []
     left = {column: f"c{number}" for number, column in enumerate(roles) if column not in strict}
-    for column, number in left.items():
-        role, bits = roles[column], types_of(number, roles[column] == "id")
-        # A string or a fraction among numbers makes the row invalid rather than the column a string, except for "any".
-        some = f"bit_and(nullif({bits}, 0))" if role in ("number", "integer") else "NULL"
-        whole = f"bit_and(nullif({bits} & ~2, 0))" if role == "integer" else "NULL"
-        found.append(f"coalesce({whole}, {some}, bit_and({bits}))")
-    rows = engine.rows(f"SELECT file, {', '.join(found)} FROM {name} GROUP BY file") if left else []
+    query = entries.types_by_file(name, {number: roles[column] for column, number in left.items()})
+    rows = engine.rows(query) if left else []
     known = {file: own for file, *own in rows}
     nothing = [-1] * len(left)
     # A single id that is a string makes the ids of all tables strings.

@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -15,9 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, plain_type
-from graphfeed.ingest.tables.scans import DATE, json_schema, open_text
-from graphfeed.ingest.tables.text_rows import csv_reader
+from graphfeed.ingest.queries.columns import DATE
+from graphfeed.ingest.queries.files import json_rows
+from graphfeed.ingest.tables.arrow_types import arrow, as_integers, as_plain, json_type, plain_type
+from graphfeed.ingest.tables.engine import SAFE, duckdb
+from graphfeed.ingest.tables.text_rows import csv_reader, open_text
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_example_columns
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import local_path, natural_order, regular_file
@@ -128,7 +130,7 @@ class TableSource:
             with arrow("parquet").ParquetFile(self.source) as file:
                 return file.schema_arrow
         if self.suffix in NDJSON:
-            return json_schema(self.source, self.connection)
+            return self._json_schema()
         if self.suffix in TFRECORD:
             return self._tfrecord_schema()
         self.stream = self._open()
@@ -177,6 +179,16 @@ class TableSource:
         stream, self.stream = self.stream or self._open(), None
         for batch in stream:
             yield batch.select(columns)
+
+    def _json_schema(self) -> Any:
+        """Return the columns that occur in any line, with types from all lines."""
+        with open_text(self.source, "rb") as lines:
+            if not any(map(bytes.strip, lines)):
+                raise ValueError("it has no lines")
+        known = self.connection
+        with duckdb().connect(config=SAFE) if known is None else nullcontext(known) as connection:
+            found = connection.execute(f"FROM {json_rows(self.source)} LIMIT 0").description
+        return arrow().schema([(name, json_type(str(kind))) for name, kind, *_ in found])
 
     def _tfrecord_schema(self) -> Any:
         pa = arrow()

@@ -1,16 +1,22 @@
 """Counts the rows of text files without the engine, to compare them with the rows that the engine has read."""
 
 import csv
+import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphfeed.ingest.tables.scans import LINE_BYTES, open_text
+from graphfeed.ingest.queries.files import LINE_BYTES, is_gzip
 
 BLOCK_BYTES = 1 << 22
 LINE_FEED, RETURN, QUOTE = b'\n\r"'
+
+
+def open_text(file: Path, mode: str, **options: Any) -> Any:
+    """Open a text file, which may be compressed."""
+    return (gzip.open if is_gzip(file) else open)(file, mode, **options)
 
 
 def check_row_count(file: Path, found: int, delimiter: str | None, empty_lines: bool) -> None:

@@ -37,7 +37,7 @@ ROLES: dict[str, dict[str, Any]] = {
 
 def outcome(tables: list[str], role: str, folder: Path, on_error: Any) -> Any:
     """Return the checksums and the left-out rows of a data set without the names of files, or the error."""
-    ends = {"source": "v", "destination": "d"} if role == "id" else {"source": "s", "destination": "d"}
+    ends: dict[str, Any] = {"source": "v", "destination": "d"} if role == "id" else {"source": "s", "destination": "d"}
     spec = Spec({"n:r:m": EdgeTable(tables, **ends, **ROLES.get(role, {}))}, {"m": NodeTable(count=9)}, folder=folder)
     try:
         found = build_dataset(spec, on_error=on_error, progress=False).yaml_data

@@ -1,4 +1,4 @@
-"""The rows of an entry: columns to read, invalid rows, and the arrays to write."""
+"""A query of the rows of an entry: columns to read, rules that rows may break, and the arrays to write."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import OnError, Problems, first_broken, raise_or_count
+from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
 from graphfeed.ingest.dataset.inputs import is_reference, open_references, wrong_rows
 from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, Spec
 from graphfeed.ingest.dataset.split import PARTS
@@ -26,17 +26,18 @@ from graphfeed.ingest.dataset.values import (
     masks,
     numbers,
     parts_of_time,
+    rule,
 )
+from graphfeed.ingest.queries import entries
+from graphfeed.ingest.queries import numbers as sql_of
+from graphfeed.ingest.queries.columns import parse_texts
 from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_text, item_type, unit_of
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn
-from graphfeed.ingest.tables.scans import parse_texts
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import ArrayWriter
 
-BAD = "bad_rows"
-"""Table of the invalid rows, each with the rule that it breaks."""
 MOST_CLASSES = 10_000
 """Maximum number of distinct strings of a label."""
 MOST_LETTERS = 1 << 18
@@ -77,13 +78,13 @@ class Arrays(ExitStack):
 
 
 @dataclass
-class EntryQuery:
-    """The rows of the tables of an entry."""
+class Query:
+    """The columns and arrays to read for an entry, and the rules for its rows."""
 
     places: Places
     table: NodeTable | EdgeTable
     relation: Relation
-    problems: Problems
+    problems: BadRows
     bar: ProgressBar
     given: dict[str, NDArray[Any]] = field(init=False)
     """Arrays that the features name."""
@@ -165,20 +166,18 @@ class EntryQuery:
                 "column as strings"
             )
         own = parse_texts(column.sql, column.type) if column.raw and not is_text(column.type) else column.sql
-        values = f"SELECT DISTINCT {own} AS value FROM {self.relation.sql} WHERE {own} IS NOT NULL"
-        found = [value for (value,) in engine.rows(f"{values} ORDER BY value LIMIT {MOST_CLASSES + 1}")]
+        found = [value for (value,) in engine.rows(entries.distinct_values(own, self.relation.sql, MOST_CLASSES + 1))]
         if len(found) > MOST_CLASSES or sum(map(len, map(str, found))) > MOST_LETTERS:
             raise ValueError(
                 f"{column.table}: {name} has more than {MOST_CLASSES} different values, or more than {MOST_LETTERS} "
                 "characters in these; save numbers instead of encode"
             )
-        kind, code = f"categories_{len(self.categories)}", "NULL"
+        kind = f"categories_{len(self.categories)}"
         self.categories[name] = found
         if found:
-            names = f"SELECT value::VARCHAR FROM ({values}) ORDER BY value"
-            engine.run(f"DROP TYPE IF EXISTS {kind}; CREATE TYPE {kind} AS ENUM ({names})")
-            code = f"enum_code(({own})::VARCHAR::{kind})"
-        return Values(f"coalesce({code}::BIGINT, {len(found)})", dtype=np.dtype(np.int64))
+            engine.run(entries.create_codes(kind, own, self.relation.sql))
+        code = entries.code_of(kind, own, len(found)) if found else "(0)::BIGINT"
+        return Values(code, dtype=np.dtype(np.int64))
 
     def read_feature(self, name: str) -> Values:
         """Return the column of a feature; vectors must have the length of the first one."""
@@ -186,8 +185,7 @@ class EntryQuery:
         length = None
         if is_arrow_list(column.type):
             sizes = [getattr(source.type_of(name), "list_size", None) for source in relation.sources]
-            query = f"SELECT len({column.sql}) FROM {relation.sql} WHERE {column.sql} IS NOT NULL LIMIT 1"
-            found = self.places.engine.rows(query)
+            found = self.places.engine.rows(entries.length_of_first(column.sql, relation.sql))
             length = next((size for size in sizes if size is not None), found[0][0] if found else None)
             if length is None and table.missing is not None and relation.num_rows:
                 raise ValueError(
@@ -202,15 +200,12 @@ class EntryQuery:
         engine, relation, split = self.places.engine, self.relation, self.table.splits
         if not relation.num_rows or split is None:
             return
-        some = ", ".join(f"bool_or({condition})" for condition in self.parts.values())
-        found = dict(zip(self.parts, engine.rows(f"SELECT {some} FROM {relation.sql}")[0], strict=True))
+        (some,) = engine.rows(entries.is_any([*self.parts.values()], relation.sql))
+        found = dict(zip(self.parts, some, strict=True))
         for part, value in split.parts.items():
             # A split has the names of the parts by default, not all of which need to occur.
             if not found[part] and (part != value or not any(found.values())):
-                values = engine.rows(
-                    f"SELECT {column.sql}::VARCHAR, min(n) AS first FROM {relation.sql} GROUP BY ALL ORDER BY first "
-                    f"LIMIT {SPLIT_VALUES}"
-                )
+                values = engine.rows(entries.first_values(column.sql, relation.sql, SPLIT_VALUES))
                 raise ValueError(
                     f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column "
                     f"has {brief([own for own, _ in values])}"
@@ -221,16 +216,16 @@ class EntryQuery:
         types, engine, relation = arrow().types, self.places.engine, self.relation
         dtype: np.dtype[Any] = np.dtype(np.int64)
         if is_text(column.type):
-            texts = f"SELECT DISTINCT {column.sql} AS name FROM {relation.sql} WHERE {column.sql} IS NOT NULL"
-            names = engine.rows(f"{texts} ORDER BY name LIMIT {MOST_CLASSES + 1}")
+            names = engine.rows(entries.distinct_values(column.sql, relation.sql, MOST_CLASSES + 1))
             if len(names) > MOST_CLASSES or sum(len(name) for (name,) in names) > MOST_LETTERS:
                 raise ValueError(
                     f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different strings, or more "
                     f"than {MOST_LETTERS} characters in these; save numbers instead"
                 )
             self.classes = [name for (name,) in names]
-            engine.run(f"DROP TYPE IF EXISTS classes; CREATE TYPE classes AS ENUM ({texts} ORDER BY name)")
-            sql = f"coalesce(enum_code({column.sql}::classes)::BIGINT, -1)"
+            if names:
+                engine.run(entries.create_codes("classes", column.sql, relation.sql))
+            sql = entries.code_of("classes", column.sql, -1) if names else "(-1)::BIGINT"
         elif is_arrow_list(column.type):
             self.label = self.read_feature(column.name)
             self.checks += self.label.checks
@@ -241,14 +236,10 @@ class EntryQuery:
             sql = f"coalesce(({found.sql})::BIGINT, -1)"
             if not whole:
                 value = f"coalesce({found.sql}::DOUBLE, 'nan')"
-                # Data frames convert integers to floats if some are missing.
-                integer = f"(isnan({value}) OR ({value} >= 0 AND {value} < 9e18 AND {value} = trunc({value})))"
-                query = f"SELECT bool_or(isnan({value})) AND bool_and({integer}) FROM {relation.sql}"
-                whole = engine.rows(query)[0][0]
-                sql = f"CASE WHEN isnan({value}) THEN -1 ELSE TRY_CAST({value} AS BIGINT) END"
+                ((whole,),) = engine.rows(entries.are_whole(value, relation.sql))
                 if whole:
-                    rounded = f"{value} BETWEEN {1 << 53} AND 9e18"
-                    self.checks.append(Check(rounded, column.name, ROUNDED_REASON, column.shown))
+                    sql = sql_of.label_of_float(value)
+                    self.checks.append(rule(column, f"{value} BETWEEN {1 << 53} AND 9e18", ROUNDED_REASON))
                 else:
                     self.checks += beyond_float32(column, found)
                     sql = f"TRY_CAST({value} AS FLOAT)"
@@ -266,28 +257,29 @@ class EntryQuery:
             self.time_type = [name.strip(), str(column.type), unit_of(column.type)]
             self.checks += self.time.checks
 
+    @property
+    def broken(self) -> list[str]:
+        """SQL for whether a row breaks each rule."""
+        return [check.broken for check in self.checks]
+
     def find_bad(self, known: str | None = None) -> NDArray[np.int64]:
         """Find the rows that break a rule, and return their numbers; `known` is a table that already has the codes."""
         engine, sql = self.places.engine, self.relation.sql
-        source = known or f"(SELECT n, {first_broken(self.checks)} AS code FROM {sql})"
-        engine.run(f"CREATE OR REPLACE TABLE {BAD} AS SELECT n, code FROM {source} WHERE code IS NOT NULL")
+        engine.run(entries.create_bad(known or entries.with_code(self.broken, sql)))
         for name, reason, rows in wrong_rows(self.given, self.table.missing, self.narrowed):
             self.checks.append(Check("false", name, reason, "'nan'::DOUBLE" if reason == NAN_REASON else "'a number'"))
-            engine.run("CREATE OR REPLACE TEMP TABLE rows_of_array (file INTEGER, place BIGINT)")
+            engine.run(entries.create_rows("rows_of_array", ["BIGINT"]))
             engine.insert("rows_of_array", 0, [rows])
-            places = f"SELECT n, {len(self.checks) - 1}, row_number() OVER (ORDER BY n) - 1 AS place FROM {sql}"
-            new = f"place IN (SELECT place FROM rows_of_array) AND n NOT IN (SELECT n FROM {BAD})"
-            engine.run(f"INSERT INTO {BAD} SELECT * EXCLUDE place FROM ({places}) WHERE {new}")
-        dropped = raise_or_count(engine, self.relation, BAD, self.checks, self.problems)
+            engine.run(entries.add_bad("rows_of_array", len(self.checks) - 1, sql))
+        dropped = self.problems.raise_or_count(engine, self.relation, self.checks)
         self.note_unlabelled()
         return dropped
 
     def note_unlabelled(self) -> None:
         """Count the rows of parts of the split that have no label."""
         for part, condition in self.parts.items() if self.label is not None and self.table.split is not None else ():
-            rows = f"SELECT n, 0 AS code FROM {self.relation.sql} WHERE {condition} AND NOT ({self.labelled})"
-            kept = f"({rows} AND n NOT IN (SELECT n FROM {BAD}))"
-            for _, first, count in self.relation.by_table(self.places.engine, kept):
+            rows = entries.unlabelled(self.relation.sql, condition, self.labelled)
+            for _, first, count in self.relation.by_table(self.places.engine, rows):
                 source, row = self.relation.place(first)
                 missing = f"{self.table.label} is missing"
                 reason = f"{missing}, so they are not items of {part}"
@@ -298,7 +290,7 @@ class EntryQuery:
     ) -> Iterator[tuple[Iterator[Any], int, slice | NDArray[np.int64]]]:
         """Yield columns of the rows that are kept, the number of these rows, and their positions among all rows."""
         self.bar.total, first = self.bar.total + count, 0
-        for batch in self.places.engine.stream(f"SELECT {', '.join(['n', *columns])} FROM {source}"):
+        for batch in self.places.engine.stream(entries.select(["n", *columns], source)):
             places: slice | NDArray[np.int64] = slice(first, first + len(batch))
             first += len(batch)
             self.bar.update(len(batch))

@@ -1,23 +1,12 @@
-"""SQL for reading Parquet, text files and NDJSON by DuckDB. It has numbers instead of the names of columns."""
+"""Expressions for the values of a column: conversions, and conditions that invalid values fulfil."""
 
-import gzip
-import re
 from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from graphfeed.ingest.tables.arrow_types import arrow, is_arrow_list, is_text, is_uuid
-from graphfeed.ops.process import import_optional, install_hint
 
 MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """Strings that stand for a missing number."""
-FILE_ROWS = 40
-"""A row of a Parquet file has the number `file << FILE_ROWS | row`."""
-LINE_BYTES = 1 << 22
-"""Maximum length of a line of text; a longer one may have an unclosed quote."""
-SAFE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Settings that prevent DuckDB from loading extensions that don't come with it."""
 DATE, CLOCK = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(:\d\d)?"
 INTEGER = (
     "CASE WHEN TRY_CAST({0} AS BIGINT)::VARCHAR = {0} THEN TRY_CAST({0} AS BIGINT) "
@@ -27,10 +16,6 @@ INTEGER = (
 STAMP, ZONE = rf"{DATE}[ T]{CLOCK}", r"(Z|[+-]\d\d(:?\d\d)?)"
 
 
-def duckdb() -> Any:
-    return import_optional("duckdb", "reading tables", install_hint("arrow"))
-
-
 def literal(value: Any) -> str:
     """Return a string, a number or a list of these as SQL."""
     if isinstance(value, (list, tuple)):
@@ -38,83 +23,6 @@ def literal(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "'" + str(value).replace("'", "''") + "'"
     return f"'{value!r}'::DOUBLE" if isinstance(value, float) else repr(value)
-
-
-def paths(files: Sequence[Path]) -> str:
-    # Brackets escape the special characters of patterns.
-    return literal([re.sub(r"([*?\[])", r"[\1]", str(path)) for path in files])
-
-
-def is_gzip(file: Path) -> bool:
-    return file.suffix.lower() == ".gz"
-
-
-def open_text(file: Path, mode: str, **options: Any) -> Any:
-    return (gzip.open if is_gzip(file) else open)(file, mode, **options)
-
-
-def compression(file: Path) -> str:
-    # A name with a ? hides its suffix from the engine, as if it were a URL.
-    return f"compression='{'gzip' if is_gzip(file) else 'none'}'"
-
-
-def numbered(count: int) -> str:
-    return ", ".join(f"c{number}" for number in range(count))
-
-
-def parquet(files: Sequence[Path], columns: int) -> str:
-    return f"read_parquet({paths(files)}, hive_partitioning=false) AS t({numbered(columns)})"
-
-
-def text_lines(files: Sequence[Path], columns: int, delimiter: str, skip: int = 0, quoted: bool = True) -> str:
-    """Return SQL that reads the lines of files as rows, without the first `skip` lines of each."""
-    names = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(columns))
-    quote = "'\"'" if quoted else "''"
-    return (
-        f"read_csv({paths(files)}, auto_detect=false, columns={{{names}}}, header=false, skip={skip}, "
-        f"delim={literal(delimiter)}, quote={quote}, escape={quote}, nullstr='', max_line_size={LINE_BYTES}, "
-        f"hive_partitioning=false, null_padding=false, {compression(files[0])}, "
-        f"strict_mode={str(quoted).lower()}, store_rejects={str(quoted).lower()})"
-    )
-
-
-def first_csv_rows(file: Path, delimiter: str, skip: int, count: int) -> Any:
-    """Return the first rows of a CSV file as an Arrow table, with types guessed from them."""
-    settings = f"delim={literal(delimiter)}, header=false, skip={skip}, hive_partitioning=false, {compression(file)}"
-    lines = f"read_csv({paths([file])}, {settings})"
-    with duckdb().connect(config=SAFE) as connection:
-        return connection.sql(f"SELECT * FROM {lines} LIMIT {count}").to_arrow_table()
-
-
-def json_lines(file: Path, columns: int = 0) -> str:
-    alias = f" AS t({numbered(columns)})" if columns else ""
-    return (
-        f"read_json({paths([file])}, format='newline_delimited', records='true', sample_size=-1, "
-        f"hive_partitioning=false, {compression(file)}){alias}"
-    )
-
-
-def json_schema(file: Path, known: Any) -> Any:
-    """Return the columns that occur in any line, with types from all lines. None as `known` opens a new connection."""
-    with open_text(file, "rb") as lines:
-        if not any(map(bytes.strip, lines)):
-            raise ValueError("it has no lines")
-    with duckdb().connect(config=SAFE) if known is None else nullcontext(known) as connection:
-        found = connection.execute(f"SELECT * FROM {json_lines(file)} LIMIT 0").description
-    return arrow().schema([(name, json_type(str(kind))) for name, kind, *_ in found])
-
-
-def json_type(kind: str) -> Any:
-    pa = arrow()
-    if kind.endswith("[]"):
-        return pa.list_(json_type(kind.removesuffix("[]")))
-    if kind == "DATE" or kind.startswith("TIMESTAMP"):
-        return pa.timestamp("s")
-    names = {"BOOLEAN": pa.bool_(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "UBIGINT": pa.uint64()}
-    names["HUGEINT"] = pa.int64()  # DuckDB's type for numbers that may be negative or large
-    names |= dict.fromkeys(("VARCHAR", "TIME", "UUID"), pa.string()) | {'"NULL"': pa.null()}
-    # Values of several kinds have the type JSON.
-    return names.get(kind, pa.binary())
 
 
 def sql_type(arrow_type: Any) -> str:
@@ -167,6 +75,7 @@ def text_types() -> list[tuple[Any, str, str, int]]:
 
 
 def is_missing(column: str) -> str:
+    """Return SQL for whether a string stands for a missing number."""
     return f"coalesce({column} IN {literal(MISSING_TEXTS)}, true)".replace("[", "(").replace("]", ")")
 
 
@@ -219,7 +128,22 @@ def strictly(column: str, arrow_type: Any) -> str:
     return f"CASE WHEN {fits} THEN {value} ELSE error('not {kind}') END"
 
 
+def common_bits(column: str, role: str) -> str:
+    """Return SQL for the bits of `text_types` that can represent all strings of a column of some role."""
+    # A string or a fraction among numbers makes the row invalid rather than the column a string, except for "any".
+    bits = types_of(column, role == "id")
+    some = f"bit_and(nullif({bits}, 0))" if role in ("number", "integer") else "NULL"
+    whole = f"bit_and(nullif({bits} & ~2, 0))" if role == "integer" else "NULL"
+    return f"coalesce({whole}, {some}, bit_and({bits}))"
+
+
+def in_folder(values: Sequence[str], file: str) -> str:
+    """Return SQL for the string of each row's file, such as a value from the name of its folder."""
+    return f"({literal(list(values))})[{file}::BIGINT + 1]"
+
+
 def looks_like(column: str, looks: str) -> str:
+    """Return SQL for the beginning of a condition: whether a string matches a pattern, if there is one."""
     return f"regexp_full_match({column}, {literal(looks)}) AND " if looks else ""
 
 
