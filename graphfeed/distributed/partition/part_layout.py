@@ -74,9 +74,10 @@ class PartitionMetadata(NamedTuple):
     def total_num_nodes(self) -> int:
         return sum(to_type_dict(self.num_nodes).values())
 
-    def to_json(self) -> str:
-        content = {"format": FORMAT, "version": VERSION, **self._asdict()}
-        return json.dumps(content, indent=1, default=asdict) + "\n"
+    def content(self) -> dict[str, Any]:
+        """Return the content of the file, without the checksums of the arrays, which it has too."""
+        entries = {"shared": [*map(asdict, self.shared)], "parts": [[*map(asdict, part)] for part in self.parts]}
+        return {"format": FORMAT, "version": VERSION, **self._asdict(), **entries}
 
 
 def check_num_parts(num_parts: int) -> None:

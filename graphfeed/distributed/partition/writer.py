@@ -38,11 +38,11 @@ from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStor
 from graphfeed.storage.datasets import (
     SCRATCH,
     ArrayWriter,
+    DatasetWriter,
     FileTask,
     check_new_folder,
-    new_folder,
+    checksums_of,
     run_tasks,
-    write_text,
 )
 from graphfeed.storage.features import row_type
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
@@ -167,6 +167,11 @@ def write_part_rows(feature: Feature, rows: PartRows, target: Target, folder: Pa
     return [target.describe(dtype, (writer.rows, *row))]
 
 
+def sum_arrays(root: Path, folder: Path, _aside: Path) -> dict[str, str]:
+    """Return the checksums of the arrays in a folder of a partition."""
+    return checksums_of(root, sorted(folder.glob("*.npy")), partial(progress_bar, wanted=False))
+
+
 JOURNAL = f"{SCRATCH}/key.txt"
 SMALL_BYTES = 1 << 13
 """Tensors up to this size are compared by value, to find out whether an interrupted run had the same graph."""
@@ -213,8 +218,8 @@ def write_partition(
     graph.ensure_checked(whole=False)
     graph, by_key = graph.to("cpu"), features_by_key(features)
     key = partition_key(graph, parts, num_parts, by_key)
-    with new_folder(Path(root), resume=None if key is None else JOURNAL, key=key) as unfinished:
-        PartitionWriter(unfinished, graph, parts, num_parts, executor).write(by_key)
+    with DatasetWriter.open(Path(root), resume=None if key is None else JOURNAL, key=key) as writer:
+        PartitionWriter(writer, graph, parts, num_parts, executor).write(by_key)
     return Path(root)
 
 
@@ -246,9 +251,10 @@ class PartitionWriter:
     """Writes the arrays of a partition to a new folder, those of parts by an executor, and collects their entries."""
 
     def __init__(
-        self, folder: Path, graph: GraphArrays, parts: torch.Tensor, num_parts: int, executor: Executor | None
+        self, writer: DatasetWriter, graph: GraphArrays, parts: torch.Tensor, num_parts: int, executor: Executor | None
     ) -> None:
-        self.folder, self.graph, self.parts, self.num_parts, self.executor = folder, graph, parts, num_parts, executor
+        self.writer, self.graph, self.parts, self.num_parts, self.executor = writer, graph, parts, num_parts, executor
+        self.folder = folder = writer.folder
         self.entries: dict[int | None, list[ArrayEntry]] = {part: [] for part in (None, *range(num_parts))}
         self.owners = folder / Target(None, "node_parts").path
         self.edge_numbers: Mapping[Any, int] = graph.edge_type_to_id or {None: 0}
@@ -326,4 +332,11 @@ class PartitionWriter:
         identity = write_identity(self.folder, self.num_parts)
         shared, *of_parts = self.entries.values()
         metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, shared, of_parts, stamp, identity)
-        write_text(self.folder / FILE_NAME, metadata.to_json())
+        folders = [self.folder, *(self.folder / part_folder(part) for part in range(self.num_parts))]
+        tasks: dict[str, FileTask] = {
+            f"checksums.{number}": partial(sum_arrays, self.folder, folder) for number, folder in enumerate(folders)
+        }
+        with progress_bar("computing checksums", len(tasks), "folder") as progress:
+            found = run_tasks(self.folder, tasks, self.executor, lambda _: progress.update())
+        checksums = {name: own for by_name in found.values() for name, own in by_name.items()}
+        self.writer.finish(metadata.content(), FILE_NAME, checksums=checksums)

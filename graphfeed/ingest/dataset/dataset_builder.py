@@ -1,8 +1,6 @@
 """Builds the folder of an `OnDiskDataset` from tables: reads nodes and edges, sorts the edges, writes the metadata."""
 
-import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
 from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
@@ -30,22 +27,19 @@ from graphfeed.ops import ALWAYS
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import current_limits, local_path, progress_bar
 from graphfeed.storage.datasets import (
-    FILE_NAME,
-    GRAPH_FOLDER,
+    EDGE_IDS,
     LAYOUT,
     PROCESSED,
     SCRATCH,
     ArrayWriter,
+    DatasetWriter,
     EdgeArray,
     OnDiskDataset,
     Sorting,
-    checksum,
     id_dtype,
     memory_for_sorting,
-    new_folder,
     sync_folder,
     write_edges,
-    write_text,
 )
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ends_of, first_ids
 
@@ -150,15 +144,14 @@ class Builder:
 
     def build(self, in_memory: bool) -> None:
         """Run all steps that no earlier run has finished."""
-        with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
+        resume = None if in_memory else JOURNAL
+        with DatasetWriter.open(self.folder, PROCESSED, PROCESSED, resume=resume) as self.writer:
+            unfinished, self.graph = self.writer.unfinished, self.writer.graph
             self.journal = Journal(unfinished)
-            self.output = unfinished / PROCESSED
             self.scratch = unfinished / SCRATCH
-            self.graph = self.output / GRAPH_FOLDER
-            self.graph.mkdir(parents=True, exist_ok=True)
             file = self.scratch / "tables.duckdb"
             with Engine(file, self.memory) as engine:
-                self.places = Places(engine, self.spec, self.output, self.on_error)
+                self.places = Places(engine, self.spec, self.writer, self.on_error)
                 nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
                 counts = {name: described["count"] for name, described in nodes.items()}
                 edges = self.read_all_edges(nodes)
@@ -171,7 +164,9 @@ class Builder:
 
             topology = self.once("sort", key, sort)["topology"]
             metadata = self.describe(nodes, edges, topology, in_memory)
-            write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
+            self.journal.keep_only([*self.keys, "sort"])
+            self.writer.remove_others(metadata)
+            self.writer.finish(metadata, progress=self.progress)
             OnDiskDataset(unfinished)  # raises if it can't be opened, before the folder gets its final name
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
@@ -194,7 +189,7 @@ class Builder:
             known = run()
             self.inputs.check_unchanged()
             # The contents of the files are on the disk already, but maybe not their names.
-            sync_folder(self.output)
+            sync_folder(self.writer.folder)
             sync_folder(self.scratch)
             self.journal.record_step(step, key, **known)
         self.problems += known.get("problems", [])
@@ -297,7 +292,7 @@ class Builder:
         # Features stay in the order of the tables, so a sorted edge needs its row number there.
         if self.with_rows:
             rows = id_dtype(sum(info["count"] for info in edges.values()), True)
-            attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
+            attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / EDGE_IDS, "row", rows)
         # Half of the memory is for the range being sorted.
         sorting = Sorting(self.memory // 2, self.executor)
         topology = write_edges(self.graph, parts, counts, attributes, True, sorting, self.progress)
@@ -317,14 +312,6 @@ class Builder:
                 for batch in engine.stream(entries.select(["time"], times)):
                     writer.append(as_numpy(batch.column(0)))
 
-    def remove_others(self, *described: Any) -> None:
-        """Remove files that the metadata don't name, such as those of an abandoned specification."""
-        self.journal.keep_only([*self.keys, "sort"])
-        arrays = ["csc_indptr.npy", "indices.npy", *(["type_per_edge.npy"] if self.spec.typed else [])]
-        named = re.findall(r'[^"/]+(?=")', json.dumps([*described, arrays], ensure_ascii=False))
-        for path in [path for path in self.output.rglob("*") if path.is_file() and path.name not in named]:
-            path.unlink()
-
     def describe(
         self,
         nodes: Mapping[str | None, dict[str, Any]],
@@ -333,7 +320,7 @@ class Builder:
         in_memory: bool,
     ) -> dict[str, Any]:
         """Return the metadata of the data set."""
-        narrow_seeds(self.output, nodes, edges)
+        narrow_seeds(self.writer.folder, nodes, edges)
         features, tasks = [], []
         reverses = {table.reverse_of: name for name, table in self.spec.edges.items() if table.reverse_of is not None}
         for domain, described in (("node", nodes), ("edge", edges)):
@@ -342,17 +329,13 @@ class Builder:
                     entry = {"domain": domain, "type": type_name, "name": name, "format": "numpy"}
                     codes = info.get("categories", {}).get(name)
                     entry |= {} if codes is None else {"categories": codes}
-                    features.append(entry | {"path": f"{PROCESSED}/{file}", "in_memory": in_memory})
-            tasks += describe_tasks(described, domain, self.output, in_memory, reverses)
+                    features.append(entry | {"path": self.writer.path(file), "in_memory": in_memory})
+            tasks += describe_tasks(described, domain, self.writer, in_memory, reverses)
         ids = {
-            type_name or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
+            type_name or "": {name: self.writer.path(file) for name, file in files.items()}
             for type_name, info in nodes.items()
             if (files := info["ids"] or info.get("names"))
         }
-        self.remove_others(topology, features, tasks, ids)
-        files = sorted(path for path in self.output.rglob("*.npy"))
-        with self.progress("computing checksums", sum(path.stat().st_size for path in files), unit="B") as bar:
-            checksums = {path.relative_to(self.output).as_posix(): checksum(path, bar) for path in files}
         return {
             "layout": LAYOUT,
             "include_original_edge_id": self.with_rows,
@@ -364,7 +347,6 @@ class Builder:
             "ids": ids,
             "time_unit": self.times[0][2] if self.times else None,
             "skipped": self.problems,
-            "checksums": checksums,
         }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.link_steps import write_links
-from graphfeed.ingest.dataset.query import Arrays, Places, Query
+from graphfeed.ingest.dataset.query import Places, Query
 from graphfeed.ingest.dataset.spec import EdgeTable
 from graphfeed.ingest.dataset.values import ids, numbers, rule
 from graphfeed.ingest.queries import entries
@@ -115,7 +115,7 @@ def write_edge_table(
     """Write the features and the items of the edges in a table, and return their description."""
     prefix, some = name.replace("edges", "edge"), "in_graph" if table.training_graph else "true"
     ((count, in_graph),) = rows.places.engine.rows(entries.count_edges(name, some))
-    with Arrays(rows.places.output, f"{prefix}_") as arrays:
+    with rows.places.writer.rows(f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         time = "time" if rows.time is not None else f"({table.time})::BIGINT"
         timestamp = {} if table.time is None else {"timestamp": time}

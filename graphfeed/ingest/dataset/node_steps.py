@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.inputs import load_rows, open_references, roles_of
-from graphfeed.ingest.dataset.query import Arrays, Places, Query
+from graphfeed.ingest.dataset.query import Places, Query
 from graphfeed.ingest.dataset.spec import NodeTable
 from graphfeed.ingest.dataset.values import Check, ids, rule
 from graphfeed.ingest.queries import entries
@@ -72,7 +72,7 @@ def write_nodes(rows: Query, prefix: str, kept: str, dropped: NDArray[np.int64])
     """Write the features and the items of the nodes that are kept, and return their description."""
     time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows - len(dropped)
     columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
-    with Arrays(rows.places.output, f"{prefix}_") as arrays:
+    with rows.places.writer.rows(f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         items = rows.write_items(arrays, kept, count, columns)
         return items | {"features": features, "count": count, "categories": rows.categories}
@@ -108,7 +108,7 @@ def write_table_ids(places: Places, number: int, name: str) -> dict[str, Any]:
         return {"ids": None, "texts": False}
     names = {"values": f"{name}_{number}"} | ({"offsets": f"{name}_{number}_offsets"} if texts else {})
     end = 0
-    with Arrays(places.output, "") as arrays:
+    with places.writer.rows("") as arrays:
         if texts:
             arrays.append(names["values"], np.zeros(0, dtype=np.uint8))
             arrays.append(names["offsets"], np.zeros(1, dtype=np.int64))

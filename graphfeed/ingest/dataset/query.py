@@ -1,10 +1,8 @@
 """A query of the rows of an entry: columns to read, rules that rows may break, and the arrays to write."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +34,7 @@ from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
-from graphfeed.storage.datasets import ArrayWriter
+from graphfeed.storage.datasets import DatasetWriter, RowFiles
 
 MOST_CLASSES = 10_000
 """Maximum number of distinct strings of a label."""
@@ -52,29 +50,8 @@ class Places:
 
     engine: Engine
     spec: Spec
-    output: Path
-    """Folder of the arrays."""
+    writer: DatasetWriter
     on_error: OnError
-
-
-class Arrays(ExitStack):
-    """Array files in a folder that grow by rows, and are completed if `with` ends without an error."""
-
-    def __init__(self, folder: Path, prefix: str) -> None:
-        super().__init__()
-        self.folder, self.prefix = folder, prefix
-        self.writers: dict[str, ArrayWriter] = {}
-
-    def file(self, name: str) -> str:
-        return f"{self.prefix}{name}.npy"
-
-    def append(self, name: str, values: NDArray[Any]) -> None:
-        """Write the next rows of an array, in native byte order."""
-        if name not in self.writers:
-            dtype = values.dtype.newbyteorder("=")
-            writer = ArrayWriter(self.folder / self.file(name), (None, *values.shape[1:]), dtype)
-            self.writers[name] = self.enter_context(writer)
-        self.writers[name].append(values)
 
 
 @dataclass
@@ -299,7 +276,7 @@ class Query:
                 places, batch = first - len(batch) + np.flatnonzero(kept), batch.filter(arrow().array(kept))
             yield iter(batch.columns[1:]), len(batch), places
 
-    def write_features(self, arrays: Arrays, dropped: NDArray[np.int64]) -> dict[str, str]:
+    def write_features(self, arrays: RowFiles, dropped: NDArray[np.int64]) -> dict[str, str]:
         """Write the features, and return the file of each."""
         for number, parts in enumerate(self.features):  # so that they have a width even without rows
             empty = [self.rows_of_array(part, slice(0)) if isinstance(part, str) else part.empty for part in parts]
@@ -327,7 +304,7 @@ class Query:
         return label | {part: f"({own}) AND ({self.labelled})" for part, own in self.parts.items()}
 
     def write_items(
-        self, arrays: Arrays, source: str, count: int, columns: Mapping[str, str], ends: Sequence[str] = ()
+        self, arrays: RowFiles, source: str, count: int, columns: Mapping[str, str], ends: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Write the items of each part, and return their files and the classes of the labels."""
         # In addition to `of_items`, columns may have timestamps. Without ends, the rows are nodes.

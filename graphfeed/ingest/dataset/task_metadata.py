@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed.ingest.dataset.split import PARTS
-from graphfeed.storage.datasets import PROCESSED, id_dtype, write_array
+from graphfeed.storage.datasets import DatasetWriter, id_dtype, write_array
 from graphfeed.storage.memory import map_npy
 
 SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True))
@@ -14,7 +14,7 @@ SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True)
 def describe_tasks(
     described: Mapping[str | None, dict[str, Any]],
     domain: str,
-    folder: Path,
+    writer: DatasetWriter,
     in_memory: bool,
     reverses: Mapping[str, str],
 ) -> list[dict[str, Any]]:
@@ -26,11 +26,12 @@ def describe_tasks(
     for type_name, info in described.items():
         if parts := list(info["items"].values()):
             # Negatives add members only to the parts for validation and testing, which come last.
-            groups.setdefault((task_name(domain, parts[0], folder), *parts[-1]), {})[type_name] = info
+            groups.setdefault((task_name(domain, parts[0], writer.folder), *parts[-1]), {})[type_name] = info
     names = [name for name, *_ in groups]
     tasks = []
     for name, own in zip(names, groups.values(), strict=True):
-        entry = task_metadata(own, name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}", in_memory)
+        unique = name if names.count(name) == 1 else f"{name}:{','.join(map(str, own))}"
+        entry = task_metadata(own, unique, writer, in_memory)
         known = {kind: reverses.get(kind or "") for kind in own}
         tasks.append(entry | ({"reverse_etypes": known} if any(known.values()) else {}))
     return tasks
@@ -43,14 +44,16 @@ def task_name(domain: str, files: Mapping[str, str], folder: Path) -> str:
     return f"{domain}_{'regression' if map_npy(folder / files['labels']).dtype.kind == 'f' else 'classification'}"
 
 
-def task_metadata(described: Mapping[str | None, dict[str, Any]], name: str, in_memory: bool) -> dict[str, Any]:
+def task_metadata(
+    described: Mapping[str | None, dict[str, Any]], name: str, writer: DatasetWriter, in_memory: bool
+) -> dict[str, Any]:
     """Return the entry of a task with the items of some types."""
     sets: dict[str, list[dict[str, Any]]] = {}
     for part, key in SETS.items():
         for type_name, info in described.items():
             if part in info["items"]:
                 data = [
-                    {"name": item, "format": "numpy", "path": f"{PROCESSED}/{file}", "in_memory": in_memory}
+                    {"name": item, "format": "numpy", "path": writer.path(file), "in_memory": in_memory}
                     for item, file in info["items"][part].items()
                 ]
                 group_size = info.get("group_sizes", {}).get(part)

@@ -15,6 +15,7 @@ from graphfeed.storage.datasets.array_files import (
     write_text,
 )
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
+from graphfeed.storage.datasets.dataset_writer import EDGE_IDS, PROCESSED, DatasetWriter, RowFiles, checksums_of
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, Sorting, memory_for_sorting, split_column_ranges
 from graphfeed.storage.datasets.file_tasks import LEAST_TASKS, TASK_SECONDS, FileTask, run_tasks
 from graphfeed.storage.datasets.folder_writing import SCRATCH, check_new_folder, new_folder
@@ -26,14 +27,15 @@ from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, O
 from graphfeed.storage.datasets.original_ids import write_id_files
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES
-from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, id_dtype, write_edges
+from graphfeed.storage.datasets.processed_graph import id_dtype, write_edges
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
-    "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PROCESSED", "SCRATCH", "TASK_SECONDS",
-    "ArrayWriter", "Dataset", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet", "OnDiskDataset",
-    "OnDiskTask", "Section", "Sorting", "Task", "check_file", "check_new_folder", "checksum", "id_dtype", "identify",
-    "inspect_dataset", "inspect_graph_file", "load_array", "load_yaml", "memory_for_sorting", "new_folder",
-    "num_groups_of", "open_in_files", "preprocess_ondisk_dataset", "rows_of_groups", "run_tasks", "split_column_ranges",
-    "stay_inside", "sync_folder", "wordnet", "write_array", "write_edges", "write_id_files", "write_rows", "write_text",
+    "EDGE_IDS", "FILE_NAME", "LAYOUT", "LEAST_TASKS", "LEGACY_NAMES", "PROCESSED", "SCRATCH", "TASK_SECONDS",
+    "ArrayWriter", "Dataset", "DatasetWriter", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemSet",
+    "OnDiskDataset", "OnDiskTask", "RowFiles", "Section", "Sorting", "Task", "check_file", "check_new_folder",
+    "checksum", "checksums_of", "id_dtype", "identify", "inspect_dataset", "inspect_graph_file", "load_array",
+    "load_yaml", "memory_for_sorting", "new_folder", "num_groups_of", "open_in_files", "preprocess_ondisk_dataset",
+    "rows_of_groups", "run_tasks", "split_column_ranges", "stay_inside", "sync_folder", "wordnet", "write_array",
+    "write_edges", "write_id_files", "write_rows", "write_text",
 ]  # fmt: skip

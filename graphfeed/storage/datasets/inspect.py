@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +15,15 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import current_limits, progress_bar
-from graphfeed.storage.datasets.array_files import checksum
+from graphfeed.storage.datasets.dataset_writer import damaged_files
 from graphfeed.storage.datasets.edge_sorting import split_column_ranges
-from graphfeed.storage.datasets.metadata import SETS, Section, stay_inside
+from graphfeed.storage.datasets.metadata import SETS, Section, read_yaml
 from graphfeed.storage.datasets.on_disk_dataset import open_in_files
-from graphfeed.storage.datasets.processed_graph import PROCESSED
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, ends_of, first_ids, load_graph, to_type_dict, verify_graph
+
+PARTITION = "partition.json"
+"""Metadata of a folder that `graphfeed.distributed.write_partition` wrote."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,10 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
         ValueError: A file is invalid, or there is no graph.
     """
     dataset = open_in_files(folder)
-    known = {str(name): str(own) for name, own in Section(dataset.yaml_data).get("checksums", dict, {}).items()}
-    paths = {name: stay_inside(Path(folder), f"{PROCESSED}/{name}", "checksums") for name in known}
-    with progress_bar("verifying files", None, "B") as bar:
-        damaged = [name for name in known if not paths[name].is_file() or checksum(paths[name], bar) != known[name]]
+    made = dataset._prepare()
+    found = Section(read_yaml(Path(folder).resolve(), made)).get("checksums", dict, {})
+    known = {str(name): str(own) for name, own in found.items()}
+    damaged = damaged_files(made.parent, known)
     dataset.load()
     skipped = Section(dataset.yaml_data).get("skipped", list, [])
     if not all(isinstance(entry, Mapping) and {"file", "rows", "reason"} <= set(entry) for entry in skipped):
@@ -69,8 +72,22 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
         for part in SETS:
             if (items := getattr(task, part)) is not None:
                 lines.append((f"{part} of {task.metadata.get('name')}", f"{len(items):,}", classes))
-    whole = hashlib.sha256("\n".join(f"{name} {known[name]}" for name in sorted(known)).encode()).hexdigest()[:16]
-    return DatasetReport(lines, whole if known else None, damaged, skipped)
+    return DatasetReport(lines, whole_checksum(known), damaged, skipped)
+
+
+def inspect_partition(folder: Path) -> DatasetReport:
+    """Compare the arrays of a partition with their checksums, without those of parts that are on other machines."""
+    content = Section(json.loads((folder / PARTITION).read_text(encoding="utf-8")), file=PARTITION)
+    found = content.get("checksums", dict, {})
+    known = {str(name): str(own) for name, own in found.items() if (folder / name).parent.is_dir()}
+    lines = [("partition", f"{len(content.get('parts', list)):,} parts", f"{len(known):,} arrays here")]
+    return DatasetReport(lines, whole_checksum(known), damaged_files(folder, known))
+
+
+def whole_checksum(known: Mapping[str, str]) -> str | None:
+    """Return the checksum of checksums; None without any."""
+    text = "\n".join(f"{name} {known[name]}" for name in sorted(known))
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if known else None
 
 
 def inspect_graph_file(path: str | os.PathLike[str], *, verify: bool = False) -> DatasetReport:
@@ -130,13 +147,16 @@ def describe_feature(feature: Feature) -> tuple[str, str]:
 
 
 def add_inspect_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, help="the folder of an OnDiskDataset, or a saved graph")
+    parser.add_argument("path", type=Path, help="the folder of an OnDiskDataset or of a partition, or a saved graph")
     parser.add_argument("--verify", action="store_true", help="compare a saved graph with its checksum, too")
 
 
 def run_inspect(options: Any) -> None:
     path = options.path
-    report = inspect_graph_file(path, verify=options.verify) if path.is_file() else inspect_dataset(path)
+    if path.is_file():
+        report = inspect_graph_file(path, verify=options.verify)
+    else:
+        report = inspect_partition(path) if (path / PARTITION).is_file() else inspect_dataset(path)
     sys.stdout.write(f"{report}\n")
     if report.damaged:
         raise ValueError(f"{len(report.damaged)} files of {path} are damaged; build the dataset again")

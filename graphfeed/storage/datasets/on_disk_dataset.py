@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops.arguments import checked
+from graphfeed.storage.datasets.dataset_writer import PROCESSED
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task, members_of
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
@@ -26,7 +27,7 @@ from graphfeed.storage.datasets.metadata_edits import apply_edits
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, open_items
-from graphfeed.storage.datasets.processed_graph import PROCESSED, open_graph
+from graphfeed.storage.datasets.processed_graph import open_graph
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
 from graphfeed.storage.graph.files.load_graph import load_graph

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import current_limits, regular_file
-from graphfeed.storage.datasets.array_files import write_text
-from graphfeed.storage.datasets.folder_writing import new_folder, process_lock
+from graphfeed.storage.datasets.dataset_writer import PROCESSED, DatasetWriter
+from graphfeed.storage.datasets.folder_writing import process_lock
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
     SETS,
@@ -22,8 +20,8 @@ from graphfeed.storage.datasets.metadata import (
     read_yaml,
     stay_inside,
 )
-from graphfeed.storage.datasets.processed_arrays import Files, write_features, write_tasks
-from graphfeed.storage.datasets.processed_graph import PROCESSED, write_graph
+from graphfeed.storage.datasets.processed_arrays import write_features, write_tasks
+from graphfeed.storage.datasets.processed_graph import write_graph
 
 
 def file_digest(path: Path) -> str:
@@ -119,8 +117,8 @@ def preprocess_ondisk_dataset(
             if reason is not None:
                 LOGGER.info("preprocessing %s because %s", folder, reason)
                 check_replaceable(folder)
-                with new_folder(folder / PROCESSED, replace=True) as target:
-                    write_processed(folder, target, options, digest)
+                with DatasetWriter.open(folder / PROCESSED, prefix=PROCESSED, replace=True) as writer:
+                    write_processed(folder, writer, options, digest)
     return str(made)
 
 
@@ -164,7 +162,7 @@ def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
     return paths
 
 
-def write_processed(folder: Path, target: Path, options: Mapping[str, Any], digest: bool) -> None:
+def write_processed(folder: Path, writer: DatasetWriter, options: Mapping[str, Any], digest: bool) -> None:
     # Described first, so that any later modification counts as a change.
     described = [describe_file(folder, FILE_NAME, digest=True)]
     metadata = parse_metadata(read_yaml(folder, folder / FILE_NAME))
@@ -177,16 +175,14 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
     auto_cast = options["auto_cast_to_optimal_dtype"]
     # Edge features have the rows of the edge lists, which are found by these ids.
     with_edge_ids = options["include_original_edge_id"] or any(part.domain == "edge" for part in metadata.feature_data)
-    topology, num_edges = write_graph(folder, target, graph, with_edge_ids, auto_cast)
-    files = Files(target, PROCESSED)
+    topology, num_edges = write_graph(folder, writer, graph, with_edge_ids, auto_cast)
     counts = {"node": graph.num_nodes, "edge": num_edges}
     processed = {
         **options,
         "dataset_name": metadata.dataset_name,
         "graph_topology": topology,
-        "feature_data": write_features(folder, files, metadata.feature_data, counts),
-        "tasks": write_tasks(folder, files, metadata.tasks, graph, auto_cast),
+        "feature_data": write_features(folder, writer, metadata.feature_data, counts),
+        "tasks": write_tasks(folder, writer, metadata.tasks, graph, auto_cast),
         "sources": described,
     }
-    # Last, since a folder with this file counts as processed.
-    write_text(target / FILE_NAME, yaml.safe_dump(processed, sort_keys=False))
+    writer.finish(processed)

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.storage.datasets.array_files import load_array, open_array, write_array
+from graphfeed.storage.datasets.array_files import load_array, open_array
+from graphfeed.storage.datasets.dataset_writer import DatasetWriter
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, OnDiskGraph, OnDiskTaskData, OnDiskTVTSet, stay_inside
 from graphfeed.storage.datasets.processed_graph import check_saved_rows, id_dtype, open_spec
@@ -21,28 +22,16 @@ LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative
 """GraphBolt's names for seeds before `seeds` was introduced."""
 
 
-class Files:
-    """Writes numbered files into a folder that is renamed later."""
-
-    def __init__(self, target: Path, final: str) -> None:
-        # `final` is the name that the folder will have in the dataset.
-        self.target, self.final, self.count = target, final, 0
-
-    def write(self, array: NDArray[Any], prefix: str, dtype: np.dtype[Any]) -> str:
-        """Write an array and return its final path, relative to the dataset's folder."""
-        name = f"{prefix}_{self.count}.npy"
-        self.count += 1
-        write_array(self.target / name, array, dtype)
-        return f"{self.final}/{name}"
-
-
 def usable_in_place(array: NDArray[Any], format: str, dtype: np.dtype[Any]) -> bool:
     # Whether it can be read and mapped without conversion.
     return format == "numpy" and array.flags.c_contiguous and array.dtype == dtype and dtype.isnative
 
 
 def write_features(
-    folder: Path, files: Files, specs: tuple[OnDiskFeatureData, ...], counts: Mapping[str, Mapping[str | None, int]]
+    folder: Path,
+    writer: DatasetWriter,
+    specs: tuple[OnDiskFeatureData, ...],
+    counts: Mapping[str, Mapping[str | None, int]],
 ) -> list[dict[str, Any]]:
     """Check features, convert those that can't be read directly, and return their metadata."""
     entries = []
@@ -66,14 +55,14 @@ def write_features(
         path = str(spec.path)
         # A vector becomes a column, because features have rows.
         if array.ndim == 1 or not usable_in_place(array, spec.format, native):
-            path = files.write(array[:, None] if array.ndim == 1 else array, "feature", native)
+            path = writer.write("feature", array[:, None] if array.ndim == 1 else array, native)
         entry = {"domain": spec.domain, "type": spec.type, "name": spec.name, "format": "numpy", "path": path}
         entries.append(entry | {"in_memory": spec.in_memory} | spec.extra_fields)
     return entries
 
 
 def write_tasks(
-    folder: Path, files: Files, tasks: tuple[OnDiskTaskData, ...], graph: OnDiskGraph, auto_cast: bool
+    folder: Path, writer: DatasetWriter, tasks: tuple[OnDiskTaskData, ...], graph: OnDiskGraph, auto_cast: bool
 ) -> list[dict[str, Any]]:
     """Check item sets, convert those that can't be read directly, and return their metadata."""
     ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
@@ -82,7 +71,7 @@ def write_tasks(
         entry: dict[str, Any] = dict(task.extra_fields)
         for part in SETS:
             entry[part] = [
-                write_items(folder, files, items, f"tasks[{index}].{part}[{number}]", (graph, ids))
+                write_items(folder, writer, items, f"tasks[{index}].{part}[{number}]", (graph, ids))
                 for number, items in enumerate(getattr(task, part))
             ]
         entries.append(entry)
@@ -90,7 +79,7 @@ def write_tasks(
 
 
 def write_items(
-    folder: Path, files: Files, items: OnDiskTVTSet, key: str, nodes: tuple[OnDiskGraph, np.dtype[Any]]
+    folder: Path, writer: DatasetWriter, items: OnDiskTVTSet, key: str, nodes: tuple[OnDiskGraph, np.dtype[Any]]
 ) -> dict[str, Any]:
     """Check and convert the items of one type. Seeds get the dtype of the graph's ids."""
     graph, ids = nodes
@@ -105,7 +94,7 @@ def write_items(
         if spec.name == SEEDS:
             check_item_seeds(own, array, items.type, graph)
         dtype = ids if spec.name == SEEDS else array.dtype.newbyteorder("=")
-        file = spec.path if usable_in_place(array, spec.format, dtype) else files.write(array, "items", dtype)
+        file = spec.path if usable_in_place(array, spec.format, dtype) else writer.write("items", array, dtype)
         data.append({"name": spec.name, "format": "numpy", "path": file, "in_memory": spec.in_memory})
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{FILE_NAME}: {key} must have arrays of equal length, but they have {lengths} rows")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, load_array, open_array, read_csv_edges, write_array
+from graphfeed.storage.datasets.dataset_writer import COLUMN_FILES, EDGE_IDS, GRAPH_FOLDER, PROCESSED, DatasetWriter
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     EdgeFiles,
@@ -31,12 +32,6 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGra
 from graphfeed.storage.graph.type_names import ends_of, first_ids
 from graphfeed.storage.memory.memory_limits import check_nodes_fit
 from graphfeed.storage.memory.new_file import has_stamp, new_stamp, stamp_file
-
-PROCESSED = "graphfeed"
-"""Folder of a processed dataset."""
-GRAPH_FOLDER = "graph"
-COLUMN_FILES = ("csc_indptr.npy", "indices.npy", "type_per_edge.npy")
-"""Files of a graph that are checked. The last one exists if the graph has types."""
 
 
 def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
@@ -118,13 +113,12 @@ def check_saved_rows(what: str, values: NDArray[Any], rows: int) -> None:
 
 
 def write_graph(
-    folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool
+    folder: Path, writer: DatasetWriter, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool
 ) -> tuple[dict[str, Any], dict[str | None, int]]:
     """Write the arrays of a graph, and return their metadata and the number of edges of each type."""
-    graph_folder = target / GRAPH_FOLDER
-    graph_folder.mkdir()
+    graph_folder = writer.graph
     given = open_attributes(folder, graph, "edge")
-    lists = open_edges(folder, target, graph, given)
+    lists = open_edges(folder, writer.folder, graph, given)
     attributes = {}
     # All types have the same attributes, as checked before.
     for name, (column, values) in zip(given, lists[0].attributes.items(), strict=True):
@@ -132,13 +126,13 @@ def write_graph(
     if with_edge_ids:
         # The position of each edge in the list of its type.
         attributes[ORIGINAL_EDGE_ID] = EdgeArray(
-            graph_folder / "edge_id.npy", "row", id_dtype(sum(map(len, lists)), auto_cast)
+            graph_folder / EDGE_IDS, "row", id_dtype(sum(map(len, lists)), auto_cast)
         )
     progress = partial(progress_bar, unit="edge")
     sorting = Sorting(memory_for_sorting())
     topology = write_edges(graph_folder, lists, graph.num_nodes, attributes, auto_cast, sorting, progress)
     # Remove the converted CSV files.
-    for leftover in target.glob("pairs_*"):
+    for leftover in writer.folder.glob("pairs_*"):
         leftover.unlink()
     topology["node_attributes"] = write_node_attributes(folder, graph_folder, graph)
     return topology, {edges.type: len(edges) for edges in lists}

@@ -86,7 +86,7 @@ def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypat
     both = spec_of(tmp_path, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}})
     stop_before(both, tmp_path / "out", "sort")
     with monkeypatch.context() as patch:
-        patch.setattr("graphfeed.ingest.dataset.dataset_builder.write_text", stop)
+        patch.setattr("graphfeed.storage.datasets.dataset_writer.write_text", stop)
         with pytest.raises(Stopped):
             build_dataset(spec_of(tmp_path, {"n:r:n": {}}), tmp_path / "out")
     dataset = build_dataset(both, tmp_path / "out").load()

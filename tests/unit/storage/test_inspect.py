@@ -1,15 +1,19 @@
 """Reports of `graphfeed inspect` about datasets and saved graphs."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from graphfeed.__main__ import main
+from graphfeed.distributed import write_partition
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import from_coo
 from graphfeed.storage.datasets import inspect_dataset, inspect_graph_file, preprocess_ondisk_dataset
 from graphfeed.testing import limits
+from tests.kinds import partitioned_graphs as graphs
 from tests.kinds.on_disk import untyped, write
 
 
@@ -83,8 +87,27 @@ def test_data_sets_of_others_are_reported_too(tmp_path: Path) -> None:
     report = inspect_dataset(tmp_path)
     assert [line[:2] for line in report.lines[1:3]] == [("nodes None", "4"), ("edges None", "6")]
     assert "\nfeature node None feat " in str(report)
-    assert report.checksum is None
-    assert "checksum" not in str(report)
+    assert (report.checksum is None, report.damaged) == (False, [])
+    (made,) = (tmp_path / "graphfeed").rglob("indices.npy")
+    made.write_bytes(made.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(ValueError, match="indices"):
+        inspect_dataset(tmp_path)
+
+
+def test_the_arrays_of_a_partition_are_compared_with_their_checksums(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = graphs.plain()
+    write_partition(tmp_path / "out", graph, torch.arange(100) % 3, 3, graphs.codes_of(graph))
+    shutil.rmtree(tmp_path / "out" / "part_1")  # it is on another machine
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+    assert "all files are unchanged" in capsys.readouterr().out
+    for path in ("part_2/indices.npy", "node_parts.npy"):
+        data = bytearray((tmp_path / "out" / path).read_bytes())
+        data[-1] ^= 1
+        (tmp_path / "out" / path).write_bytes(data)
+    assert main(["inspect", str(tmp_path / "out")]) == 1
+    assert "; damaged: node_parts.npy, part_2/indices.npy\n" in capsys.readouterr().out
 
 
 def test_features_of_every_dtype_have_bounds(tmp_path: Path) -> None:
