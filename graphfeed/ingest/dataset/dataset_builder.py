@@ -13,10 +13,10 @@ import numpy as np
 
 from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
 from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
-from graphfeed.ingest.dataset.inputs import load_rows
+from graphfeed.ingest.dataset.inputs import load_rows, open_references
 from graphfeed.ingest.dataset.journal import JOURNAL, InputFiles, Journal, step_digest
-from graphfeed.ingest.dataset.node_steps import collect_nodes, ingest_nodes
-from graphfeed.ingest.dataset.query import Places
+from graphfeed.ingest.dataset.node_steps import collect_nodes, ingest_nodes, rows_of_arrays
+from graphfeed.ingest.dataset.query import Query
 from graphfeed.ingest.dataset.spec import EdgeTable, Spec, read_spec
 from graphfeed.ingest.dataset.task_metadata import describe_tasks, narrow_seeds
 from graphfeed.ingest.queries import entries
@@ -151,7 +151,7 @@ class Builder:
             self.scratch = unfinished / SCRATCH
             file = self.scratch / "tables.duckdb"
             with Engine(file, self.memory) as engine:
-                self.places = Places(engine, self.spec, self.writer, self.on_error)
+                self.engine = engine
                 nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
                 counts = {name: described["count"] for name, described in nodes.items()}
                 edges = self.read_all_edges(nodes)
@@ -222,19 +222,25 @@ class Builder:
         def run() -> dict[str, Any]:
             with self.progress(f"reading nodes {node_type or ''}".strip(), 0) as bar:
                 if not ends:
-                    return ingest_nodes(self.places, number, node_type, sources, bar)
+                    bad = BadRows(self.on_error)
+                    if sources:
+                        relation = load_rows(self.engine, f"rows_{step}", table, sources, bad)
+                    else:
+                        relation = rows_of_arrays(table, open_references(table, self.spec.folder, self.memory))
+                    rows = Query(self.engine, self.spec, self.writer, table, relation, bad, bar)
+                    return ingest_nodes(rows, number, node_type)
                 relations = [(self.load_edges(edge_type)[0], column) for edge_type, column in ends]
                 columns = [(relation, relation.columns[column, True]) for relation, column in relations]
-                return collect_nodes(self.places, number, columns, bar)
+                return collect_nodes(self.engine, self.writer, number, columns, bar)
 
         return self.once(step, self.key_of(step, table, read), run)
 
     def load_edges(self, edge_type: str | None) -> tuple[Relation, BadRows]:
         """Return the rows of edges, which may also provide node ids, and the lines that were skipped."""
         if edge_type not in self.loaded:
-            name, problems = f"rows_edge_{list(self.edges).index(edge_type)}", BadRows(self.on_error)
-            sources, engine = self.sources["edges", edge_type], self.places.engine
-            self.loaded[edge_type] = load_rows(engine, name, self.edges[edge_type], sources, problems), problems
+            name, bad = f"rows_edge_{list(self.edges).index(edge_type)}", BadRows(self.on_error)
+            table, sources = self.edges[edge_type], self.sources["edges", edge_type]
+            self.loaded[edge_type] = load_rows(self.engine, name, table, sources, bad), bad
         return self.loaded[edge_type]
 
     def read_all_edges(self, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
@@ -259,7 +265,8 @@ class Builder:
 
         def run() -> dict[str, Any]:
             with self.progress(f"reading edges {edge_type or ''}".strip(), 0) as bar:
-                return ingest_edges(self.places, number, edge_type, self.load_edges(edge_type), ends, bar)
+                rows = Query(self.engine, self.spec, self.writer, table, *self.load_edges(edge_type), bar)
+                return ingest_edges(rows, number, edge_type, ends)
 
         key = self.key_of(step, table, sources, *(f"node_{end}" for end, _ in ends))
         return self.once(step, key, run)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.link_steps import write_links
-from graphfeed.ingest.dataset.query import Places, Query
+from graphfeed.ingest.dataset.query import Query
 from graphfeed.ingest.dataset.spec import EdgeTable
 from graphfeed.ingest.dataset.values import ids, numbers, rule
 from graphfeed.ingest.queries import entries
@@ -19,9 +18,7 @@ from graphfeed.ingest.queries import numbers as sql_of
 from graphfeed.ingest.queries.columns import is_integer
 from graphfeed.ingest.tables.arrow_types import is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
-from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import TableSource
-from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets import Edges
 
 MOST_NARROW = 1 << 31
@@ -29,17 +26,11 @@ MOST_NARROW = 1 << 31
 
 
 def ingest_edges(
-    places: Places,
-    number: int,
-    edge_type: str | None,
-    loaded: tuple[Relation, BadRows],
-    ends: Sequence[tuple[int, dict[str, Any]]],
-    bar: ProgressBar,
+    rows: Query, number: int, edge_type: str | None, ends: Sequence[tuple[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Read the edges of a type into a table, and return their description; `ends` describes their node types."""
-    table, name, engine = places.spec.edge_tables[edge_type], f"edges_{number}", places.engine
-    relation, problems = loaded
-    rows = Query(places, table, relation, problems, bar)
+    name, table, engine = f"edges_{number}", rows.table, rows.engine
+    assert isinstance(table, EdgeTable)
     of_rows, rows.checks = rows.checks, []
     columns, joins = read_ends(rows, table, ends)
     rows.checks += of_rows
@@ -50,7 +41,7 @@ def ingest_edges(
     if not table.has_items:
         rows.parts.clear()
     columns |= rows.of_items | {"code": entries.first_broken(rows.broken)}
-    engine.run(entries.create_edges(name, columns, relation.sql, joins))
+    engine.run(entries.create_edges(name, columns, rows.relation.sql, joins))
     if table.time_sorted:
         refuse_earlier(rows, name, str(table.time))
     dropped = rows.find_bad(name)
@@ -58,7 +49,7 @@ def ingest_edges(
         engine.run(entries.drop_bad(name))
     described = write_edge_table(rows, table, name, dropped, ends[1][1]["count"])
     engine.run(f"{entries.drop_rows(f'rows_edge_{number}')}; CHECKPOINT")
-    return described | {"problems": problems.as_list(), "time": rows.time_type}
+    return described | {"problems": rows.bad.as_list(), "time": rows.time_type}
 
 
 def read_ends(
@@ -71,7 +62,7 @@ def read_ends(
         column = rows.relation.columns[name, True]
         if not described["texts"] and is_text(column.type):
             # If some of the strings are integers, the others are invalid rows.
-            ((some,),) = rows.places.engine.rows(entries.is_any([is_integer(column.sql)], rows.relation.sql))
+            ((some,),) = rows.engine.rows(entries.is_any([is_integer(column.sql)], rows.relation.sql))
             if not some:
                 raise TypeError(f"{column.table}: {name} has strings, but the ids of these nodes are integers")
         found, count = ids(column, described["texts"]), described["count"]
@@ -106,7 +97,7 @@ def read_weight(rows: Query, table: EdgeTable) -> dict[str, str]:
 def refuse_earlier(rows: Query, name: str, column: str) -> None:
     """Mark rows whose time is earlier than that of a preceding row, unless that row is itself invalid."""
     rows.checks.append(rule(rows.relation.columns[column, False], "false", "which is earlier than in a preceding row"))
-    rows.places.engine.run(entries.mark_earlier(name, len(rows.checks) - 1))
+    rows.engine.run(entries.mark_earlier(name, len(rows.checks) - 1))
 
 
 def write_edge_table(
@@ -114,8 +105,8 @@ def write_edge_table(
 ) -> dict[str, Any]:
     """Write the features and the items of the edges in a table, and return their description."""
     prefix, some = name.replace("edges", "edge"), "in_graph" if table.training_graph else "true"
-    ((count, in_graph),) = rows.places.engine.rows(entries.count_edges(name, some))
-    with rows.places.writer.rows(f"{prefix}_") as arrays:
+    ((count, in_graph),) = rows.engine.rows(entries.count_edges(name, some))
+    with rows.writer.rows(f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         time = "time" if rows.time is not None else f"({table.time})::BIGINT"
         timestamp = {} if table.time is None else {"timestamp": time}

@@ -24,9 +24,9 @@ def write_links(
 ) -> None:
     """Write the edges of a part, each followed by `ratio` pairs of its source that are not edges of the type."""
     # A pair depends on the part, its position and the number of its draw, but not on threads or memory.
-    engine, size, place = rows.places.engine, ratio + 1, 0
+    engine, size, place = rows.engine, ratio + 1, 0
     key: Any = Key(crc32(f"{table} {part}".encode()), 0, 0)
-    repeated = {**timestamp, **({"seed_edge_ids": "rowid"} if rows.places.spec.has_edge_features else {})}
+    repeated = {**timestamp, **({"seed_edge_ids": "rowid"} if rows.spec.has_edge_features else {})}
 
     def draw(places: NDArray[np.int64], number: int) -> NDArray[np.int64]:
         bits: NDArray[np.uint64] = key.at(number, places.astype(np.uint64))  # independent for each position

@@ -6,40 +6,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import BadRows
-from graphfeed.ingest.dataset.inputs import load_rows, open_references, roles_of
-from graphfeed.ingest.dataset.query import Places, Query
+from graphfeed.ingest.dataset.inputs import roles_of
+from graphfeed.ingest.dataset.query import Query
 from graphfeed.ingest.dataset.spec import NodeTable
 from graphfeed.ingest.dataset.values import Check, ids, rule
 from graphfeed.ingest.queries import entries
 from graphfeed.ingest.queries.numbers import MOST_INT64
 from graphfeed.ingest.tables.arrow_types import arrow, is_text
-from graphfeed.ingest.tables.engine import as_numpy
+from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation, TableColumn
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import ProgressBar
+from graphfeed.storage.datasets import DatasetWriter
 from graphfeed.storage.memory import check_nodes_fit
 
 
-def ingest_nodes(
-    places: Places, number: int, node_type: str | None, sources: Sequence[TableSource], bar: ProgressBar
-) -> dict[str, Any]:
+def ingest_nodes(rows: Query, number: int, node_type: str | None) -> dict[str, Any]:
     """Write the nodes of a type, and return their description."""
-    table, prefix, engine = places.spec.node_tables[node_type], f"node_{number}", places.engine
-    problems = BadRows(places.on_error)
-    relation = (
-        load_rows(engine, f"rows_{prefix}", table, sources, problems)
-        if sources
-        else rows_of_arrays(table, open_references(table, places.spec.folder, engine.memory))
-    )
-    rows = Query(places, table, relation, problems, bar)
+    prefix, table, relation, engine = f"node_{number}", rows.table, rows.relation, rows.engine
+    assert isinstance(table, NodeTable)
     own, name = None, table.names if table.id is None else table.id
     if name is not None:
         column = relation.columns[name, True]
-        own = ids(column, read_as_strings(places, relation, column))
+        own = ids(column, read_as_strings(engine, relation, column))
         if table.id is not None:
-            rows.checks.insert(0, duplicate_ids(places, relation, column, own.sql))
+            rows.checks.insert(0, duplicate_ids(engine, relation, column, own.sql))
         rows.checks = [*own.checks, *rows.checks]
     rows.read_time(f"nodes {node_type or ''}")
     dropped = rows.find_bad()
@@ -54,17 +46,17 @@ def ingest_nodes(
     named: dict[str, Any] = {"ids": None, "texts": False}
     if own is not None:
         engine.run(entries.create_column(f"ids_{number}", "id", own.sql, kept))
-        found = write_table_ids(places, number, "names" if table.id is None else "ids")
+        found = write_table_ids(engine, rows.writer, number, "names" if table.id is None else "ids")
         named |= {"names": found["ids"]} if table.id is None else found
     if rows.time is not None:
         engine.run(entries.create_column(f"times_{number}", "time", f"({rows.time.sql})::BIGINT", kept))
     engine.run(entries.drop_rows(f"rows_{prefix}"))
-    return described | named | {"problems": problems.as_list(), "time": rows.time_type}
+    return described | named | {"problems": rows.bad.as_list(), "time": rows.time_type}
 
 
-def duplicate_ids(places: Places, relation: Relation, column: TableColumn, sql: str) -> Check:
+def duplicate_ids(engine: Engine, relation: Relation, column: TableColumn, sql: str) -> Check:
     """Return the rule that no earlier row has the same id."""
-    places.engine.run(entries.create_repeated(sql, relation.sql))
+    engine.run(entries.create_repeated(sql, relation.sql))
     return rule(column, entries.IS_REPEATED, "which an earlier row already has")
 
 
@@ -72,43 +64,47 @@ def write_nodes(rows: Query, prefix: str, kept: str, dropped: NDArray[np.int64])
     """Write the features and the items of the nodes that are kept, and return their description."""
     time, count = rows.time.sql if rows.time is not None else rows.table.time, rows.relation.num_rows - len(dropped)
     columns = rows.of_items | ({} if time is None else {"timestamp": f"({time})::BIGINT"})
-    with rows.places.writer.rows(f"{prefix}_") as arrays:
+    with rows.writer.rows(f"{prefix}_") as arrays:
         features = rows.write_features(arrays, dropped)
         items = rows.write_items(arrays, kept, count, columns)
         return items | {"features": features, "count": count, "categories": rows.categories}
 
 
 def collect_nodes(
-    places: Places, number: int, ends: Sequence[tuple[Relation, TableColumn]], bar: ProgressBar
+    engine: Engine,
+    writer: DatasetWriter,
+    number: int,
+    ends: Sequence[tuple[Relation, TableColumn]],
+    bar: ProgressBar,
 ) -> dict[str, Any]:
     """Number the ids in columns of edges in ascending order, and return a description of these nodes."""
-    texts = any(read_as_strings(places, relation, column) for relation, column in ends)
+    texts = any(read_as_strings(engine, relation, column) for relation, column in ends)
     columns = [(ids(column, texts).sql, relation.sql) for relation, column in ends]
-    places.engine.run(entries.create_distinct_ids(f"ids_{number}", columns))
-    found = write_table_ids(places, number, "ids")
-    ((count,),) = places.engine.rows(entries.count_all(f"ids_{number}"))
+    engine.run(entries.create_distinct_ids(f"ids_{number}", columns))
+    found = write_table_ids(engine, writer, number, "ids")
+    ((count,),) = engine.rows(entries.count_all(f"ids_{number}"))
     bar.total = count
     bar.update(count)
     return found | {"count": count, "features": {}, "items": {}, "classes": None, "num_classes": 0, "problems": []}
 
 
-def read_as_strings(places: Places, relation: Relation, column: TableColumn) -> bool:
+def read_as_strings(engine: Engine, relation: Relation, column: TableColumn) -> bool:
     """Return whether ids are read as strings, because they are strings or unsigned integers beyond int64."""
     if not arrow().types.is_uint64(column.type):
         return is_text(column.type)
-    ((found,),) = places.engine.rows(entries.is_any([f"{column.sql} > {MOST_INT64}"], relation.sql))
+    ((found,),) = engine.rows(entries.is_any([f"{column.sql} > {MOST_INT64}"], relation.sql))
     return bool(found)
 
 
-def write_table_ids(places: Places, number: int, name: str) -> dict[str, Any]:
+def write_table_ids(engine: Engine, writer: DatasetWriter, number: int, name: str) -> dict[str, Any]:
     """Write the ids of a type, unless they are 0, 1, 2, ...; return the files and whether the ids are strings."""
-    engine, table = places.engine, f"ids_{number}"
+    table = f"ids_{number}"
     ((texts, same),) = engine.rows(entries.describe_ids(table))
     if same and not texts:
         return {"ids": None, "texts": False}
     names = {"values": f"{name}_{number}"} | ({"offsets": f"{name}_{number}_offsets"} if texts else {})
     end = 0
-    with places.writer.rows("") as arrays:
+    with writer.rows("") as arrays:
         if texts:
             arrays.append(names["values"], np.zeros(0, dtype=np.uint8))
             arrays.append(names["offsets"], np.zeros(1, dtype=np.int64))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
+from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.inputs import is_reference, open_references, wrong_rows
 from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, Spec
 from graphfeed.ingest.dataset.split import PARTS
@@ -44,24 +44,16 @@ SPLIT_VALUES = 20
 """Maximum number of values of a split's column that an error lists."""
 
 
-@dataclass(frozen=True)
-class Places:
-    """The context for reading an entry."""
-
-    engine: Engine
-    spec: Spec
-    writer: DatasetWriter
-    on_error: OnError
-
-
 @dataclass
 class Query:
     """The columns and arrays to read for an entry, and the rules for its rows."""
 
-    places: Places
+    engine: Engine
+    spec: Spec
+    writer: DatasetWriter
     table: NodeTable | EdgeTable
     relation: Relation
-    problems: BadRows
+    bad: BadRows
     bar: ProgressBar
     given: dict[str, NDArray[Any]] = field(init=False)
     """Arrays that the features name."""
@@ -85,7 +77,7 @@ class Query:
 
     def __post_init__(self) -> None:
         table, relation = self.table, self.relation
-        self.given = open_references(table, self.places.spec.folder, self.places.engine.memory)
+        self.given = open_references(table, self.spec.folder, self.engine.memory)
         for names in table.feature_columns.values():
             parts = [self.read_part(name) for name in names]
             self.features.append(parts)
@@ -135,7 +127,7 @@ class Query:
 
     def read_categories(self, name: str) -> Values:
         """Return the codes of a column of categories: positions among its sorted values, and then that of no value."""
-        column, engine, types = self.relation.columns[name, False], self.places.engine, arrow().types
+        column, types = self.relation.columns[name, False], arrow().types
         known = (types.is_integer, types.is_boolean, types.is_null)
         if not is_text(column.type) and not any(check(column.type) for check in known):
             raise TypeError(
@@ -143,18 +135,23 @@ class Query:
                 "column as strings"
             )
         own = parse_texts(column.sql, column.type) if column.raw and not is_text(column.type) else column.sql
-        found = [value for (value,) in engine.rows(entries.distinct_values(own, self.relation.sql, MOST_CLASSES + 1))]
+        self.categories[name], code = self.codes(f"categories_{len(self.categories)}", f"{column.table}: {name}", own)
+        return Values(code, dtype=np.dtype(np.int64))
+
+    def codes(self, kind: str, what: str, sql: str, missing: int | None = None) -> tuple[list[Any], str]:
+        """Return the sorted distinct values of a column, and SQL for positions among them, by default also of NULL."""
+        rows = self.engine.rows(entries.distinct_values(sql, self.relation.sql, MOST_CLASSES + 1))
+        found = [value for (value,) in rows]
         if len(found) > MOST_CLASSES or sum(map(len, map(str, found))) > MOST_LETTERS:
             raise ValueError(
-                f"{column.table}: {name} has more than {MOST_CLASSES} different values, or more than {MOST_LETTERS} "
-                "characters in these; save numbers instead of encode"
+                f"{what} has more than {MOST_CLASSES} different values, or more than {MOST_LETTERS} characters in "
+                "these; save numbers instead"
             )
-        kind = f"categories_{len(self.categories)}"
-        self.categories[name] = found
-        if found:
-            engine.run(entries.create_codes(kind, own, self.relation.sql))
-        code = entries.code_of(kind, own, len(found)) if found else "(0)::BIGINT"
-        return Values(code, dtype=np.dtype(np.int64))
+        missing = len(found) if missing is None else missing
+        if not found:
+            return [], f"({missing})::BIGINT"
+        self.engine.run(entries.create_codes(kind, sql, self.relation.sql))
+        return found, entries.code_of(kind, sql, missing)
 
     def read_feature(self, name: str) -> Values:
         """Return the column of a feature; vectors must have the length of the first one."""
@@ -162,19 +159,19 @@ class Query:
         length = None
         if is_arrow_list(column.type):
             sizes = [getattr(source.type_of(name), "list_size", None) for source in relation.sources]
-            found = self.places.engine.rows(entries.length_of_first(column.sql, relation.sql))
+            found = self.engine.rows(entries.length_of_first(column.sql, relation.sql))
             length = next((size for size in sizes if size is not None), found[0][0] if found else None)
             if length is None and table.missing is not None and relation.num_rows:
                 raise ValueError(
                     f"{column.table}: no row has a vector in {name}, so their length is unknown; save vectors of a "
                     "fixed size"
                 )
-        hint = f"; {MISSING_HINT}" if self.places.on_error == "raise" else ""
+        hint = f"; {MISSING_HINT}" if self.bad.on_error == "raise" else ""
         return feature(column, table.missing, length, hint)
 
     def check_split(self, column: TableColumn) -> None:
         """Raise a ValueError if a value named by the split does not occur."""
-        engine, relation, split = self.places.engine, self.relation, self.table.splits
+        engine, relation, split = self.engine, self.relation, self.table.splits
         if not relation.num_rows or split is None:
             return
         (some,) = engine.rows(entries.is_any([*self.parts.values()], relation.sql))
@@ -190,30 +187,20 @@ class Query:
 
     def read_label(self, column: TableColumn) -> None:
         """Find the format of the labels, and the rows that have one."""
-        types, engine, relation = arrow().types, self.places.engine, self.relation
         dtype: np.dtype[Any] = np.dtype(np.int64)
         if is_text(column.type):
-            names = engine.rows(entries.distinct_values(column.sql, relation.sql, MOST_CLASSES + 1))
-            if len(names) > MOST_CLASSES or sum(len(name) for (name,) in names) > MOST_LETTERS:
-                raise ValueError(
-                    f"{column.table}: the label {column.name} has more than {MOST_CLASSES} different strings, or more "
-                    f"than {MOST_LETTERS} characters in these; save numbers instead"
-                )
-            self.classes = [name for (name,) in names]
-            if names:
-                engine.run(entries.create_codes("classes", column.sql, relation.sql))
-            sql = entries.code_of("classes", column.sql, -1) if names else "(-1)::BIGINT"
+            self.classes, sql = self.codes("classes", f"{column.table}: the label {column.name}", column.sql, -1)
         elif is_arrow_list(column.type):
             self.label = self.read_feature(column.name)
             self.checks += self.label.checks
         else:
-            whole = not types.is_floating(column.type)
+            whole = not arrow().types.is_floating(column.type)
             found = numbers(column, "a number", whole=whole, optional=True)
             self.checks += found.checks
             sql = f"coalesce(({found.sql})::BIGINT, -1)"
             if not whole:
                 value = f"coalesce({found.sql}::DOUBLE, 'nan')"
-                ((whole,),) = engine.rows(entries.are_whole(value, relation.sql))
+                ((whole,),) = self.engine.rows(entries.are_whole(value, self.relation.sql))
                 if whole:
                     sql = sql_of.label_of_float(value)
                     self.checks.append(rule(column, f"{value} BETWEEN {1 << 53} AND 9e18", ROUNDED_REASON))
@@ -241,14 +228,14 @@ class Query:
 
     def find_bad(self, known: str | None = None) -> NDArray[np.int64]:
         """Find the rows that break a rule, and return their numbers; `known` is a table that already has the codes."""
-        engine, sql = self.places.engine, self.relation.sql
+        engine, sql = self.engine, self.relation.sql
         engine.run(entries.create_bad(known or entries.with_code(self.broken, sql)))
         for name, reason, rows in wrong_rows(self.given, self.table.missing, self.narrowed):
             self.checks.append(Check("false", name, reason, "'nan'::DOUBLE" if reason == NAN_REASON else "'a number'"))
             engine.run(entries.create_rows("rows_of_array", ["BIGINT"]))
             engine.insert("rows_of_array", 0, [rows])
             engine.run(entries.add_bad("rows_of_array", len(self.checks) - 1, sql))
-        dropped = self.problems.raise_or_count(engine, self.relation, self.checks)
+        dropped = self.bad.raise_or_count(engine, self.relation, self.checks)
         self.note_unlabelled()
         return dropped
 
@@ -256,18 +243,18 @@ class Query:
         """Count the rows of parts of the split that have no label."""
         for part, condition in self.parts.items() if self.label is not None and self.table.split is not None else ():
             rows = entries.unlabelled(self.relation.sql, condition, self.labelled)
-            for _, first, count in self.relation.by_table(self.places.engine, rows):
+            for _, first, count in self.relation.by_table(self.engine, rows):
                 source, row = self.relation.place(first)
                 missing = f"{self.table.label} is missing"
                 reason = f"{missing}, so they are not items of {part}"
-                self.problems.count(source.name, reason, count, f"row {row}: {missing}")
+                self.bad.count(source.name, reason, count, f"row {row}: {missing}")
 
     def batches(
         self, source: str, columns: Sequence[str], count: int, dropped: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[Iterator[Any], int, slice | NDArray[np.int64]]]:
         """Yield columns of the rows that are kept, the number of these rows, and their positions among all rows."""
         self.bar.total, first = self.bar.total + count, 0
-        for batch in self.places.engine.stream(entries.select(["n", *columns], source)):
+        for batch in self.engine.stream(entries.select(["n", *columns], source)):
             places: slice | NDArray[np.int64] = slice(first, first + len(batch))
             first += len(batch)
             self.bar.update(len(batch))
@@ -321,7 +308,7 @@ class Query:
                 if items["labels"].dtype.kind == "i":
                     largest = max(largest, int(items["labels"].max(initial=-1)))
             # If edges of some type have features, items of all types have the ids, because they share member names.
-            if ends and self.places.spec.has_edge_features:
+            if ends and self.spec.has_edge_features:
                 items["seed_edge_ids"] = np.arange(first, first + rows)
             for part in self.parts:
                 chosen = as_numpy(own[part])
