@@ -36,8 +36,11 @@ class BadRows:
 
     def raise_or_count(self, engine: Engine, relation: Relation, checks: Sequence[Check]) -> NDArray[np.int64]:
         """Raise an error for the first row in the table of invalid rows, or count these; return their numbers."""
-        if self.on_error == "raise" and (found := engine.rows(entries.first_bad(MOST_NAMED))):
-            (code, first, total), *_ = found
+        found = engine.rows(entries.first_bad(MOST_NAMED))
+        if not found:
+            return np.zeros(0, dtype=np.int64)
+        if self.on_error == "raise":
+            code, first, total = found[0]
             texts = bad_row_texts(engine, relation, checks, [(n, code) for code, n, _ in found])
             more = f" ({total} rows in all; {'; '.join(texts[1:])})" if total > 1 else ""
             source, _ = relation.place(first)
@@ -54,8 +57,6 @@ def bad_row_texts(
     engine: Engine, relation: Relation, checks: Sequence[Check], rows: Sequence[tuple[int, int]]
 ) -> list[str]:
     """Return messages for rows, given by their numbers and the rules that they break."""
-    if not rows:
-        return []
     shown = {code: checks[code].shown for _, code in rows}
     found = engine.rows(entries.values_of_rows([*shown.values()], relation.sql, [n for n, _ in rows]))
     values = {n: dict(zip(shown, own, strict=True)) for n, *own in found}

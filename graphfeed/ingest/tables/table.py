@@ -243,7 +243,8 @@ def check_distinct_names(table: str, names: list[str]) -> list[str]:
 
 def suffix_of(path: Path) -> str:
     """Return the suffix of a path that determines its format."""
-    stem, suffix = os.path.splitext(SHARD.sub(r"\1", path.name.lower()))
+    name = path.name.lower()
+    stem, suffix = os.path.splitext(SHARD.sub(r"\1", name) if "-of-" in name else name)
     if suffix == ".gz" and (inner := os.path.splitext(stem)[1]) in COMPRESSED:
         return inner
     if suffix in SUFFIXES:

@@ -24,7 +24,6 @@ from graphfeed.storage.datasets.inspect import inspect_dataset, inspect_graph_fi
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, Task, num_groups_of, rows_of_groups
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, OnDiskTask, open_in_files
-from graphfeed.storage.datasets.original_ids import write_id_files
 from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import LEGACY_NAMES
 from graphfeed.storage.datasets.processed_graph import id_dtype, write_edges
@@ -37,5 +36,5 @@ __all__ = [
     "checksum", "checksums_of", "id_dtype", "identify", "inspect_dataset", "inspect_graph_file", "load_array",
     "load_yaml", "memory_for_sorting", "new_folder", "num_groups_of", "open_in_files", "preprocess_ondisk_dataset",
     "rows_of_groups", "run_tasks", "split_column_ranges", "stay_inside", "sync_folder", "wordnet", "write_array",
-    "write_edges", "write_id_files", "write_rows", "write_text",
+    "write_edges", "write_rows", "write_text",
 ]  # fmt: skip

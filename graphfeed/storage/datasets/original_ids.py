@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import as_ids, brief, check_ids
-from graphfeed.storage.datasets.array_files import load_array, write_array
+from graphfeed.storage.datasets.array_files import load_array
 from graphfeed.storage.datasets.metadata import stay_inside
 
 
@@ -80,16 +80,6 @@ class OriginalIds:
 
     def __repr__(self) -> str:
         return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'strings'})"
-
-
-def write_id_files(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:
-    """Write the original ids of a type into a folder, and return the names of the files."""
-    files = {"values": f"{name}.npy"}
-    write_array(folder / files["values"], values)
-    if offsets is not None:
-        files["offsets"] = f"{name}_offsets.npy"
-        write_array(folder / files["offsets"], offsets)
-    return files
 
 
 def read_ids(folder: Path, files: Any, key: str, in_memory: bool) -> OriginalIds:
