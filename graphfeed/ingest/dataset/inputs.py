@@ -30,7 +30,7 @@ def load_rows(
     else:
         named = [table.source, table.destination]
         if isinstance(table.weight, str):
-            columns.setdefault((table.weight, False), "number")
+            columns.setdefault((table.weight, False), "weight")
     if isinstance(table.time, str):
         columns.setdefault((table.time, False), "integer")
     columns |= {(column, True): "id" for column in named if column is not None}

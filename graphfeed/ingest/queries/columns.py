@@ -106,22 +106,24 @@ OF_ROLES = {
     "id": ["int64"],
     "any": ["int64"],
     "number": ["int64", "double"],
+    "weight": ["int64", "double"],
     "integer": ["int64", "date32[day]", "timestamp[s]"],
 }
 """The types of `STRICT` that a column may have, by its role."""
 
 
-def strictly(column: str, arrow_type: Any) -> str:
+def strictly(column: str, arrow_type: Any, role: str) -> str:
     """Return SQL that converts a string to a type of `STRICT`, and raises an error for any other string.
 
     The result is that of `parse_texts`, and its string is the given one, except for numbers such as 1.50 and times with
     a T. Floats of 2^24 and more must be those that their own strings give: others may be integers that a float rounds.
+    So must negative weights, which messages show.
     """
     kind = STRICT[str(arrow_type)]
     value = f"TRY_CAST({column} AS {kind})"
     same = f"{value}::VARCHAR = {column}"
     fits = {
-        "DOUBLE": f"abs({value}) < {1 << 24} OR {same}",
+        "DOUBLE": f"{value} < {1 << 24} AND {value} >= {0 if role == 'weight' else -(1 << 24)} OR {same}",
         "DATE": f"strlen({column}) = 10 AND {same}",
         "TIMESTAMP": f"strlen({column}) = 19 AND {value}::VARCHAR = replace({column}, 'T', ' ')",
     }.get(kind, same)
@@ -132,7 +134,7 @@ def common_bits(column: str, role: str) -> str:
     """Return SQL for the bits of `text_types` that can represent all strings of a column of some role."""
     # A string or a fraction among numbers makes the row invalid rather than the column a string, except for "any".
     bits = types_of(column, role == "id")
-    some = f"bit_and(nullif({bits}, 0))" if role in ("number", "integer") else "NULL"
+    some = f"bit_and(nullif({bits}, 0))" if role not in ("id", "any") else "NULL"
     whole = f"bit_and(nullif({bits} & ~2, 0))" if role == "integer" else "NULL"
     return f"coalesce({whole}, {some}, bit_and({bits}))"
 

@@ -146,22 +146,24 @@ def test_types_of_strings_are_common_to_all(connection: Any) -> None:
 
 
 def test_a_value_that_is_converted_strictly_has_one_form(connection: Any) -> None:
+    types = {str(kind): kind for kind, *_ in columns.text_types()}
+
+    def convert(text: str, kind: str, role: str) -> Any:
+        return connection.sql(f"SELECT {columns.strictly(columns.literal(text), types[kind], role)}").fetchall()
+
     kinds: dict[str, dict[str, Any]] = {
         "int64": {"7": 7, "-3": -3},
-        "double": {"1.50": 1.5, "16777217.0": 16777217.0, "7": 7.0},
+        "double": {"1.50": 1.5, "16777217.0": 16777217.0, "7": 7.0, "-7": -7.0},
     }
-    refused = {"int64": ["007", "1.0", ""], "double": ["16777217", "x", "1e400"], "date32[day]": ["20200-01-01"]}
-    refused["timestamp[s]"] = ["2020-01-31 10:11:12.5", "2020-01-31"]
-    types = {str(kind): kind for kind, *_ in columns.text_types()}
     for kind, known in kinds.items():
         for text, value in known.items():
-            assert connection.execute(f"SELECT {columns.strictly(columns.literal(text), types[kind])}").fetchall() == [
-                (value,)
-            ]
-    for kind, texts in refused.items():
-        for text in texts:
-            with pytest.raises(duckdb.Error, match="not "):
-                connection.execute(f"SELECT {columns.strictly(columns.literal(text), types[kind])}").fetchall()
+            assert convert(text, kind, "number") == [(value,)]
+    refused = {"int64": ["007", "1.0", ""], "double": ["16777217", "x", "1e400"], "date32[day]": ["20200-01-01"]}
+    refused["timestamp[s]"] = ["2020-01-31 10:11:12.5", "2020-01-31"]
+    wrong = [(text, kind, "number") for kind, texts in refused.items() for text in texts]
+    for text, kind, role in [*wrong, ("-7", "double", "weight")]:
+        with pytest.raises(duckdb.Error, match="not "):
+            convert(text, kind, role)
 
 
 def test_rows_of_files_are_numbered_and_counted(connection: Any, tmp_path: Path) -> None:
