@@ -109,6 +109,8 @@ class Fluent:
         edge_timestamp_attr_name: str | None = None,
         pre_time_window: int | None = None,
         hop_time: HopTime = "seed",
+        *,
+        visible: Literal["seed", "batch"] = "seed",
     ) -> Datapipe: ...
     def temporal_sample_neighbor(
         self,
@@ -123,6 +125,8 @@ class Fluent:
         strategy: Literal["uniform", "latest"] = "uniform",
         inclusive: bool = False,
         disjoint: bool = False,
+        *,
+        visible: Literal["seed", "batch"] = "seed",
     ) -> Datapipe: ...
     def to_pyg_data(self, by_hop: bool = True) -> Datapipe[Any]: ...
     def transform(self, transformer: Callable[[MiniBatch], MiniBatch] | None = None) -> Datapipe: ...

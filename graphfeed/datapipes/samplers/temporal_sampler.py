@@ -1,10 +1,14 @@
 """The base class of temporal samplers."""
 
-from dataclasses import replace
+from dataclasses import field, replace
+from typing import Any, Literal
+
+import torch
 
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.ops.arguments import brief
 from graphfeed.storage import TemporalQuery
-from graphfeed.storage.graph import HopTime, SamplingRequest, Seeds, Strategy
+from graphfeed.storage.graph import HopTime, SamplingRequest, Seeds, Strategy, from_type_dict, to_type_dict
 
 
 class TemporalSampler(FanoutSampler, seeded=False):
@@ -27,8 +31,15 @@ class TemporalSampler(FanoutSampler, seeded=False):
     `pre_time_window`, it has a window for each seed instead: give the item set a member of that name."""
     hop_time: HopTime = "seed"
     """The time at which the next hop samples around a neighbour: that of the seed that led to it, or of the edge."""
+    visible: Literal["seed", "batch"] = field(default="seed", kw_only=True)
+    """Whether a seed sees all that is earlier than itself, or only what is earlier than the whole mini-batch: "batch"
+    hides what happens from the first time of the mini-batch's seeds on, as for models with a memory that is updated
+    after each mini-batch. Windows still begin at the same times."""
 
     def __post_init__(self) -> None:
+        visible: object = self.visible
+        if not isinstance(visible, str) or visible not in ("seed", "batch"):
+            raise ValueError(f"visible must be 'seed' or 'batch', but is {brief(visible)}")
         super().__post_init__()
         if self.node_timestamp_attr_name is None and self.edge_timestamp_attr_name is None:
             raise ValueError(
@@ -45,6 +56,8 @@ class TemporalSampler(FanoutSampler, seeded=False):
         """Return the stage's sampling request for the graph."""
         names = (self.node_timestamp_attr_name, self.edge_timestamp_attr_name)
         query = TemporalQuery(*names, self.pre_time_window, self.hop_time)
+        if self.visible == "batch" and getattr(self, "inclusive", False):
+            raise ValueError("visible='batch' hides the times of the mini-batch, but inclusive=True shows them")
         return replace(super().make_request(), strategy=self.chosen_by, deduplicate=False, temporal=query)
 
     def seeds_to_sample(self, seeds: Seeds) -> Seeds:
@@ -54,4 +67,15 @@ class TemporalSampler(FanoutSampler, seeded=False):
                 "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "
                 "name an item of the item set 'timestamp'"
             )
-        return seeds
+        return seeds if self.visible == "seed" else seen_by_batch(seeds, self.pre_time_window)
+
+
+def seen_by_batch(seeds: Seeds, window: int | None) -> Seeds:
+    """Return seeds with the first time of them all. The windows become shorter, so that they begin where they did."""
+    times, windows = to_type_dict(seeds.times), to_type_dict({} if seeds.windows is None else seeds.windows)
+    first = min((int(own.min()) for own in times.values() if own.numel()), default=0)
+    cut: dict[Any, torch.Tensor] = {kind: torch.full_like(own, first) for kind, own in times.items()}
+    if seeds.windows is None and window is not None:
+        windows = {kind: torch.full_like(own, window, dtype=torch.int64) for kind, own in times.items()}
+    shorter = {kind: (own - (times[kind] - first)).clamp(min=0) for kind, own in windows.items()}
+    return Seeds(seeds.ids, from_type_dict(cut), from_type_dict(shorter) if shorter else None)

@@ -12,6 +12,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure_items
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
+from graphfeed.datapipes.sources.time_spans import find_spans
 from graphfeed.ops import Key, fold
 from graphfeed.ops.arguments import brief, check_count, check_fields, check_position, mark_below
 from graphfeed.ops.sampling import permute
@@ -29,17 +30,21 @@ class ItemSampler(Datapipe, init=False, seeded=False):
     and costs the same at any position. Inside a torch DataLoader worker, the sampler yields that worker's share.
 
     Raises:
-        ValueError: The item set is empty, or the batch size is below 1.
+        ValueError: The item set is empty, the batch size is below 1, or `every` is given for items whose times
+            decrease.
 
     Example:
         >>> [minibatch.seeds.tolist() for minibatch in ItemSampler(ItemSet(5, names="seeds"), batch_size=2)]
         [[0, 1], [2, 3], [4]]
+        >>> events = ItemSet((5, [3, 3, 8, 40, 41]), names=("seeds", "timestamp"))
+        >>> [minibatch.seeds.tolist() for minibatch in ItemSampler(events, every=10)]
+        [[0, 1, 2], [3, 4]]
     """
 
     item_set: ItemSet | HeteroItemSet
-    batch_size: int
-    """Number of items in a mini-batch. Groups of items, such as an edge and the negatives that it is ranked among, are
-    never cut: a mini-batch has as many of them as fit, and at least one (see `ItemSet`)."""
+    batch_size: int | None = None
+    """Number of items in a mini-batch, unless `every` is given. Groups of items, such as an edge and the negatives that
+    it is ranked among, are never cut: a mini-batch has as many of them as fit, and at least one (see `ItemSet`)."""
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
     """Function from rows and names to a mini-batch."""
     drop_last: bool = False
@@ -50,13 +55,17 @@ class ItemSampler(Datapipe, init=False, seeded=False):
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
     """Index of the first mini-batch."""
+    every: int | None = field(default=None, kw_only=True)
+    """Instead of `batch_size`: the length of the time span of each mini-batch, in the unit of the items' `timestamp`,
+    which must not decrease. Spans begin at multiples of it, and those without items are skipped. `shuffle` permutes
+    the spans."""
 
     if TYPE_CHECKING:
 
         def __new__(  # type: ignore[misc]
             cls,
             item_set: ItemSet | HeteroItemSet,
-            batch_size: int,
+            batch_size: int | None = ...,
             minibatcher: Callable[[Any, Any], Any] = ...,
             drop_last: bool = ...,
             shuffle: bool = ...,
@@ -64,6 +73,7 @@ class ItemSampler(Datapipe, init=False, seeded=False):
             *,
             epoch: int = ...,
             start: int = ...,
+            every: int | None = ...,
         ) -> Datapipe:
             """Type the sampler as a pipeline, so that `pipe = pipe.sample_neighbor(...)` is valid."""
 
@@ -77,17 +87,23 @@ class ItemSampler(Datapipe, init=False, seeded=False):
             raise ValueError("item_set is empty; give it at least one item")
         seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
         check_fields(self)
-        check_count("batch_size", self.batch_size, 1)
+        if self.every is None:
+            check_count("batch_size", self.batch_size, 1)
+        elif self.batch_size is not None or self.drop_last:
+            raise ValueError("every makes mini-batches by time; leave out batch_size and drop_last")
         if not callable(self.minibatcher):
             raise TypeError(f"minibatcher must be a function of rows and names, but is {brief(self.minibatcher)}")
         self.__dict__["seed"] = None if self.seed is None else seed
+        self.__dict__["spans"] = None if self.every is None else find_spans(self.item_set, self.every)
 
     @property
     def num_groups(self) -> int:
         """Number of groups of items in a full mini-batch."""
-        return max(self.batch_size // self.item_set.group_size, 1)
+        return max((self.batch_size or 1) // self.item_set.group_size, 1)
 
     def __len__(self) -> int:
+        if (spans := self.__dict__.get("spans")) is not None:
+            return len(spans)
         whole, rest = divmod(num_groups_of(self.item_set), self.num_groups)
         return whole if self.drop_last or rest == 0 else whole + 1
 
@@ -99,6 +115,11 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     def minibatch(self, index: int) -> Any:
         """Return the mini-batch with this index, in the same time for every index."""
+        if (spans := self.__dict__.get("spans")) is not None:
+            if not 0 <= index < len(spans):
+                raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+            span = int(permute(index, index + 1, len(spans), self.order_key)) if self.shuffle else index
+            return self.minibatch_of(torch.arange(*spans.starts[span : span + 2].tolist(), device="cpu"), index)
         size, each = num_groups_of(self.item_set), self.num_groups
         low, high = index * each, min(size, (index + 1) * each)
         if low < 0 or high - low < (each if self.drop_last else 1):

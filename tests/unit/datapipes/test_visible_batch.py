@@ -1,0 +1,54 @@
+"""With `visible="batch"`, seeds don't see the events of their mini-batch."""
+
+from typing import Any
+
+import pytest
+
+import graphfeed as gf
+from tests.kinds.events import check_same_everywhere, event_graph, event_items
+from tests.kinds.refusals import check_refused
+from tests.kinds.slow_events import last
+
+
+def sampler(**options: Any) -> Any:
+    return gf.ItemSampler(event_items(), every=20, shuffle=True).temporal_sample_neighbor(
+        event_graph(), [3, 4], edge_timestamp_attr_name="time", strategy="latest", visible="batch", **options
+    )
+
+
+@pytest.mark.parametrize("window", [None, 30])
+def test_a_seed_sees_what_is_before_the_mini_batch(window: int | None) -> None:
+    hidden = 0
+    for minibatch in sampler(pre_time_window=window):
+        hop, first = minibatch.sampled_subgraphs[-1], int(minibatch.timestamp.min())
+        starts = hop.sampled_csc.indptr.tolist()
+        for number, (node, time) in enumerate(
+            zip(minibatch.seeds.flatten().tolist(), minibatch.timestamp.repeat_interleave(2).tolist(), strict=True)
+        ):
+            since = None if window is None else time - window
+            found = hop.original_edge_ids[starts[number] : starts[number + 1]].tolist()
+            assert found == last(node, first, 4, since)[:, 2].tolist()
+            hidden += found != last(node, time, 4, since)[:, 2].tolist()
+    assert hidden > 50
+
+
+def test_windows_of_items_and_of_the_stage_are_equal() -> None:
+    items = event_items()
+    given = gf.ItemSet((*items.members, 30 + 0 * items.members[1]), names=("seeds", "timestamp", "pre_time_window"))
+    pipe: Any = gf.ItemSampler(given, every=20, shuffle=True).temporal_sample_neighbor(
+        event_graph(), [3, 4], edge_timestamp_attr_name="time", strategy="latest", visible="batch"
+    )
+    for one, other in zip(pipe, sampler(pre_time_window=30), strict=True):
+        assert one.edge_ids(0).equal(other.edge_ids(0))
+
+
+@pytest.mark.slow
+def test_it_is_the_same_everywhere() -> None:
+    check_same_everywhere(sampler(hop_time="edge"))
+
+
+def test_inclusive_times_are_refused() -> None:
+    check_refused([
+        (lambda: sampler(inclusive=True), ValueError, "visible='batch' hides the times of the mini-batch"),
+        (lambda: sampler().changed(visible="all").__post_init__(), ValueError, "'seed' or 'batch', but is 'all'"),
+    ])  # fmt: skip
