@@ -87,7 +87,8 @@ from graphfeed.datapipes import BudgetSampler as BudgetSampler, CompactPerLayer 
 from graphfeed.datapipes import FanoutSampler as FanoutSampler, ItemNameWarning as ItemNameWarning
 from graphfeed.datapipes import PairNegativeSampler as PairNegativeSampler, PipelineGraph as PipelineGraph
 from graphfeed.datapipes import SamplePerLayer as SamplePerLayer, SubgraphInducer as SubgraphInducer
-from graphfeed.datapipes import TemporalSampler as TemporalSampler, exclude_seed_edges as exclude_seed_edges
+from graphfeed.datapipes import TemporalNegativeSampler as TemporalNegativeSampler, TemporalSampler as TemporalSampler
+from graphfeed.datapipes import ToMatrix as ToMatrix, exclude_seed_edges as exclude_seed_edges
 from graphfeed.datapipes import minibatcher_default as minibatcher_default, with_negatives as with_negatives
 from graphfeed.distributed import CooperativeConv as CooperativeConv, CooperativeConvFunction as CooperativeConvFunction
 from graphfeed.distributed import DistContext as DistContext, DistLinkNeighborLoader as DistLinkNeighborLoader

@@ -10,9 +10,11 @@ from graphfeed.datapipes.datapipe import Datapipe, Shardable, Source, length
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
+from graphfeed.datapipes.negatives.fixed_negatives import FixedNegatives
 from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler, check_amount
 from graphfeed.datapipes.negatives.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
+from graphfeed.datapipes.negatives.temporal_negative_sampler import TemporalNegativeSampler
 from graphfeed.datapipes.negatives.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.pipeline import Placement, find, replace, traverse
 from graphfeed.datapipes.pipeline.pipeline_graph import PipelineGraph, to_graph
@@ -35,17 +37,21 @@ from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.datapipes.sources.minibatcher import ItemNameWarning, minibatcher_default
 from graphfeed.datapipes.sources.node_record import NodeRecord, is_node
 from graphfeed.datapipes.sources.seeds import spread_to_seeds
+from graphfeed.datapipes.sources.time_spans import check_rising
+from graphfeed.datapipes.to_matrix import NeighborMatrix, ToMatrix, arranged, place_edges
 from graphfeed.datapipes.transform import Transform, apply_stages, describe_place, worker_name
 
 # fmt: off
 __all__ = [
     "Batch", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
-    "FanoutSampler", "FeatureFetcher", "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource",
-    "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler", "NodeRecord",
-    "PairNegativeSampler", "PipelineGraph", "Placement", "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "Source",
-    "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler", "TemporalSampler",
-    "Transform", "UniformNegativeSampler", "apply_stages", "check_amount", "check_is_graph", "describe_place",
-    "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default", "nodes_of_items", "replace",
-    "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
+    "FanoutSampler", "FeatureFetcher", "FixedNegatives", "InSubgraphSampler", "ItemNameWarning", "ItemSampler",
+    "IterableSource", "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborMatrix",
+    "NeighborSampler", "NodeRecord", "PairNegativeSampler", "PipelineGraph", "Placement", "SamplePerLayer",
+    "SeedEdgesExcluder", "Shardable", "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler",
+    "TemporalNegativeSampler", "TemporalNeighborSampler", "TemporalSampler", "ToMatrix", "Transform",
+    "UniformNegativeSampler", "apply_stages", "arranged", "check_amount", "check_is_graph", "check_rising",
+    "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default",
+    "nodes_of_items", "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives",
+    "worker_name",
 ]
 # fmt: on

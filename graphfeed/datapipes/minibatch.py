@@ -69,6 +69,8 @@ class MiniBatch:
     """One row per id in `seed_edge_ids`, by name or by (edge type, name)."""
     feature_dims: dict[Any, int] | Any = field(default=None, kw_only=True)
     """For `to_pyg_data`: dimension of the rows in PyG's data, -1 if it is the only one, by (domain, type, name)."""
+    matrices: list[Any] | Any = field(default=None, kw_only=True)
+    """After `to_matrix`: a `NeighborMatrix` per hop, the hop of the seeds first."""
     key: Key | Any = field(default=None, kw_only=True)
     """Identity of the mini-batch, from which random stages derive their draws."""
 

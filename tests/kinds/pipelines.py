@@ -187,6 +187,18 @@ def temporal_layer_sampled_by_type() -> gf.Datapipe:
     return pipe.temporal_sample_layer_neighbor(graph, [3, [2, 4]], edge_timestamp_attr_name="time", hop_time="edge")
 
 
+def temporal_events() -> gf.Datapipe:
+    """Return events by time span as matrices, without the events of their own span."""
+    times = torch.arange(NUM_EDGES) // 3
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 18)
+    graph = gf.from_coo(edges, NUM_NODES, edge_attributes={"time": times})
+    items = gf.ItemSet((edges[1, -300:], times[-300:]), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(items, every=9, shuffle=True)
+    return pipe.temporal_sample_neighbor(
+        graph, [3, 4], edge_timestamp_attr_name="time", hop_time="edge", strategy="latest", visible="batch"
+    ).to_matrix()
+
+
 ALL = (
     homogeneous,
     shuffled,
@@ -204,6 +216,7 @@ ALL = (
     temporal_by_type,
     temporal_layer_sampled,
     temporal_layer_sampled_by_type,
+    temporal_events,
 )
 
 

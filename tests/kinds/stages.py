@@ -192,6 +192,12 @@ def timed_items() -> gf.Datapipe:
     return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
 
 
+def timed_pairs() -> gf.Datapipe:
+    pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
+    items = gf.ItemSet((pairs, torch.arange(1000) * 200), names=("seeds", "timestamp"))
+    return gf.ItemSampler(items, batch_size=1000 // BATCHES, shuffle=True)
+
+
 def edge_items() -> gf.Datapipe:
     pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
     return gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=1000 // BATCHES, shuffle=True)
@@ -244,6 +250,14 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     ),
     gf.TemporalNeighborSampler: lambda: timed_items().temporal_sample_neighbor(
         graph(), [2, 3], prob_name="w", edge_timestamp_attr_name="time"
+    ),
+    gf.TemporalNegativeSampler: lambda: timed_pairs().sample_temporal_negative(
+        graph(), "seen", 2, True, edge_timestamp_attr_name="time"
+    ),
+    gf.ToMatrix: lambda: (
+        timed_items()
+        .temporal_sample_neighbor(graph(), [2, 3], edge_timestamp_attr_name="time", strategy="latest")
+        .to_matrix()
     ),
     gf.ToPyGData: lambda: edge_items().sample_neighbor(graph(), [2, 3]).to_pyg_data(),
     gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),

@@ -10,10 +10,11 @@ MOVING = {*WORDS.findall("_to_copy as_strided clone copy detach empty empty_like
 KNOWN = MOVING | {
     *WORDS.findall("""
     _local_scalar_dense _unique2 add all amin aminmax any arange bincount bitwise_and bitwise_not bitwise_or cat
-    clamp cumsum div eq equal expand fill flip floor_divide full full_like ge gt index index_fill index_put
-    index_select isin le lt masked_fill masked_select max maximum min minimum mm mul ne new_ones new_zeros nonzero
-    ones ones_like remainder repeat repeat_interleave scalar_tensor scatter_add scatter_reduce searchsorted sort
-    split_with_sizes stack sub sum unbind unique_consecutive unique_dim unsqueeze where zero zeros
+    clamp cumsum div eq equal expand fill flip floor_divide full full_like ge gt index index_copy index_fill
+    index_put index_select isin le lt masked_fill masked_select max maximum min minimum mm mul ne new_full new_ones
+    new_zeros nonzero ones ones_like remainder repeat repeat_interleave scalar_tensor scatter scatter_add
+    scatter_reduce searchsorted sort split_with_sizes stack sub sum unbind unique_consecutive unique_dim unsqueeze
+    where zero zeros
     """)
 }
 """Of which somebody has looked that torch has them on a GPU, for numbers of 8 to 64 bits."""
@@ -30,6 +31,8 @@ def carry_out(func: Any, args: Any, kwargs: Any) -> Any:
         return sort_with_ties_reversed(*args, **kwargs)
     if name == "index_put" and not any(args[3:4]):
         check_places(*args[1:3])
+    if name in ("index_copy", "scatter"):
+        check_places([args[2]], args[3])
     return func(*args, **kwargs)
 
 

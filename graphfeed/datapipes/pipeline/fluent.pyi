@@ -11,9 +11,10 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.feature_fetcher import Names
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.negatives.fixed_negatives import FixedNegatives
 from graphfeed.datapipes.negatives.seed_edges_excluder import Reverses
 from graphfeed.datapipes.samplers.fanout_sampler import Fanout, Fanouts
-from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
+from graphfeed.storage import Feature, FeatureStore, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import HopTime, NegativeQuery
 
 FLUENT: dict[str, type]
@@ -98,6 +99,18 @@ class Fluent:
         overlap_fetch: bool = False,
     ) -> Datapipe: ...
     def sample_subgraph(self) -> Datapipe: ...
+    def sample_temporal_negative(
+        self,
+        graph: SamplingGraph,
+        kind: Literal["random", "of_type", "seen", "listed"] = "random",
+        ratio: int = 1,
+        strict: bool = False,
+        edge_timestamp_attr_name: str | None = None,
+        type_name: str | None = None,
+        destinations: tuple[int, int] | None = None,
+        lists: FixedNegatives | None = None,
+        as_columns: bool = False,
+    ) -> Datapipe: ...
     def sample_uniform_negative(self, graph: SamplingGraph, negative_ratio: int) -> Datapipe: ...
     def temporal_sample_layer_neighbor(
         self,
@@ -128,6 +141,7 @@ class Fluent:
         *,
         visible: Literal["seed", "batch"] = "seed",
     ) -> Datapipe: ...
+    def to_matrix(self, align: Literal["right", "left"] = "right", times: Feature | None = None) -> Datapipe: ...
     def to_pyg_data(self, by_hop: bool = True) -> Datapipe[Any]: ...
     def transform(self, transformer: Callable[[MiniBatch], MiniBatch] | None = None) -> Datapipe: ...
     def wait(self) -> Datapipe: ...

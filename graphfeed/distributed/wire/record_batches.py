@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from graphfeed.datapipes import MiniBatch
+from graphfeed.datapipes import MiniBatch, NeighborMatrix
 from graphfeed.ops import Key
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.memory import ALIGNMENT, NUMPY_DTYPES, POOL, Bytes, align
@@ -19,7 +19,7 @@ from graphfeed.storage.memory import TensorSpec, encode_tensors, from_bytes, rea
 Tree: TypeAlias = Any
 """None, a bool, a number, a string, or a list that begins with a type name."""
 
-OBJECTS = {cls.__name__: cls for cls in (MiniBatch, SampledSubgraph, CSCFormatBase)}
+OBJECTS = {cls.__name__: cls for cls in (MiniBatch, NeighborMatrix, SampledSubgraph, CSCFormatBase)}
 """The classes that can be sent, attribute by attribute."""
 SCALARS = frozenset((type(None), bool, int, float, str))
 Path: TypeAlias = "tuple[Path, object] | None"

@@ -36,13 +36,13 @@ from graphfeed.storage.memory.tensor_codec import (
     read_specs,
 )
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
-from graphfeed.storage.memory.tensor_tree import all_pinned, child_values, count_bytes, tensors_in, to_device
+from graphfeed.storage.memory.tensor_tree import Movable, all_pinned, child_values, count_bytes, tensors_in, to_device
 
 __all__ = [
-    "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "Place", "Shareable",
-    "SharedBlock", "Shell", "TensorSpec", "all_pinned", "available_memory", "check_nodes_fit", "child_values",
-    "clear_headers", "control_groups", "count_bytes", "decode_tensors", "describe_tensors", "encode_tensors",
-    "find_places", "from_bytes", "has_stamp", "map_npy", "memory_limit", "new_file", "new_stamp", "ranks_of_machine",
-    "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array", "stamp_file", "tensor_repr", "tensors_in",
-    "to_device", "write_tensors",
+    "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "Movable", "Place",
+    "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "available_memory", "check_nodes_fit",
+    "child_values", "clear_headers", "control_groups", "count_bytes", "decode_tensors", "describe_tensors",
+    "encode_tensors", "find_places", "from_bytes", "has_stamp", "map_npy", "memory_limit", "new_file", "new_stamp",
+    "ranks_of_machine", "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array", "stamp_file",
+    "tensor_repr", "tensors_in", "to_device", "write_tensors",
 ]  # fmt: skip

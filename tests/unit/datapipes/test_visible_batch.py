@@ -27,8 +27,8 @@ def test_a_seed_sees_what_is_before_the_mini_batch(window: int | None) -> None:
         ):
             since = None if window is None else time - window
             found = hop.original_edge_ids[starts[number] : starts[number + 1]].tolist()
-            assert found == last(node, first, 4, since)[:, 2].tolist()
-            hidden += found != last(node, time, 4, since)[:, 2].tolist()
+            assert found == [edge for *_, edge in last(node, first, 4, since)]
+            hidden += found != [edge for *_, edge in last(node, time, 4, since)]
     assert hidden > 50
 
 
