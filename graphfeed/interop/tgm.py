@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from graphfeed.datapipes import FixedNegatives, arranged, check_rising, place_edges
@@ -146,7 +147,7 @@ class NeighborSamplerHook(EventHook):
         events: Any,
         seed: int = 0,
     ) -> None:
-        if not num_nbrs or not all(isinstance(number, int) and number > 0 for number in num_nbrs):
+        if not num_nbrs or min(num_nbrs) < 1:
             raise ValueError(f"num_nbrs must hold integers of 1 or more, one per hop, but is {brief(num_nbrs)}")
         if len(seed_nodes_keys) != len(seed_times_keys):
             raise ValueError(
@@ -164,7 +165,7 @@ class NeighborSamplerHook(EventHook):
             for own, time in zip(self.seed_keys, self.time_keys, strict=True)
         ]
         ids, times = (torch.cat(own) for own in zip(*parts, strict=True))
-        numbers = torch.arange(len(ids), device="cpu").split([len(own) for own, _ in parts])
+        numbers = torch.split(torch.arange(len(ids), device="cpu"), [len(own) for own, _ in parts])
         limits = torch.searchsorted(self.times, times.long()).clamp(max=self.first_event(batch))
         hops: list[tuple[torch.Tensor, ...]] = []
         for hop, width in enumerate(self.num_nbrs):
@@ -277,10 +278,10 @@ class TGBNegativeEdgeSamplerHook(Hook):
         """Set `neg`, the distinct ids, `neg_batch_list`, those of each event, and `neg_time`, random in the batch."""
         found, counts = self.lists.find(*(getattr(batch, name).numpy() for name in (*ENDS, "edge_time")))
         values = torch.from_numpy(found).int()
-        neg = values.unique()
+        neg = torch.from_numpy(np.unique(found)).int()
         low, high = int(batch.edge_time.min()), int(batch.edge_time.max())
         times = self.draw(batch, low, high + 1, len(neg))
-        return self.with_attributes(batch, neg, list(values.split(counts.tolist())), times)
+        return self.with_attributes(batch, neg, list(torch.split(values, counts.tolist())), times)
 
 
 class ArrayUnpickler(pickle.Unpickler):

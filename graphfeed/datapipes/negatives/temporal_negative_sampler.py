@@ -103,7 +103,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
             raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
         count = len(seeds)
         if self.lists is not None:
-            found, counts = self.lists.find(*seeds.T.numpy(), times.numpy())
+            found, counts = self.lists.find(seeds[:, 0].numpy(), seeds[:, 1].numpy(), times.numpy())
             indexes = torch.from_numpy(np.repeat(np.arange(count), counts))
         else:
             found = self.draw(seeds, times, draw_key(0)).reshape(-1)
@@ -118,7 +118,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         pool: Pool = self.__dict__["pool"]
         sources, ends, count = seeds[:, 0], seeds[:, 1].numpy(), len(seeds)
         # A pair of an event and a node is one number.
-        factor = int(self.graph.num_nodes)  # type: ignore[call-overload]
+        factor: Any = self.graph.num_nodes
         true, found = np.arange(count) * factor + ends, np.full((count, self.ratio), -1)
         if self.strict:
             true = np.union1d(true, self.met(sources, times, factor, at_once=True))

@@ -26,7 +26,8 @@ from tests.kinds.refusals import check_refused
 from tests.kinds.slow_events import BOTH, seen
 
 ANY: Any = gf
-GRAPH, AT = event_graph(), {"edge_timestamp_attr_name": "time"}
+GRAPH = event_graph()
+AT: dict[str, Any] = {"edge_timestamp_attr_name": "time"}
 LISTS = FixedNegatives(
     {
         (int(user), int(item), int(time)): [(int(item) + step) % NUM_NODES for step in range(1, 2 + int(item) % 3)]
@@ -113,7 +114,7 @@ def test_each_of_those_seen_is_equally_likely() -> None:
 
 
 def test_columns_have_the_same_negatives() -> None:
-    options = {"strict": True, **AT}
+    options: Any = {"strict": True, **AT}
     for rows, columns in zip(negatives("seen", **options), negatives("seen", as_columns=True, **options), strict=True):
         count = len(columns.seeds)
         assert columns.seeds[:, :2].equal(rows.seeds[:count])
@@ -134,7 +135,7 @@ def test_lists_are_found_by_event(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "of_type", "seen", "listed"])
 def test_they_are_the_same_everywhere(kind: Any) -> None:
-    more = {"of_type": {"type_name": "kind"}, "listed": {"lists": LISTS}}.get(kind, {})
+    more: Any = {"of_type": {"type_name": "kind"}, "listed": {"lists": LISTS}}.get(kind, {})
     check_same_everywhere(negatives(kind, strict=True, **AT, **more))
 
 

@@ -95,6 +95,7 @@ def test_it_is_the_same_everywhere() -> None:
 
 def test_what_has_no_rows_per_edge_is_refused() -> None:
     items: Any = gf.ItemSampler(event_items(), batch_size=64)
+    whole: Any = sampled().to_matrix()
     removed: Any = sampled().exclude_seed_edges(True).to_matrix()
     check_refused([
         (lambda: items.sample_neighbor(GRAPH, [2]).to_matrix(), ValueError, "needs a temporal sampler before it"),
@@ -102,5 +103,5 @@ def test_what_has_no_rows_per_edge_is_refused() -> None:
         (lambda: sampled(disjoint=True, hop_time="seed").to_matrix(), ValueError, "without disjoint"),
         (lambda: ANY.ToMatrix(sampled(), "middle"), ValueError, "align must be 'right' or 'left', but is 'middle'"),
         (lambda: next(iter(removed)), ValueError, "edges were removed after sampling"),
-        (lambda: sampled().to_matrix()(gf.MiniBatch()), ValueError, "has no sampled_subgraphs; put a temporal"),
+        (lambda: whole(gf.MiniBatch()), ValueError, "has no sampled_subgraphs; put a temporal"),
     ])  # fmt: skip
