@@ -28,13 +28,15 @@ from graphfeed.loader.stages import (
     WithCudaEvent,
 )
 from graphfeed.loader.task_loaders import loaders
+from graphfeed.loader.temporal_data_loader import AddEnds, TemporalDataLoader, add_ends
 from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "LoaderOptions", "Observer", "Pin",
-    "Plan", "Prefetch", "ProcessExecutor", "Progress", "ReadAhead", "RunContext", "SampleTogether", "Servers",
-    "StreamPrefetch", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run",
-    "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
+    "RULES", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "LoaderOptions", "Observer",
+    "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "ReadAhead", "RunContext", "SampleTogether", "Servers",
+    "StreamPrefetch", "TemporalDataLoader", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "add_ends",
+    "bytes_text", "current_run", "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint",
+    "warm_up",
 ]
 # fmt: on

@@ -33,7 +33,7 @@ TYPES_OF_RESULTS = {
 }  # fmt: skip
 """Users name them in annotations; tests check the results themselves."""
 
-PREDECESSORS = {"NeighborSampler"}
+PREDECESSORS = {"NeighborSampler", "TemporalDataLoader"}
 """Names of classes that two predecessors have, so that they stand in two modules."""
 
 FILE_LINES = 400

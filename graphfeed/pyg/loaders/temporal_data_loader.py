@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes import ItemSampler, MiniBatch, Transform
-from graphfeed.ops import draw_key, drawing
+from graphfeed.loader import add_ends
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import HOLE
 from graphfeed.pyg.data.tables import import_pyg
@@ -35,17 +35,7 @@ class ToTemporalData(Transform, draws=True, keeps_size=True, seeded=False):
         events = copy.copy(self.template)
         for name, values in minibatch.events.items():
             events[name] = values
-        ends = [events.src, events.dst]
-        if self.ratio:
-            with drawing(minibatch.key, self.number):
-                generator = torch.Generator().manual_seed(draw_key(0))
-            lowest, highest = self.bounds
-            drawn = torch.randint(
-                lowest, highest + 1, (round(self.ratio * len(events.dst)),), generator=generator, device="cpu"
-            )
-            events.neg_dst = drawn.to(events.dst.dtype)
-            ends.append(events.neg_dst)
-        events.n_id = torch.unique(torch.cat(ends))
+        add_ends(events, minibatch.key, self.number, self.ratio, self.bounds)
         return events
 
 
