@@ -128,7 +128,8 @@ from graphfeed.ops import indptr_edge_ids as indptr_edge_ids, isin as isin, uniq
 from graphfeed.pyg import PyGLayerData as PyGLayerData, PyGLayerHeteroData as PyGLayerHeteroData, ToPyGData as ToPyGData
 from graphfeed.pyg import from_pyg as from_pyg, to_pyg as to_pyg
 from graphfeed.storage import CANONICAL_ETYPE_DELIMITER as CANONICAL_ETYPE_DELIMITER, CPUFeatureCache as CPUFeatureCache
-from graphfeed.storage import GPUFeatureCache as GPUFeatureCache, NegativeQuery as NegativeQuery
+from graphfeed.storage import EncodedFeature as EncodedFeature, GPUFeatureCache as GPUFeatureCache
+from graphfeed.storage import NegativeQuery as NegativeQuery
 from graphfeed.storage import NodeWeights as NodeWeights, ORIGINAL_EDGE_ID as ORIGINAL_EDGE_ID
 from graphfeed.storage import OnDiskFeatureData as OnDiskFeatureData, Seeds as Seeds, TemporalQuery as TemporalQuery
 from graphfeed.storage import bytes_to_number_of_items as bytes_to_number_of_items

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform
 from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, traverse
 from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import LoaderConfig, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
-from graphfeed.storage import SamplingGraph, SamplingRequest
+from graphfeed.storage import EncodedFeature, SamplingGraph, SamplingRequest
 from graphfeed.storage.features import PlannedRows, RowMemory
 from graphfeed.storage.graph import SHARE, GraphArrays
 from graphfeed.storage.memory import Cache
@@ -75,7 +75,16 @@ def describe_plan(running: Datapipe, summary: Summary | None = None) -> list[str
 
 
 def describe_storage(running: Datapipe, memories: Iterable[RowMemory] = ()) -> list[str]:
-    return [*describe_caches(find_caches(running, memories)), *describe_graphs(running), *describe_hops(running)]
+    caches = describe_caches(find_caches(running, memories))
+    return [*caches, *describe_codes(running), *describe_graphs(running), *describe_hops(running)]
+
+
+def describe_codes(running: Datapipe) -> list[str]:
+    """Return a line for each feature that is decoded on read, with its bits and its largest error."""
+    fetched = [stage.features() for stage in traverse(running) if isinstance(stage, FeatureFetcher)]
+    found = {key: own for features in fetched for key, own in features.items() if isinstance(own, EncodedFeature)}
+    lines = [f"  {own!r}; {' '.join(part for part in key if part)}" for key, own in found.items()]
+    return ["features that are stored as codes, and decoded on read:", *lines] if lines else []
 
 
 def describe_hops(running: Datapipe) -> list[str]:

@@ -10,6 +10,7 @@ from graphfeed.storage.datasets.on_disk_dataset import Dataset, OnDiskDataset, O
 from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.features.cached_feature import CPUCachedFeature, cpu_cached_feature, wrap_with_cached_feature
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.encoded_feature import EncodedFeature
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_cache import CPUFeatureCache, bytes_to_number_of_items
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
@@ -43,10 +44,10 @@ from graphfeed.storage.graph import (
 
 __all__ = [
     "CANONICAL_ETYPE_DELIMITER", "ORIGINAL_EDGE_ID", "BasicFeatureStore", "CPUCachedFeature", "CPUFeatureCache",
-    "CSCFormatBase", "Dataset", "DeferredRead", "DiskBasedFeature", "Feature", "FeatureKey", "FeatureStore",
-    "FusedCSCSamplingGraph", "GPUCachedFeature", "GPUFeatureCache", "HeteroItemSet", "ItemSet", "NegativeQuery",
-    "NodeWeights", "OnDiskDataset", "OnDiskFeatureData", "OnDiskTask", "SampledSubgraph", "SamplingGraph",
-    "SamplingRequest", "Seeds", "Task", "TemporalQuery", "TorchBasedFeature", "TorchBasedFeatureStore",
+    "CSCFormatBase", "Dataset", "DeferredRead", "DiskBasedFeature", "EncodedFeature", "Feature", "FeatureKey",
+    "FeatureStore", "FusedCSCSamplingGraph", "GPUCachedFeature", "GPUFeatureCache", "HeteroItemSet", "ItemSet",
+    "NegativeQuery", "NodeWeights", "OnDiskDataset", "OnDiskFeatureData", "OnDiskTask", "SampledSubgraph",
+    "SamplingGraph", "SamplingRequest", "Seeds", "Task", "TemporalQuery", "TorchBasedFeature", "TorchBasedFeatureStore",
     "add_reverse_edges", "bytes_to_number_of_items", "compact_csc_format", "convert_to_hetero", "cpu_cached_feature",
     "datasets", "etype_str_to_tuple", "etype_tuple_to_str", "from_coo", "fused_csc_sampling_graph",
     "gpu_cached_feature", "load_from_shared_memory", "load_graph", "preprocess_ondisk_dataset", "revert_to_homo",

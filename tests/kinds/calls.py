@@ -203,10 +203,14 @@ def structure_calls() -> dict[str, Call]:
 def row_calls() -> dict[str, Call]:
     """Return the calls of operations on rows."""
     values, places = torch.arange(20).view(5, 4), torch.tensor([1, 3])
+    factors = {"scale": torch.ones(4), "offset": torch.zeros(4)}
+    coded = {"codes": values.byte(), "index": places, "bits": 8, **factors}
     read = {"start": 8, "ids": torch.tensor([0, 2, 2]), "out": torch.zeros(3, 2), "places": torch.tensor([2, 0, 1])}
     return {
         "clear_policy": Call(with_policy(ops.clear_policy), {"policy": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
+        "decode_halves": Call(ops.decode_halves, {"values": values.half(), "index": places}),
+        "decode_rows": Call(ops.decode_rows, coded),
         "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),
         "find_slots": Call(with_plan(ops.find_slots), {"ids": INDICES}),
         "index_select": Call(ops.index_select, {"tensor": values, "index": places}),

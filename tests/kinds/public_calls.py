@@ -62,6 +62,10 @@ def typed() -> Any:
     return gf.from_coo({KNOWS: ENDS % 3, LIKES: ENDS % 2}, {"user": 3, "item": 2})
 
 
+def coded() -> gf.EncodedFeature:
+    return feature().encode(8)
+
+
 def feature(rows: int = NODES) -> Any:
     return gf.TorchBasedFeature(torch.arange(2.0 * rows).reshape(rows, 2))
 
@@ -257,6 +261,14 @@ FEATURES: dict[str, Callable[[], Call]] = {
     "CPUFeatureCache.query": lambda: call(gf.CPUFeatureCache(SHAPE, torch.float32).query, keys=IDS),
     "CPUFeatureCache.replace": lambda: call(gf.CPUFeatureCache(SHAPE, torch.float32).replace, keys=IDS, values=ROWS),
     "FeatureKey": lambda: call(gf.FeatureKey, domain="node", type=None, name="feat"),
+    "EncodedFeature": lambda: call(
+        gf.EncodedFeature, stored=coded().stored, bits=8, scale=torch.ones(2), offset=torch.zeros(2)
+    ),
+    "EncodedFeature.decode": lambda: call(coded().decode, codes=torch.ones(2, 2).byte()),
+    "EncodedFeature.read": lambda: call(coded().read, ids=IDS),
+    "EncodedFeature.to": lambda: call(coded().to, device="cpu"),
+    "EncodedFeature.with_stored": lambda: call(coded().with_stored, stored=coded().stored),
+    "TorchBasedFeature.encode": lambda: call(feature().encode, bits=8),
     "TorchBasedFeature": lambda: call(gf.TorchBasedFeature, torch_feature=ROWS),
     "TorchBasedFeature.read": lambda: call(feature().read, ids=IDS),
     "TorchBasedFeature.update": lambda: call(feature().update, value=ROWS, ids=IDS),

@@ -30,10 +30,11 @@ from graphfeed.ops.cpu.instructions import (
 )
 
 __all__ = [
-    "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix", "Int64s",
-    "Kernel", "Program", "SentIds", "UInt8s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s", "Weights", "Words",
-    "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of", "interface_address", "kernel",
-    "lanes_below", "less_product", "load_word", "lowest_bit", "multiply_high", "prefetch", "read_at", "will_need",
+    "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float32s", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix",
+    "Int64s", "Kernel", "Program", "SentIds", "UInt8s", "UInt16s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s",
+    "Weights", "Words", "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of",
+    "interface_address", "kernel", "lanes_below", "less_product", "load_word", "lowest_bit", "multiply_high",
+    "prefetch", "read_at", "will_need",
 ]  # fmt: skip
 
 AHEAD = 32
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
     Int32s: TypeAlias = Any
     UInt64s: TypeAlias = Any
     Float64s: TypeAlias = Any
+    Float32s: TypeAlias = Any
     UInt32s: TypeAlias = Any
+    UInt16s: TypeAlias = Any
     UInt8s: TypeAlias = Any
     IdPairs: TypeAlias = Any
     Int64Matrix: TypeAlias = Any
@@ -70,7 +73,9 @@ else:
     Int32s = ArrayType("int32")
     UInt64s = ArrayType("uint64")
     Float64s = ArrayType("float64")
+    Float32s = ArrayType("float32")
     UInt32s = ArrayType("uint32")
+    UInt16s = ArrayType("uint16")
     UInt8s = ArrayType("uint8")
     IdPairs = ArrayType(DTypes("ids", ("int64", "int32")), 2)
     Int64Matrix = ArrayType("int64", 2)

@@ -22,6 +22,7 @@ from graphfeed.ops.rows.cache_sets import (
     new_sets,
     replace_in_sets,
 )
+from graphfeed.ops.rows.decode import decode_halves, decode_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import (
     copy_rows,
@@ -48,8 +49,8 @@ from graphfeed.ops.rows.row_plan import (
 # fmt: off
 __all__ = [
     "BLOCK_BYTES", "BYTES_PER_PLACE", "MOST_PLANNED", "MOST_SLOTS", "POLICIES", "SPAN_BYTES", "CacheSets",
-    "MinibatchNeed", "PolicyState", "RowPlan", "SlotLookup", "clear_policy", "clear_sets", "copy_rows",
-    "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page",
+    "MinibatchNeed", "PolicyState", "RowPlan", "SlotLookup", "clear_policy", "clear_sets", "copy_rows", "decode_halves",
+    "decode_rows", "delete_from_columns", "delete_rows", "find_in_sets", "find_keys", "find_slots", "gather_by_page",
     "gather_long_lived", "gather_rows", "gather_unchecked", "index_select", "new_policy", "new_row_plan", "new_sets",
     "next_window", "note_rows", "place_rows", "policy_bytes", "read_blocks", "read_bytes", "read_rows",
     "replace_in_sets", "replace_keys", "row_plan_bytes", "take_small",

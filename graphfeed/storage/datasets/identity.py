@@ -12,6 +12,7 @@ from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet, is_numbe
 from graphfeed.storage.features import dtype_and_shape
 from graphfeed.storage.features.cached_feature import CachedFeature
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.encoded_feature import EncodedFeature
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 
@@ -42,7 +43,7 @@ def identity_parts(data: Any) -> Iterator[tuple[str, int, Any]]:
     """Yield the name of each array in the data, its number of rows, and some of the rows."""
     if isinstance(data, CachedFeature):  # it has the rows of its fallback
         yield from identity_parts(data._fallback_feature)
-    elif isinstance(data, (TorchBasedFeature, DiskBasedFeature)):
+    elif isinstance(data, (TorchBasedFeature, DiskBasedFeature, EncodedFeature)):
         yield "rows", data.count(), data.read(sample_evenly(data.count(), data.size().numel() * data.dtype.itemsize))
     elif isinstance(data, HeteroItemSet):
         for seed_type, items in data.by_type.items():

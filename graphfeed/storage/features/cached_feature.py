@@ -10,13 +10,13 @@ from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import gather_unchecked
+from graphfeed.storage.features.check_rows import check_feature_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
     ReadsAhead,
     RemoteFeature,
     TorchBasedFeature,
-    check_feature_rows,
     row_type,
 )
 from graphfeed.storage.features.feature_cache import CPUFeatureCache

@@ -4,11 +4,11 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops import is_gpu, is_readable
+from graphfeed.ops import is_readable
 from graphfeed.ops.arguments import (
     as_ids,
     as_tensor,
@@ -21,9 +21,13 @@ from graphfeed.ops.arguments import (
 )
 from graphfeed.ops.memory import PinOwner, is_page_locked, page_lock
 from graphfeed.ops.rows import gather_rows
+from graphfeed.storage.features.check_rows import check_feature_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import to_device
+
+if TYPE_CHECKING:
+    from graphfeed.storage.features.encoded_feature import EncodedFeature
 
 PYG_DIM = "pyg_dim"
 """Key in a feature's metadata: the dimension of PyG's data that its rows were, -1 if it was the only dimension."""
@@ -76,6 +80,20 @@ class Feature(ABC):
     def dtype(self) -> torch.dtype | None:
         """The dtype of the rows; None if it is unknown before a row is read."""
         return None
+
+    def encode(self, bits: int | torch.dtype = 8) -> "EncodedFeature":
+        """Return a feature with all rows in memory as codes, which reads decode into float32; see `EncodedFeature`.
+
+        Args:
+            bits: 8 or 4 for codes with a scale and an offset per column, or torch.float16 or torch.bfloat16.
+
+        Raises:
+            TypeError: The rows are not floats.
+            ValueError: A number has no code: infinity, NaN, or one that overflows float16. The error names its row.
+        """
+        from graphfeed.storage.features.encoded_feature import encode  # noqa: PLC0415 - imports this module
+
+        return encode(self, bits)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once per stage of reading. The last stage has the rows.
@@ -230,27 +248,6 @@ def warn_of_staying(feature: Feature, call: str) -> None:
         "the rows that it reads",
         stacklevel=3,  # the line that called the feature's method
     )
-
-
-def check_feature_rows(values: Any) -> torch.Tensor:
-    rows = as_tensor("torch_feature", values)
-    if rows.dim() < 2:
-        raise ValueError(
-            "dimension of torch_feature in TorchBasedFeature must be greater than 1, but got "
-            f"{rows.dim()} dimension; make a column of it with .unsqueeze(1)"
-        )
-    if rows.requires_grad:
-        raise ValueError(
-            "torch_feature requires gradients, but rows that are read have none; pass its .detach(), or look the "
-            "rows up in your model: embedding(minibatch.input_nodes)"
-        )
-    if rows.is_meta and not is_gpu(rows.device):
-        raise ValueError(
-            "torch_feature is on the device 'meta', where tensors have no values; pass one with values, such as "
-            "torch.load(path, map_location='cpu')"
-        )
-    # Gathering needs each row in one piece of memory.
-    return rows.contiguous()
 
 
 def dtype_and_shape(dtype: torch.dtype, shape: torch.Size) -> str:

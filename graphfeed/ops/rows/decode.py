@@ -1,0 +1,94 @@
+"""Gather rows that are stored as codes, and decode them into float32."""
+
+import torch
+
+from graphfeed.ops.arguments import check_ids, check_tensors, check_vector
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.cpu.jit import dtype_name
+from graphfeed.ops.memory import buffers
+
+CODES = {8: "decode_bytes", 4: "decode_nibbles"}
+"""Kernel for each size of codes."""
+HALVES = {torch.float16: "decode_float16", torch.bfloat16: "decode_bfloat16"}
+
+
+def decode_rows(
+    codes: torch.Tensor, index: torch.Tensor, bits: int, scale: torch.Tensor, offset: torch.Tensor
+) -> torch.Tensor:
+    """Return `codes[index] * scale + offset`, float32, shape (len(index), columns), in memory from a pool.
+
+    Both operations round to float32. Rows are decoded as they are gathered, and written once.
+
+    Args:
+        codes: uint8, shape (rows, bytes): a code per byte, or two codes per byte, the low nibble first.
+        index: int32 or int64, 1-D, in `0 .. rows - 1`. Other values raise an IndexError.
+        bits: Size of a code: 8 or 4.
+        scale: float32, shape (columns,).
+        offset: float32, shape (columns,).
+
+    Raises:
+        ValueError: The shapes don't fit each other, `bits` is another number, or a tensor is on a GPU.
+
+    Example:
+        >>> codes, scale, offset = torch.tensor([[0, 255], [4, 2]]).byte(), torch.tensor([0.5, 2.0]), torch.ones(2)
+        >>> decode_rows(codes, torch.tensor([1, 0]), 8, scale, offset).tolist()
+        [[3.0, 5.0], [1.0, 511.0]]
+        >>> decode_rows(torch.tensor([[0x21]]).byte(), torch.tensor([0]), 4, scale, offset).tolist()
+        [[1.5, 5.0]]
+    """
+    if bits not in CODES:
+        raise ValueError(f"bits must be 8 or 4, but is {bits!r:.40}")
+    check_vector("scale", scale, (torch.float32,))
+    check_vector("offset", offset, (torch.float32,))
+    check_matrix("codes", codes, (torch.uint8,))
+    columns = scale.numel()
+    if offset.numel() != columns:
+        raise ValueError(f"scale and offset must have the same length, but have {columns} and {offset.numel()}")
+    if codes.shape[1] != (columns * bits + 7) // 8:
+        raise ValueError(
+            f"codes must have {(columns * bits + 7) // 8} bytes per row for {columns} columns, but has {codes.shape[1]}"
+        )
+    scale, offset = scale.contiguous(), offset.contiguous()
+    words = [scale.data_ptr(), columns, offset.data_ptr(), columns]
+    return decode(CODES[bits], "codes", codes, index, words, columns)
+
+
+def decode_halves(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return `values[index].float()`, shape (len(index), columns), in memory from a pool.
+
+    Args:
+        values: float16 or bfloat16, shape (rows, columns).
+        index: int32 or int64, 1-D, in `0 .. rows - 1`. Other values raise an IndexError.
+
+    Raises:
+        ValueError: A tensor is on a GPU.
+
+    Example:
+        >>> decode_halves(torch.tensor([[0.5], [-2.0]], dtype=torch.float16), torch.tensor([1, 0])).tolist()
+        [[-2.0], [0.5]]
+    """
+    check_matrix("values", values, tuple(HALVES))
+    return decode(HALVES[values.dtype], "values", values, index, [values.shape[1]], values.shape[1])
+
+
+def check_matrix(name: str, values: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
+    check_tensors(**{name: values})
+    if values.dim() != 2:
+        raise ValueError(f"{name} must have 2 dimensions, but has shape {tuple(values.shape)}")
+    check_vector(name, values[:1].flatten(), dtypes)
+
+
+def decode(
+    kernel: str, name: str, values: torch.Tensor, index: torch.Tensor, words: list[int], columns: int
+) -> torch.Tensor:
+    """Call a kernel with checked values and the words of its arguments between the index and the result."""
+    check_vector("index", index)
+    module = kernels("rows.decode", index, **{name: values})
+    values, index = values.contiguous(), index.contiguous()
+    out = buffers.empty((index.numel(), columns), torch.float32)
+    if out.numel() == 0 or getattr(module, kernel).call_words(
+        (dtype_name(index.dtype),),
+        (values.data_ptr(), values.numel(), index.data_ptr(), index.numel(), *words, out.data_ptr(), out.numel()),
+    ):
+        check_ids("index", index, values.shape[0], IndexError)
+    return out
