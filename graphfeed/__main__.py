@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "doctor": "graphfeed.doctor",
+    "encode": "graphfeed.storage.datasets.encode",
     "ingest": "graphfeed.ingest.dataset.ingest_command",
     "inspect": "graphfeed.storage.datasets.inspect",
     "partition": "graphfeed.distributed.partition.command",

@@ -38,7 +38,7 @@ def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str
     assert "ingest Builds a data set from tables" in text
     assert "partition Partitions a stored graph with its features" in text
     assert "serve Serves the mini-batches of a pipeline" in text
-    assert list(COMMANDS) == ["doctor", "ingest", "inspect", "partition", "serve", "warm-up"]
+    assert list(COMMANDS) == ["doctor", "encode", "ingest", "inspect", "partition", "serve", "warm-up"]
 
 
 def test_a_command_that_was_removed_names_what_replaces_it(capsys: pytest.CaptureFixture[str]) -> None:

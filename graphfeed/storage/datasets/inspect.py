@@ -19,6 +19,7 @@ from graphfeed.storage.datasets.dataset_writer import damaged_files
 from graphfeed.storage.datasets.edge_sorting import split_column_ranges
 from graphfeed.storage.datasets.metadata import SETS, Section, read_yaml
 from graphfeed.storage.datasets.on_disk_dataset import open_in_files
+from graphfeed.storage.features.encoded_feature import EncodedFeature
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph import FusedCSCSamplingGraph, ends_of, first_ids, load_graph, to_type_dict, verify_graph
 
@@ -143,7 +144,10 @@ def describe_feature(feature: Feature) -> tuple[str, str]:
         nan += numbers.size - kept.size
         if kept.size:
             low, high = min(low, float(kept.min())), max(high, float(kept.max()))
-    return " x ".join(map(str, (rows, *size))), f"{numbers.dtype}, from {low:g} to {high:g}, {nan:,} NaN"
+    text = f"{numbers.dtype}, from {low:g} to {high:g}, {nan:,} NaN"
+    if isinstance(feature, EncodedFeature):
+        text += f"; {feature.describe_codes()}"
+    return " x ".join(map(str, (rows, *size))), text
 
 
 def add_inspect_arguments(parser: argparse.ArgumentParser) -> None:

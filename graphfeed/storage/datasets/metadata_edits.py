@@ -53,7 +53,7 @@ def file_key(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
 
 
 def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bool], dict[str, Any]]:
-    """Return the format and path of the preprocessed files by the descriptions of their sources."""
+    """Return format, path and encoding of the preprocessed files by the descriptions of their sources."""
     before, after = list(named_files(source)), list(named_files(processed))
     names = [[(entry.get("domain"), entry.get("name")) for entry in entries] for entries in (before, after)]
     # Both list the same files in the same order, unless the dataset was preprocessed from other sources.
@@ -63,7 +63,9 @@ def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bo
             f"{brief(names[0])}; open the dataset again"
         )
     pairs = zip(before, after, strict=True)
-    return {file_key(old): {name: new[name] for name in ("format", "path")} for old, new in pairs}
+    return {
+        file_key(old): {name: new[name] for name in ("format", "path", "encoding") if name in new} for old, new in pairs
+    }
 
 
 def with_files(value: Any, files: Mapping[tuple[str, str, bool], Mapping[str, Any]]) -> Any:

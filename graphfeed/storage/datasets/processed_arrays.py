@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 from graphfeed.storage.datasets.array_files import load_array, open_array
 from graphfeed.storage.datasets.dataset_writer import DatasetWriter
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, OnDiskGraph, OnDiskTaskData, OnDiskTVTSet, stay_inside
+from graphfeed.storage.datasets.metadata import (
+    FILE_NAME,
+    SETS,
+    OnDiskGraph,
+    OnDiskTaskData,
+    OnDiskTVTSet,
+    Section,
+    stay_inside,
+)
 from graphfeed.storage.datasets.processed_graph import check_saved_rows, id_dtype, open_spec
-from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.features.torch_based_feature_store import ENCODING_FILES, OnDiskFeatureData
 from graphfeed.storage.graph.type_names import ends_of, has_ends
 
 SEEDS = "seeds"
@@ -145,7 +153,14 @@ def open_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
 
 
 def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:
-    return [
-        replace(spec, path=stay_inside(folder, str(spec.path), f"feature_data[{number}].path"))
-        for number, spec in enumerate(specs)
-    ]
+    """Return the specifications of features with the absolute paths of their files."""
+    found = []
+    for number, spec in enumerate(specs):
+        key, more = f"feature_data[{number}]", dict(spec.extra_fields)
+        if "encoding" in more:
+            encoding = Section(more["encoding"], f"{key}.encoding")
+            files = {name: encoding.get(name, str) for name in ENCODING_FILES if name in encoding.values}
+            paths = {name: stay_inside(folder, path, encoding.name(name)) for name, path in files.items()}
+            more["encoding"] = {**encoding.values, **paths}
+        found.append(replace(spec, path=stay_inside(folder, str(spec.path), f"{key}.path"), extra_fields=more))
+    return found

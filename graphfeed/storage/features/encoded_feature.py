@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, Self
 
@@ -150,6 +150,11 @@ class EncodedFeature(Shareable, Feature):
             )
         return ids
 
+    def arrays(self) -> dict[str, torch.Tensor]:
+        """Return the arrays with one number per column: "scale", "offset" and "bound", except those that are None."""
+        found = {"scale": self._scale, "offset": self._offset, "bound": self.bound}
+        return {name: array for name, array in found.items() if array is not None}
+
     def size(self) -> torch.Size:
         """Return the shape of a row."""
         return self._size
@@ -215,15 +220,22 @@ class EncodedFeature(Shareable, Feature):
         result.stored = stored
         return result
 
-    def __repr__(self) -> str:
-        rows = f"float32{[self.count(), *self._size]}"
+    def describe_codes(self) -> str:
+        """Return the bits and the largest error of any column, as in "8 bits, error at most 0.004"."""
         # A row without numbers has no error.
         most = "unknown" if self.bound is None else f"at most {max(self.bound.tolist(), default=0.0):.3g}"
-        return f"EncodedFeature({rows}, {self.bits} bits, error {most})"
+        return f"{self.bits} bits, error {most}"
+
+    def __repr__(self) -> str:
+        return f"EncodedFeature(float32{[self.count(), *self._size]}, {self.describe_codes()})"
 
 
-def encode(feature: Feature, bits: int | torch.dtype) -> EncodedFeature:
-    """Encode all rows of a feature in memory; see `Feature.encode`."""
+def in_memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return buffers.empty_long_lived(shape, dtype, buffers.CPU)
+
+
+def encode(feature: Feature, bits: int | torch.dtype, new: Callable[..., torch.Tensor] = in_memory) -> EncodedFeature:
+    """Encode all rows of a feature into a tensor that `new(shape, dtype)` returns; see `Feature.encode`."""
     if bits not in (4, 8, *HALVES):
         raise ValueError(f"bits must be 4, 8, torch.float16 or torch.bfloat16, but is {brief(bits)}")
     if not row_type(feature).is_floating_point:
@@ -234,9 +246,9 @@ def encode(feature: Feature, bits: int | torch.dtype) -> EncodedFeature:
     scale = offset = None
     if isinstance(bits, int):
         scale, offset = find_scale(feature, (1 << bits) - 1)
-        codes = buffers.empty_long_lived((count, (columns * bits + 7) // 8), torch.uint8, buffers.CPU)
+        codes = new((count, (columns * bits + 7) // 8), torch.uint8)
     else:
-        codes = buffers.empty_long_lived((count, *size), bits, buffers.CPU)
+        codes = new((count, *size), bits)
     bound = torch.zeros(columns, dtype=torch.float64, device="cpu")
     stored = TorchBasedFeature(codes, feature.metadata())
     encoded = EncodedFeature(stored, bits if isinstance(bits, int) else 16, scale, offset, size=size)

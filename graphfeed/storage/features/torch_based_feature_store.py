@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,9 +10,13 @@ import torch
 
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.encoded_feature import EncodedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.memory.outside_files import read_npy, read_tensors
+
+ENCODING_FILES = ("scale", "offset", "bound")
+"""Keys of an encoding with the path of an array: one number per column."""
 
 
 @checked
@@ -27,7 +31,7 @@ class OnDiskFeatureData:
     type: str | None = None
     in_memory: bool = True
     extra_fields: dict[str, Any] = field(default_factory=dict)
-    """The feature's metadata."""
+    """The feature's metadata. `encoding` describes codes: `bits`, `size`, and the files `scale`, `offset`, `bound`."""
 
     def __post_init__(self) -> None:
         if self.domain not in ("node", "edge", "graph"):
@@ -37,6 +41,20 @@ class OnDiskFeatureData:
 
 
 def open_feature(spec: OnDiskFeatureData) -> Feature:
+    encoding = spec.extra_fields.get("encoding")
+    if encoding is not None:
+        more = {name: value for name, value in spec.extra_fields.items() if name != "encoding"}
+        stored = open_stored(replace(spec, extra_fields=more))
+        arrays = {name: torch.from_numpy(read_npy(encoding[name])) for name in ENCODING_FILES if name in encoding}
+        try:
+            return EncodedFeature(stored, encoding.get("bits", 8), size=encoding.get("size"), **arrays)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{spec.path} doesn't fit its encoding: {error}") from error
+    return open_stored(spec)
+
+
+def open_stored(spec: OnDiskFeatureData) -> Feature:
+    """Return the feature of the rows or codes in the file."""
     if spec.format == "torch":
         if not spec.in_memory:
             raise ValueError(

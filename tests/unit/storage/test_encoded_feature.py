@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed.__main__ import main
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import DiskBasedFeature, EncodedFeature, TorchBasedFeature, cpu_cached_feature
 from tests.kinds.digests import assert_same
+from tests.kinds.on_disk import save, untyped, write
 from tests.kinds.refusals import check_refused
 
 NUMBERS = st.floats(-(2.0**99), 2.0**99, width=32) | st.sampled_from([0.0, -0.0, 1e-45, -1e-42, 3.0, 1e8, 1e8 + 8])
@@ -173,3 +176,57 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: EncodedFeature(codes, 8, scale.double(), offset), TypeError, "scale must be torch.float32"),
         ]
     )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    values = feature_of(40, 3).read().numpy()
+    nodes = {
+        "a": NodeTable({f"x{number}": values[:, number] for number in range(3)}, features={"x": ["x0", "x1", "x2"]})
+    }
+    edges = EdgeTable({"s": np.arange(40), "d": np.arange(40)[::-1]}, source="s", destination="d")
+    build_dataset(Spec({"a:r:a": edges}, nodes, "little"), tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("bits", ["8", "4", "float16"])
+def test_a_feature_of_a_dataset_is_encoded_in_place_of_its_rows(
+    bits: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = gf.OnDiskDataset(folder).load().feature["node", "a", "x"]
+    wanted = rows.encode(getattr(torch, bits) if bits == "float16" else int(bits))
+    assert main(["encode", str(folder), "--feature", "x", "--bits", bits]) == 0
+    assert capsys.readouterr().out == f"{wanted!r}, {wanted.stored.read().nbytes:,} bytes\n"
+    for in_memory in (True, False):
+        dataset = gf.OnDiskDataset(folder)
+        dataset.yaml_data["feature_data"][0]["in_memory"] = in_memory
+        found = dataset.load().feature["node", "a", "x"]
+        assert repr(found) == repr(wanted)
+        assert "encoding" not in found.metadata()
+        assert (found.slow_source() is None) == in_memory
+        assert_same(found.read(torch.tensor([7, 0, 39])), wanted.read(torch.tensor([7, 0, 39])))
+    assert main(["inspect", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert f"0 NaN; {wanted.describe_codes()}" in printed
+    assert "; all files are unchanged" in printed
+    for name in ("x", "nothing"):
+        assert main(["encode", str(folder), "--feature", name]) == 1
+    assert "is encoded already" in (errors := capsys.readouterr().err)
+    assert "has no feature 'nothing'; it has ['x']" in errors
+    (codes,) = folder.rglob("*_codes.npy")
+    np.save(codes, np.load(codes)[:, :1])
+    with pytest.raises(ValueError, match=r"codes\.npy doesn't fit its encoding"):
+        gf.OnDiskDataset(folder).load()
+
+
+def test_an_encoding_of_a_source_is_kept_when_it_is_preprocessed(tmp_path: Path) -> None:
+    data, feature = untyped(tmp_path), feature_of(4, 2).encode(8)
+    entry = data["feature_data"][0]
+    entry |= save(tmp_path, "codes.npy", feature.stored.read())
+    files = {name: save(tmp_path, f"{name}.npy", array)["path"] for name, array in feature.arrays().items()}
+    entry["encoding"] = {"bits": 8, **files}
+    dataset = gf.OnDiskDataset(write(tmp_path, data)).load()
+    assert_same(dataset.feature["node", None, entry["name"]].read(), feature.read())
+    entry["encoding"]["scale"] = "../scale.npy"
+    with pytest.raises(ValueError, match=r"feature_data\[0\].encoding.scale is '../scale.npy', which leads to"):
+        gf.OnDiskDataset(write(tmp_path, data)).load()
