@@ -88,8 +88,9 @@ from graphfeed.datapipes import FanoutSampler as FanoutSampler, ItemNameWarning 
 from graphfeed.datapipes import PairNegativeSampler as PairNegativeSampler, PipelineGraph as PipelineGraph
 from graphfeed.datapipes import SamplePerLayer as SamplePerLayer, SubgraphInducer as SubgraphInducer
 from graphfeed.datapipes import TemporalNegativeSampler as TemporalNegativeSampler, TemporalSampler as TemporalSampler
-from graphfeed.datapipes import ToMatrix as ToMatrix, exclude_seed_edges as exclude_seed_edges
-from graphfeed.datapipes import minibatcher_default as minibatcher_default, with_negatives as with_negatives
+from graphfeed.datapipes import ToMatrix as ToMatrix, WalkSampler as WalkSampler
+from graphfeed.datapipes import exclude_seed_edges as exclude_seed_edges, minibatcher_default as minibatcher_default
+from graphfeed.datapipes import with_negatives as with_negatives
 from graphfeed.distributed import CooperativeConv as CooperativeConv, CooperativeConvFunction as CooperativeConvFunction
 from graphfeed.distributed import DistContext as DistContext, DistLinkNeighborLoader as DistLinkNeighborLoader
 from graphfeed.distributed import DistLoader as DistLoader, DistNeighborLoader as DistNeighborLoader

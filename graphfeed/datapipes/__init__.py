@@ -30,6 +30,7 @@ from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
+from graphfeed.datapipes.samplers.walk_sampler import WalkSampler
 from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.items_by_owner import nodes_of_items
@@ -49,9 +50,9 @@ __all__ = [
     "NeighborSampler", "NodeRecord", "PairNegativeSampler", "PipelineGraph", "Placement", "SamplePerLayer",
     "SeedEdgesExcluder", "Shardable", "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler",
     "TemporalNegativeSampler", "TemporalNeighborSampler", "TemporalSampler", "ToMatrix", "Transform",
-    "UniformNegativeSampler", "apply_stages", "arranged", "check_amount", "check_is_graph", "check_rising",
-    "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default",
-    "nodes_of_items", "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives",
-    "worker_name",
+    "UniformNegativeSampler", "WalkSampler", "apply_stages", "arranged", "check_amount", "check_is_graph",
+    "check_rising", "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length",
+    "minibatcher_default", "nodes_of_items", "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse",
+    "with_negatives", "worker_name",
 ]
 # fmt: on

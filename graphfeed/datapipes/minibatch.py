@@ -67,6 +67,10 @@ class MiniBatch:
     """Ids of edge seeds, for reading their features. Negatives, which come after the edges, have no ids."""
     seed_edge_features: dict[Any, torch.Tensor] | Any = field(default=None, kw_only=True)
     """One row per id in `seed_edge_ids`, by name or by (edge type, name)."""
+    walks: torch.Tensor | Any = field(default=None, kw_only=True)
+    """Nodes of random walks, shape (seeds, walks, length + 1), with -1 after the end of a walk."""
+    walk_edge_ids: torch.Tensor | Any = field(default=None, kw_only=True)
+    """Ids of the edges of the walks, shape (seeds, walks, length), with -1 after the end of a walk."""
     feature_dims: dict[Any, int] | Any = field(default=None, kw_only=True)
     """For `to_pyg_data`: dimension of the rows in PyG's data, -1 if it is the only one, by (domain, type, name)."""
     matrices: list[Any] | Any = field(default=None, kw_only=True)

@@ -15,7 +15,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import check_ids, checked
 from graphfeed.ops.rows import take_small
-from graphfeed.ops.sampling import JoinedHops
+from graphfeed.ops.sampling import JoinedHops, Walks
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
@@ -24,6 +24,7 @@ from graphfeed.storage.graph import (
     Hop,
     Picked,
     Seeds,
+    WalkRequest,
     Way,
     edge_times_of,
     group_edges,
@@ -172,11 +173,13 @@ class PartitionedGraph(SamplingGraph):
         (found,) = self.pick_each([nodes], [hop])
         return found
 
-    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Sample random walks, in one call if there is a single part; see `SamplingGraph.random_walks`."""
+    def walk(
+        self, starts: torch.Tensor, numbers: torch.Tensor, request: WalkRequest, key: int, *, edge_ids: bool
+    ) -> Walks:
+        """Walk with one request per owner and step, or in one call if there is a single part."""
         whole = self._whole()
-        random_walks = super().random_walks if whole is None else whole.random_walks
-        return random_walks(starts, length, key=key)
+        walk = super().walk if whole is None else whole.walk
+        return walk(starts, numbers, request, key, edge_ids=edge_ids)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if there is a single part, else None. The first call waits for all ranks."""

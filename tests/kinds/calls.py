@@ -12,6 +12,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import EdgeSet, Population
+from graphfeed.ops.arguments import NOTHING
 from tests.kinds import gpu_calls as calls_on_gpus
 from tests.kinds.gpu_calls import Call, make_inputs
 from tests.kinds.hops import changed, plain_hops
@@ -95,7 +96,6 @@ def sampling_calls() -> dict[str, Call]:
         "link_sources": Call(ops.link_sources, {**graph, "order": order}),
         "linked_order": Call(ops.linked_order, {"links": timed().links}),
         "permute": Call(ops.permute, {"start": 3, "stop": 9, "size": 5000, "key": 1}),
-        "random_walks": Call(ops.random_walks, {**graph, "starts": SEEDS, "num_steps": 3, "key": 1}),
         "sample_negative_pairs": Call(ops.sample_negative_pairs, {**negatives, "edges": EdgeSet(INDPTR, INDICES)}),
     }
 
@@ -125,6 +125,7 @@ def hop_calls() -> dict[str, Call]:
         "key": 1, "wanted": [1, 2], "first_ids": torch.tensor([0, 3, 6]), "sampled": torch.tensor([0, 2]),
         "offsets": torch.tensor([0, 2, 5]), "neighbors": torch.tensor([1, 4, 3, 3, 5]),
     }  # fmt: skip
+    walks = {"graph": plain, "starts": SEEDS, "numbers": SEEDS, "key": 1, "length": 2}
     columns = {"indptr": INDPTR, "indices": INDICES, **in_order, "cumulative": sums, "large_columns": index()}
     kinds: dict[str, Any] = {
         "types": typed.types,
@@ -137,6 +138,9 @@ def hop_calls() -> dict[str, Call]:
         "Graph with types": Call(sample_checked, kinds),
         "NodeBudget": Call(draw_from_budget, budget),
         "sample_hops": Call(plain_hops, hops),
+        "random_walks": Call(walk, {**walks, "graph": guided, "length": 3}),
+        "random_walks by both nodes": Call(walk, {**walks, "length": 3, "p": 0.5, "q": 4.0, "sources": TIMES}),
+        "random_walks with types": Call(walk, {**walks, "graph": typed, "stops": [0.5, 0.0], "types": [1, 2]}),
         "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": changed(plain, large_columns=index())}),
         "sample_hops in trees": Call(plain_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
         "sample_hops with times": Call(plain_hops, {**hops, **in_time}),
@@ -152,6 +156,17 @@ def sample_checked(**arrays: Any) -> list[torch.Tensor]:
     seeds = torch.zeros(min(graph.num_nodes, 2), dtype=graph.indices.dtype)
     hop = ops.OneHop(seeds, torch.tensor([-1]), (1,), moments=ops.SeedTimes(seeds.long() + 9))
     return [*ops.sample_neighbors(graph, hop)]
+
+
+def walk(  # noqa: PLR0913
+    graph: Any, starts: Any, numbers: Any, key: Any, length: Any, p: Any = 1.0, q: Any = 1.0, stops: Any = (),
+    types: Any = (), sources: Any = NOTHING,
+) -> list[torch.Tensor]:  # fmt: skip
+    """Return the nodes and the edges of random walks."""
+    steps = ops.WalkSteps(length, p, q, stops, types)
+    found = ops.random_walks(graph, starts, numbers, key, steps, sources=sources, edges=True)
+    assert found.edges is not None
+    return [found.nodes, found.edges]
 
 
 def draw_from_budget(key: int, wanted: list[int], first_ids: Any, **given: Any) -> list[torch.Tensor]:

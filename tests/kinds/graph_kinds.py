@@ -20,7 +20,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedGraph, Peers, cut_graph
 from graphfeed.ops.memory import ReadChoice
-from graphfeed.storage.graph import ByType, Hop
+from graphfeed.storage.graph import ByType, Hop, WalkRequest
 from graphfeed.storage.graph.sampling.graph_files import is_by_page
 from graphfeed.testing import limits
 from tests.kinds.joint import in_threads
@@ -169,6 +169,20 @@ def sample(graph: gf.SamplingGraph, case: Case, request: gf.SamplingRequest, put
     return graph.sample_hops(seeds, request, keys)
 
 
+PLAIN_WALKS: list[dict[str, Any]] = [
+    {},
+    {"probs_name": "w", "stop": 0.2},
+    {"p": 0.5, "q": 2.0},
+    {"p": 8.0, "q": 0.5, "probs_name": "mask", "stop": [0, 0, 0.5, 0, 0.1]},
+]
+THERE_AND_BACK = ["user:likes:item", "item:liked_by:user"]
+TYPED_WALKS: list[dict[str, Any]] = [
+    {"etypes": THERE_AND_BACK, "stop": 0.1},
+    {"etypes": [*THERE_AND_BACK, *THERE_AND_BACK, "shop:sells:item"]},
+    {"etypes": THERE_AND_BACK, "probs_name": "w"},
+]
+
+
 def operations(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     """Return the results of all operations of a graph, with some of the requests."""
     found = {name: sample(graph, case, request) for name, request in list(requests(case).items())[::EACH]}
@@ -179,8 +193,14 @@ def operations(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     found["one hop, LABOR"] = graph.sample_layer_neighbors(seeds, fanouts[1], random_seed=[5])
     found["sizes"] = [graph.num_nodes, graph.num_edges, graph.edge_types]
     if isinstance(seeds, torch.Tensor):
-        found["walks"] = graph.random_walks(seeds, 9, key=5)
+        found["walks that stay"] = graph.random_walks(seeds, 9, key=5)
         found["negatives"] = graph.sample_negative_edges_uniform(None, seeds.reshape(-1, 2), 3, key=5)
+    starts, of_walks = (
+        (seeds, PLAIN_WALKS) if isinstance(seeds, torch.Tensor) else ({"item": seeds["item"]}, TYPED_WALKS)
+    )
+    for options in of_walks:
+        walks = graph.sample_walks(starts, WalkRequest(5, 3, **options), key=5, edge_ids=True)
+        found[f"walks {options}"] = [walks.nodes, walks.edges]
     return found
 
 

@@ -13,6 +13,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import channels, distributed, ingest
+from graphfeed.storage.graph import WalkRequest
 from tests.kinds.stages import BUILDERS, HERE
 
 KNOWS, LIKES = "user:knows:user", "user:likes:item"
@@ -222,6 +223,7 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     "isin": lambda: call(gf.isin, elements=IDS, test_elements=IDS),
     "load_from_shared_memory": loading,
     "random_walks": lambda: call(graph().random_walks, starts=IDS, length=2, key=7),
+    "sample_walks": lambda: call(graph().sample_walks, seeds=IDS, request=WalkRequest(2, 2, q=2.0), key=7),
     "sample_hops": lambda: call(graph().sample_hops, seeds=IDS, request=request(), keys=[7]),
     "sample_layer_neighbors": lambda: call(graph().sample_layer_neighbors, seeds=IDS, fanouts=torch.tensor([2])),
     "sample_negative_edges_uniform": lambda: call(

@@ -261,6 +261,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     ),
     gf.ToPyGData: lambda: edge_items().sample_neighbor(graph(), [2, 3]).to_pyg_data(),
     gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),
+    gf.WalkSampler: lambda: labelled_items().sample_walks(graph(), 3, per_seed=2, p=0.5, q=2.0, probs_name="w"),
     gf.Waiter: lambda: labelled_items().transform(begin).wait(),
 }
 """A pipeline of five mini-batches that ends with each stage of the library."""

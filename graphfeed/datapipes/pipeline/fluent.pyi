@@ -112,6 +112,18 @@ class Fluent:
         as_columns: bool = False,
     ) -> Datapipe: ...
     def sample_uniform_negative(self, graph: SamplingGraph, negative_ratio: int) -> Datapipe: ...
+    def sample_walks(
+        self,
+        graph: SamplingGraph,
+        length: int,
+        per_seed: int = 1,
+        p: float = 1.0,
+        q: float = 1.0,
+        stop: float | Sequence[float] = 0.0,
+        probs_name: str | None = None,
+        etypes: Sequence[Any] = (),
+        edge_ids: bool = False,
+    ) -> Datapipe: ...
     def temporal_sample_layer_neighbor(
         self,
         graph: SamplingGraph,

@@ -22,7 +22,16 @@ from graphfeed.ops.sampling.negatives import (
 )
 from graphfeed.ops.sampling.node_budget import NodeBudget
 from graphfeed.ops.sampling.permute import permute
-from graphfeed.ops.sampling.random_walks import random_walks
+from graphfeed.ops.sampling.random_walks import (
+    ACCEPT,
+    STOP,
+    UNIT,
+    Walks,
+    WalkSteps,
+    random_walks,
+    walk_draws,
+    walk_trees,
+)
 from graphfeed.ops.sampling.sample_neighbors import sample_neighbors
 from graphfeed.ops.sampling.time_order import (
     ALWAYS,
@@ -37,10 +46,11 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "ALWAYS", "LARGEST_WINDOW", "NO_EDGES", "NO_TYPES", "Drawing", "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex",
-    "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population", "PreparedHops", "SampledHop", "SeedTimes",
-    "TimeOrder", "TypedPicks", "as_times", "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places",
-    "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
-    "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
+    "ACCEPT", "ALWAYS", "LARGEST_WINDOW", "NO_EDGES", "NO_TYPES", "STOP", "UNIT", "Drawing", "EdgeSet", "Graph",
+    "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population",
+    "PreparedHops", "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "WalkSteps", "Walks", "as_times",
+    "bound_edges", "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
+    "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "random_walks", "sample_hops",
+    "sample_negative_pairs", "sample_negatives", "sample_neighbors", "walk_draws", "walk_trees",
 ]
 # fmt: on

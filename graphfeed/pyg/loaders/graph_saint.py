@@ -19,7 +19,7 @@ from graphfeed.pyg.data.data_graph import graph_of_data
 from graphfeed.pyg.data.tables import check_data, check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
-from graphfeed.storage import FusedCSCSamplingGraph, ItemSet, SamplingGraph
+from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
 from graphfeed.storage.memory import read_tensors, write_tensors
 
 
@@ -59,18 +59,17 @@ class DrawWalks(Transform, draws=True, reads_graph=True, seeded=False):
     A step goes from the destination of an edge to its source. Seeds are removed. The graph must not have types.
     """
 
-    graph: SamplingGraph
+    graph: FusedCSCSamplingGraph
     count: int
     """Number of walks."""
     num_steps: int
     """Number of steps per walk."""
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        assert isinstance(self.graph.num_nodes, int)
         with drawing(minibatch.key, self.number):
-            starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)
+            starts = draw_places(self.count, draw_key(0), self.graph.total_num_nodes)
             walks = self.graph.random_walks(starts, self.num_steps, key=draw_key(1))
-        return with_seed_nodes(minibatch, walks)
+        return with_seed_nodes(minibatch, walks.to(self.graph.indices.dtype))
 
 
 COUNTED = 0x434F554E54

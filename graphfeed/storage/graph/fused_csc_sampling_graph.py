@@ -8,17 +8,17 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import check_flags, checked, ignores
-from graphfeed.ops.sampling import JoinedHops
+from graphfeed.ops.sampling import JoinedHops, Walks
 from graphfeed.storage.graph.by_type import ByType
+from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_one_hop
-from graphfeed.storage.graph.sampling.graph_files import kernel_columns
-from graphfeed.storage.graph.sampling.one_hop import as_seeds
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import mask_of
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way, check_walks
+from graphfeed.storage.graph.sampling.walks import sorted_sources, walk_by_hops, walk_in_memory
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way
 from graphfeed.storage.graph.sampling_request import (
     Draws,
     Hop,
@@ -29,6 +29,8 @@ from graphfeed.storage.graph.sampling_request import (
     draws_of,
     parse_seeds,
 )
+from graphfeed.storage.graph.type_names import etype_str_to_tuple, etype_tuple_to_str
+from graphfeed.storage.graph.walk_request import WalkRequest
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
@@ -286,12 +288,48 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 return Way(False, f"there are no GPU kernels for all hops with {what}")
         return Way(True, "the graph is read by a GPU")
 
-    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Walk at random, with all steps in a single call that releases the GIL (see `SamplingGraph`)."""
-        check_walks(self, length)
-        drawn = ops.draw_key() if key is None else key
-        starts = as_seeds(self, starts, "starts")
-        return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
+    def prepare_walks(self, request: WalkRequest) -> None:
+        """Precompute sums of weights and the sorted sources of columns for walks."""
+        super().prepare_walks(request)
+        if request.is_second_order:
+            sorted_sources(self)
+
+    def reversed(self) -> "FusedCSCSamplingGraph":
+        """Return a copy in which each edge goes the other way, so that walks and samplers follow the edges.
+
+        Nodes and edges keep their ids and attributes. An edge type "user:likes:item" becomes "item:likes:user".
+
+        Example:
+            >>> graph = fused_csc_sampling_graph(torch.tensor([0, 2, 2]), torch.tensor([1, 0])).reversed()
+            >>> graph.csc_indptr, graph.indices, graph.in_subgraph(torch.tensor([1])).original_edge_ids
+            (tensor([0, 1, 2]), tensor([0, 0]), tensor([0]))
+        """
+        self.ensure_checked()
+        ends = ops.expand_indptr(self.csc_indptr, self.indices.dtype), self.indices
+        names: dict[str, int] | None = None if self.edge_type_to_id is None else {}
+        order = None
+        if names is not None:
+            for name, number in self.edge_type_to_id.items():
+                source, relation, destination = etype_str_to_tuple(name)
+                names[etype_tuple_to_str((destination, relation, source))] = number
+            # The sort by column is stable, so that the types ascend in each column.
+            order = torch.argsort(self.type_per_edge, stable=True)
+            ends = ends[0][order], ends[1][order]
+        columns = ops.coo_to_csc(*ends, self.total_num_nodes)
+        order = columns.order if order is None else order[columns.order]
+        attributes = {name: values[order] for name, values in self.edge_attributes.items()}
+        fields = {**self.fields(), "csc_indptr": columns.indptr, "indices": columns.indices, "edge_type_to_id": names}
+        fields["edge_attributes"] = {ORIGINAL_EDGE_ID: order, **attributes}
+        fields["type_per_edge"] = None if names is None else self.type_per_edge[order]
+        return fused_csc_sampling_graph(**fields)
+
+    def walk(
+        self, starts: torch.Tensor, numbers: torch.Tensor, request: WalkRequest, key: int, *, edge_ids: bool
+    ) -> Walks:
+        """Walk with all steps in a single call, which releases the GIL (see `SamplingGraph`)."""
+        own = "pick" in self._own or self.own_method(request.hop(self.edge_types))
+        walk = walk_by_hops if own else walk_in_memory
+        return walk(self, starts, numbers, request, key, edge_ids=edge_ids)
 
 
 @checked

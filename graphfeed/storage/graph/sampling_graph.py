@@ -8,16 +8,16 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from graphfeed.ops import draw_key
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, checked, rename_overrides
-from graphfeed.ops.sampling import JoinedHops, random_walks, sample_negatives
-from graphfeed.ops.structure import unique_and_compact
+from graphfeed.ops.arguments import as_ids, brief, check_ids, checked, rename_overrides
+from graphfeed.ops.sampling import JoinedHops, Walks, sample_negatives
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
-from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
+from graphfeed.storage.graph.sampling.walks import open_walks, walk_by_hops
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, draws_of
 from graphfeed.storage.graph.type_names import ends_of, type_name
+from graphfeed.storage.graph.walk_request import WalkRequest
 
 
 class Way(NamedTuple):
@@ -227,35 +227,79 @@ class SamplingGraph(ABC):
         """
         return self.sample_neighbors(nodes, torch.tensor([-1], device="cpu"), key=0)
 
-    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
-        """Walk at random against the direction of edges. A walk that reaches a node without in-edges stays there.
+    @checked
+    def sample_walks(
+        self,
+        seeds: ByType,
+        request: WalkRequest,
+        *,
+        key: int | None = None,
+        numbers: torch.Tensor | None = None,
+        edge_ids: bool = False,
+    ) -> Walks:
+        """Sample random walks against the direction of the edges: a step goes from a node to the source of an in-edge.
 
-        Each step goes to the source of a uniformly drawn in-edge. Walk `i` depends only on the key, its start and `i`.
-        By default, each step samples all in-edges of the current nodes; a graph may override this to read less.
+        A step draws an in-edge of the node, uniformly or by weight, of the edge type of the step. With `p` or `q`, the
+        chance of an edge also depends on its source (node2vec; Grover and Leskovec, KDD 2016): it is divided by `p` if
+        the source is the node before, and by `q` if that is neither a source of an in-edge of the source. A walk ends
+        at a node without such in-edges, or by `stop`. It depends only on the key, its start and its number.
+
+        By default, each step is one hop of all walks (`pick`), with the number of the walk as its tree. A second-order
+        step also needs the in-edges of nodes that were drawn.
+
+        Args:
+            seeds: Start nodes; by node type if the graph has types, all of the type that the first step leads from.
+            key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
+            numbers: The number of each walk, int64. By default, those from each seed are numbered from 0.
+            edge_ids: Whether to return the ids of the edges.
+
+        Returns:
+            The nodes of the walks, int64, shape (seeds * per_seed, length + 1), those of one seed in consecutive rows,
+            with -1 after the end of a walk; and the ids of the edges, shape (seeds * per_seed, length), or None.
+
+        Raises:
+            KeyError: The graph lacks an edge type or an attribute.
+            ValueError: A seed is not a node or has another type, or the graph has types and the request has none.
+        """
+        starts, own = open_walks(self, seeds, request)
+        key = draw_key() if key is None else key
+        return self.walk(starts, own if numbers is None else numbers, request, key, edge_ids=edge_ids)
+
+    def validate_walks(self, request: WalkRequest) -> None:
+        """Raise the errors of `validate` and `sample_walks` if the graph can't serve a request for walks."""
+        request.check_types(self.edge_types)
+        self.validate(request.hop(self.edge_types))
+
+    def prepare_walks(self, request: WalkRequest) -> None:
+        """Precompute arrays for walks, before the graph is sent to processes that would each compute them."""
+        self.prepare(request.hop(self.edge_types))
+
+    def walk(
+        self, starts: torch.Tensor, numbers: torch.Tensor, request: WalkRequest, key: int, *, edge_ids: bool
+    ) -> Walks:
+        """Return walks for `sample_walks`, given the start and the number of each. Override it to walk at once."""
+        return walk_by_hops(self, starts, numbers, request, key, edge_ids=edge_ids)
+
+    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
+        """Walk at random like `sample_walks`, but a walk that reaches a node without in-edges stays there.
+
+        Walk `i` depends only on the key, its start and `i`.
 
         Args:
             starts: Start node of each walk; the graph must have no types.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
-            Node ids, shape (walks, length + 1); the starts are the first column.
+            Node ids in the dtype of the starts, shape (walks, length + 1); the starts are the first column.
 
         Raises:
             ValueError: The graph has types, a start is not a node, or the length is negative.
         """
-        check_walks(self, length)
-        key = draw_key() if key is None else key
-        walks = [as_ids("starts", starts)]
-        for step in range(length):
-            # Walks at the same node share its edges.
-            nodes, (columns,), _ = unique_and_compact([walks[-1]])
-            # The whole columns are read, since any edge may be drawn.
-            hop = compact_hop(self.in_subgraph(nodes), deduplicate=True, num_nodes=self.num_nodes)
-            csc, rows = hop.sampled_csc, hop.original_row_node_ids
-            # As a separate graph, in which the nodes after the columns have no in-edges.
-            indptr = torch.cat([csc.indptr, csc.indptr[-1:].expand(len(rows) - len(nodes))])
-            walks.append(rows[random_walks(indptr, csc.indices, columns, 1, key, step)[:, 1]])
-        return torch.stack([nodes.to(walks[-1].dtype) for nodes in walks], dim=1)
+        starts = as_ids("starts", starts)
+        numbers = torch.arange(len(starts), device="cpu")
+        nodes = self.sample_walks(starts, WalkRequest(length), key=key, numbers=numbers).nodes
+        last = nodes.gather(1, (nodes >= 0).sum(1, keepdim=True) - 1)
+        return torch.where(nodes < 0, last, nodes).to(starts.dtype)
 
     @checked
     def sample_negative_edges_uniform(
@@ -300,14 +344,6 @@ class SamplingGraph(ABC):
             if column.is_cpu:
                 check_ids(f"{name} of node_pairs", column, size)
         return result
-
-
-def check_walks(graph: SamplingGraph, length: int) -> None:
-    check_count("length", length, 0)
-    if graph.edge_types:
-        raise ValueError(
-            f"random walks need a graph without types, but it has {graph.edge_types}; build one from the edges to walk"
-        )
 
 
 def joined_types(edge_type: str, node_types: Collection[str]) -> tuple[str, str]:

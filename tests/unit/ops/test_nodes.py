@@ -1,4 +1,4 @@
-"""Nodes that are drawn: negatives and places by a key, random walks, and nodes from a budget."""
+"""Nodes that are drawn: negatives and places by a key, and nodes from a budget."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from graphfeed.ops import EdgeSet, NodeBudget, Population
 from graphfeed.ops.random import bounded, draw
 from tests.kinds import reference
 from tests.kinds.chance import check_counts, check_unrelated
-from tests.kinds.graphs import ID_DTYPES, KEYS, Graph, graphs_and_seeds
+from tests.kinds.graphs import ID_DTYPES, KEYS
 from tests.stand_ins.devices import Device, results
 
 KEY = 12345
@@ -154,27 +154,6 @@ def test_running_sums_are_checked_at_the_first_draw_alone(drawn: Callable[[torch
     drawn(sums)  # takes no pass over the sums
     with pytest.raises(ValueError, match="never fall and end above 0"):
         drawn(sums.clone())
-
-
-def walk(graph: Graph, start: int, number: int, steps: int, key: int) -> list[int]:
-    """Return the nodes on one walk."""
-    nodes = [start]
-    for step in range(steps):
-        edges: Sequence[int] = graph.indices[graph.indptr[nodes[-1]] : graph.indptr[nodes[-1] + 1]]
-        nodes.append(edges[bounded(draw(key, number, step), len(edges))] if edges else nodes[-1])
-    return nodes
-
-
-@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(graphs_and_seeds(), KEYS)
-def test_walks_equal_the_reference(dtype: torch.dtype, problem: tuple[Graph, list[int]], key: int) -> None:
-    graph, starts = problem
-    arrays = torch.tensor(graph.indptr, dtype=dtype), torch.tensor(graph.indices, dtype=dtype)
-    found = ops.random_walks(*arrays, torch.tensor(starts, dtype=torch.int64), 4, key)
-    assert found.tolist() == [walk(graph, start, number, 4, key) for number, start in enumerate(starts)]
-    assert found.dtype == torch.int64
-    ends = found[:, 2].contiguous()
-    assert ops.random_walks(*arrays, ends, 2, key, first_step=2).tolist() == found[:, 2:].tolist()
 
 
 Runs = Sequence[Sequence[int]]

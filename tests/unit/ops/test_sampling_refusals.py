@@ -136,12 +136,22 @@ def group() -> ops.TypedPicks:
     return ops.group_by_type(picks, ZERO, torch.tensor([0, 1]), ZERO, torch.int32)
 
 
+def walks(**changed: Any) -> ops.Walks:
+    graph = ops.Graph.checked(torch.tensor([0, 1, 1]), ONE)
+    given = {"starts": ZERO, "numbers": ZERO, "key": 7, "steps": ops.WalkSteps(1)}
+    return ops.random_walks(graph, **{**given, **changed})
+
+
 def test_orders_walks_budgets_and_groups_name_what_is_wrong() -> None:
-    graph, part = (torch.tensor([0, 1, 1]), ONE), "start, stop and size must satisfy 0 <= start <= stop <= size < 2"
+    part = "start, stop and size must satisfy 0 <= start <= stop <= size < 2"
     check_refused([
         (lambda: ops.permute(-1, 2, 5, key=0), ValueError, rf"{part}\*\*63, but are -1, 2, 5"),
         (lambda: ops.permute(0, 6, 5, key=0), ValueError, part),
-        (lambda: ops.random_walks(*graph, ONE + 1, 1, 7), ValueError, r"starts must lie in 0 \.\. 1, but holds 2"),
+        (lambda: walks(starts=ONE + 1), ValueError, r"starts must lie in 0 \.\. 1, but holds 2"),
+        (lambda: walks(numbers=ONE << 23), ValueError, r"numbers must lie in 0 \.\. 8388607, but holds 8388608"),
+        (lambda: walks(steps=ops.WalkSteps(1, p=2.0)), ValueError, "sources must have 1 values, one per edge"),
+        (lambda: walks(steps=ops.WalkSteps(1, stops=[2.0])), ValueError, r"stops must be in 0 \.\. 1, but is 2"),
+        (lambda: walks(steps=ops.WalkSteps(1, types=[0])), ValueError, "types must be given if the graph has types"),
         (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not decrease"),
         (lambda: budget(neighbors=torch.tensor([3, -1])), ValueError, r"neighbors must lie in 0 \.\. 4, but holds -1"),
         (lambda: budget(wanted=[1]), ValueError, r"wanted must hold 2 numbers of 0 or more, but is \[1\]"),

@@ -228,15 +228,21 @@ def test_what_a_graph_prepares_of_edited_ids_is_refused() -> None:
             run(pipes[1])  # reads its earlier copy of the ids
 
 
-def test_walks_stop_at_an_id_that_is_no_node() -> None:
-    indptr, indices = torch.tensor([0, 1, 2]), torch.tensor([1, 0])
-    assert ops.random_walks(indptr, indices, torch.tensor([0]), 2, 7).tolist() == [[0, 1, 0]]
+@pytest.mark.parametrize("q", [1.0, 2.0])
+def test_walks_stop_at_an_id_that_is_no_node(q: float) -> None:
+    indptr, indices, zero = torch.tensor([0, 1, 2]), torch.tensor([1, 0]), torch.tensor([0])
+    graph, steps = ops.Graph.checked(indptr, indices), ops.WalkSteps(2, q=q)
+
+    def walk() -> ops.Walks:
+        return ops.random_walks(graph, zero, zero, 7, steps, sources=torch.tensor([1, 0]))
+
+    assert walk().nodes.tolist() == [[0, 1, 0]]
     indices.numpy()[:] = 2**40
     with pytest.raises(ValueError, match="a node that the graph does not have"):
-        ops.random_walks(indptr, indices, torch.tensor([0]), 2, 7)
+        walk()
     indices.numpy()[:], indptr.numpy()[1:] = [1, 0], 2**61
     with pytest.raises(ValueError, match="an edge or a node that the graph does not have"):
-        ops.random_walks(indptr, indices, torch.tensor([0]), 2, 7)
+        walk()
 
 
 def test_trees_and_negatives_read_no_edge_beyond_the_last() -> None:

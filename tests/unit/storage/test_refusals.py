@@ -158,7 +158,7 @@ HOPS: list[Refusal] = [
     (hops(1, 2, graph=OwnTypedGraph), TypeError, "seeds must be a dict by node type for this graph, but is a Tensor"),
     (hops(1, 2, probs_name="x"), KeyError, r"Edge attribute x does not exist; the graph has \[\]"),
     (walks(0, -1), ValueError, "length must be 0 or more, but is -1"),
-    (walks(0, 1, make_typed_graph), ValueError, "random walks need a graph without types, but it has "),
+    (walks(0, 1, make_typed_graph), ValueError, "on a graph with types need the edge type of each step; give etypes"),
 ]
 EDGE_TIME, NODE_TIME = gf.TemporalQuery(edge_timestamp_attr_name="time"), gf.TemporalQuery("time")
 BY_EDGE = gf.TemporalQuery(edge_timestamp_attr_name="time", hop_time="edge")
