@@ -24,12 +24,14 @@ from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.samplers.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.samplers.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.samplers.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.samplers.page_rank_sampler import PageRankSampler
 from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
+from graphfeed.datapipes.samplers.visit_sampler import VisitSampler
 from graphfeed.datapipes.samplers.walk_sampler import WalkSampler
 from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
@@ -47,11 +49,11 @@ __all__ = [
     "Batch", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
     "FanoutSampler", "FeatureFetcher", "FixedNegatives", "InSubgraphSampler", "ItemNameWarning", "ItemSampler",
     "IterableSource", "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborMatrix",
-    "NeighborSampler", "NodeRecord", "PairNegativeSampler", "PipelineGraph", "Placement", "SamplePerLayer",
-    "SeedEdgesExcluder", "Shardable", "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler",
-    "TemporalNegativeSampler", "TemporalNeighborSampler", "TemporalSampler", "ToMatrix", "Transform",
-    "UniformNegativeSampler", "WalkSampler", "apply_stages", "arranged", "check_amount", "check_is_graph",
-    "check_rising", "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length",
+    "NeighborSampler", "NodeRecord", "PageRankSampler", "PairNegativeSampler", "PipelineGraph", "Placement",
+    "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "Source", "SubgraphInducer", "SubgraphSampler",
+    "TemporalLayerNeighborSampler", "TemporalNegativeSampler", "TemporalNeighborSampler", "TemporalSampler", "ToMatrix",
+    "Transform", "UniformNegativeSampler", "VisitSampler", "WalkSampler", "apply_stages", "arranged", "check_amount",
+    "check_is_graph", "check_rising", "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length",
     "minibatcher_default", "nodes_of_items", "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse",
     "with_negatives", "worker_name",
 ]

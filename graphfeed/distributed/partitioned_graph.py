@@ -15,7 +15,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import check_ids, checked
 from graphfeed.ops.rows import take_small
-from graphfeed.ops.sampling import JoinedHops, Walks
+from graphfeed.ops.sampling import JoinedHops, Ranked, Walks
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph import (
     ByType,
@@ -180,6 +180,12 @@ class PartitionedGraph(SamplingGraph):
         whole = self._whole()
         walk = super().walk if whole is None else whole.walk
         return walk(starts, numbers, request, key, edge_ids=edge_ids)
+
+    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
+        """Push mass with one request per owner and round, or in one call if there is a single part."""
+        whole = self._whole()
+        push = super().push if whole is None else whole.push
+        return push(seeds, top, alpha, bound)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if there is a single part, else None. The first call waits for all ranks."""

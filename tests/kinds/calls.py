@@ -91,13 +91,20 @@ def sampling_calls() -> dict[str, Call]:
     return {
         "as_times": Call(partial(ops.as_times, "times"), {"times": TIMES}),
         "build_high_degree_index": Call(ops.build_high_degree_index, graph),
+        "count_visits": Call(ops.count_visits, {"visits": INDICES.view(4, 5), "top": 2}),
         "draw_places": Call(ops.draw_places, row),
         "guide_sums": Call(ops.guide_sums, {"indptr": INDPTR, "cumulative": ops.cumulate_weights(INDPTR, WEIGHTS)}),
         "link_sources": Call(ops.link_sources, {**graph, "order": order}),
         "linked_order": Call(ops.linked_order, {"links": timed().links}),
         "permute": Call(ops.permute, {"start": 3, "stop": 9, "size": 5000, "key": 1}),
+        "push_mass": Call(push, {**graph, "seeds": SEEDS, "top": 3, "alpha": 1 << 30, "bound": 1 << 20}),
         "sample_negative_pairs": Call(ops.sample_negative_pairs, {**negatives, "edges": EdgeSet(INDPTR, INDICES)}),
     }
+
+
+def push(**arguments: Any) -> list[torch.Tensor]:
+    ranked, left = ops.push_mass(**arguments)
+    return [*ranked, left]
 
 
 def hop_calls() -> dict[str, Call]:

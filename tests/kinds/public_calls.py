@@ -222,6 +222,7 @@ GRAPHS: dict[str, Callable[[], Call]] = {
     "indptr_edge_ids": lambda: call(gf.indptr_edge_ids, indptr=torch.tensor([0, 1])),
     "isin": lambda: call(gf.isin, elements=IDS, test_elements=IDS),
     "load_from_shared_memory": loading,
+    "page_rank": lambda: call(graph().page_rank, seeds=IDS, top=3, alpha=0.2, bound=0.01),
     "random_walks": lambda: call(graph().random_walks, starts=IDS, length=2, key=7),
     "sample_walks": lambda: call(graph().sample_walks, seeds=IDS, request=WalkRequest(2, 2, q=2.0), key=7),
     "sample_hops": lambda: call(graph().sample_hops, seeds=IDS, request=request(), keys=[7]),

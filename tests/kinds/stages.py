@@ -207,6 +207,10 @@ def one_layer() -> gf.Datapipe:
     return labelled_items().sample_per_layer(graph().sample_neighbors, 3)
 
 
+def few_items() -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=100 // BATCHES, shuffle=True)
+
+
 def iterable() -> gf.Datapipe:
     return gf.IterableSource([gf.MiniBatch(seeds=torch.arange(place, 100 + place)) for place in range(BATCHES)])
 
@@ -238,6 +242,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.LayerNeighborSampler: lambda: labelled_items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
     gf.MiniBatchTransformer: lambda: labelled_items().transform(add_degree),
     gf.NeighborSampler: lambda: labelled_items().sample_neighbor(graph(), [2, 3], prob_name="w"),
+    gf.PageRankSampler: lambda: few_items().sample_by_ppr(graph(), 5, bound=1e-3),
     gf.PairNegativeSampler: lambda: edge_items().sample_negative_pairs(
         graph(), "binary", 1.5, gf.NegativeQuery(strict=True)
     ),
@@ -261,6 +266,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     ),
     gf.ToPyGData: lambda: edge_items().sample_neighbor(graph(), [2, 3]).to_pyg_data(),
     gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),
+    gf.VisitSampler: lambda: few_items().sample_by_visits(graph(), [2, 3], walks=5),
     gf.WalkSampler: lambda: labelled_items().sample_walks(graph(), 3, per_seed=2, p=0.5, q=2.0, probs_name="w"),
     gf.Waiter: lambda: labelled_items().transform(begin).wait(),
 }

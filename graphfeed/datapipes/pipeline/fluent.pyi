@@ -55,6 +55,17 @@ class Fluent:
     def sample_by_budget(
         self, graph: SamplingGraph, num_samples: Sequence[int] | Mapping[str, Sequence[int]]
     ) -> Datapipe: ...
+    def sample_by_ppr(self, graph: SamplingGraph, top: int, alpha: float = 0.15, bound: float = 0.0001) -> Datapipe: ...
+    def sample_by_visits(
+        self,
+        graph: SamplingGraph,
+        fanouts: Sequence[int],
+        walks: int = 200,
+        length: int = 3,
+        stop: float = 0.5,
+        probs_name: str | None = None,
+        etypes: Sequence[Any] = (),
+    ) -> Datapipe: ...
     def sample_in_subgraph(self, graph: SamplingGraph, prob_name: str | None = None) -> Datapipe: ...
     def sample_layer_neighbor(
         self,

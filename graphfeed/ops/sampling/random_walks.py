@@ -129,10 +129,10 @@ def random_walks(
         tensor([[ 0,  1,  2, -1],
                 [ 1,  2, -1, -1]])
     """
-    if not isinstance(graph, Graph) or graph.by_column is not None:
-        raise TypeError(
-            f"graph must be an ops.Graph without times, but is {brief(graph)}; create it with Graph.checked"
-        )
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be an ops.Graph, but is {brief(graph)}; create it with Graph.checked")
+    if graph.by_column is not None:
+        raise ValueError("graph has times, which walks ignore; leave them out")
     check_vector("starts", starts, (torch.int64,))
     check_vector("numbers", numbers, (torch.int64,))
     check_vector("sources", sources, (torch.int64,))

@@ -65,6 +65,7 @@ from graphfeed.storage.graph.type_names import (
     split_by_type,
     to_type_dict,
     type_name,
+    with_all_types,
 )
 from graphfeed.storage.graph.walk_request import WalkRequest
 
@@ -80,5 +81,5 @@ __all__ = [
     "layer_columns", "ldg_memory", "load_from_shared_memory", "load_graph", "match_types", "merge_sources",
     "negative_pairs_of", "one_draw", "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo",
     "seed_type_str_to_ntypes", "split_by_type", "stack_seed_times", "stack_trees", "stacked_assignment", "to_coo",
-    "to_type_dict", "type_name", "unique_and_compact_csc_formats", "verify_graph",
+    "to_type_dict", "type_name", "unique_and_compact_csc_formats", "verify_graph", "with_all_types",
 ]  # fmt: skip

@@ -97,6 +97,8 @@ class SampledSubgraph(Movable):
     """Ids of the sources; they begin with the column ids."""
     original_edge_ids: TensorOrDict = None
     """Id of each edge: its row in the edge list of its type if the graph stores it, else its position in the graph."""
+    edge_weights: TensorOrDict = None
+    """Weight of each edge, from samplers whose edges are not those of the graph: numbers of visits, or scores."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
@@ -168,14 +170,18 @@ class SampledSubgraph(Movable):
     def _without(self, gone: Mapping[Any, torch.Tensor]) -> Self:
         """Return the subgraph without the edges at the given positions, by type."""
         parts, ids = to_type_dict(self.sampled_csc), to_type_dict(self.original_edge_ids)
+        weights = to_type_dict(self.edge_weights)
         for edge_type, places in gone.items():
             indptr, indices = parts[edge_type].indptr, parts[edge_type].indices
             starts = delete_from_columns(indptr, places, num_edges=indices.numel())
             parts[edge_type] = CSCFormatBase(starts, delete_rows(indices, places))
             if ids.get(edge_type) is not None:
                 ids[edge_type] = delete_rows(ids[edge_type], places)
+            if weights.get(edge_type) is not None:
+                weights[edge_type] = delete_rows(weights[edge_type], places)
         # Row and column ids stay, even those without edges.
-        return replace(self, sampled_csc=from_type_dict(parts), original_edge_ids=from_type_dict(ids))
+        given = map(from_type_dict, (parts, ids, weights))
+        return replace(self, **dict(zip(("sampled_csc", "original_edge_ids", "edge_weights"), given, strict=True)))
 
     @overload
     def to_pyg(self, x: torch.Tensor) -> PyGLayerData: ...
@@ -195,7 +201,8 @@ class SampledSubgraph(Movable):
 
     def details(self) -> str:
         """Return a string with all fields and values, one field per line, in reverse alphabetical order."""
-        return tensor_repr(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
+        shown = {name: value for name, value in vars(self).items() if name != "edge_weights" or value is not None}
+        return tensor_repr(type(self).__name__, dict(sorted(shown.items(), reverse=True)))
 
     def __repr__(self) -> str:
         """Return the numbers of rows, columns and edges, by type if there are types, without reading tensors."""

@@ -9,10 +9,11 @@ import torch
 
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import as_ids, brief, check_ids, checked, rename_overrides
-from graphfeed.ops.sampling import JoinedHops, Walks, sample_negatives
+from graphfeed.ops.sampling import MASS, JoinedHops, Ranked, Walks, sample_negatives
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
+from graphfeed.storage.graph.sampling.page_rank import rank_by_hops
 from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
 from graphfeed.storage.graph.sampling.walks import open_walks, walk_by_hops
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, draws_of
@@ -279,6 +280,27 @@ class SamplingGraph(ABC):
     ) -> Walks:
         """Return walks for `sample_walks`, given the start and the number of each. Override it to walk at once."""
         return walk_by_hops(self, starts, numbers, request, key, edge_ids=edge_ids)
+
+    @checked
+    def page_rank(self, seeds: ByType, top: int, alpha: float = 0.15, bound: float = 1e-4) -> Ranked:
+        """Return the nodes with the highest personalized PageRank of each seed, with their scores in units of 2**-32.
+
+        `PageRankSampler` describes the scores. By default, each round of pushes reads the in-edges of its nodes.
+
+        Args:
+            seeds: Node ids; the graph must have no types.
+            top: Number of nodes for each seed.
+            alpha: Share of a node's mass that stays there, above 0.
+            bound: Limit of a node's residual, as a share of the mass, divided by its degree.
+        """
+        if self.edge_types:
+            raise ValueError(f"PageRank needs a graph without types, but it has {brief(self.edge_types)}")
+        starts, _ = open_walks(self, seeds, WalkRequest(0))
+        return self.push(starts, top, max(round(alpha * 2**31), 1), max(round(bound * MASS), 1))
+
+    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
+        """Return the result of `page_rank`, with integers as for `ops.push_mass`. Override it to push in one call."""
+        return rank_by_hops(self, seeds, top, alpha, bound)
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random like `sample_walks`, but a walk that reaches a node without in-edges stays there.

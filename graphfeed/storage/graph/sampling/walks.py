@@ -36,7 +36,9 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
         raise ValueError(f"seeds have the types {list(parts)}, but etypes begin at {node_type!r}; give only those")
     starts = as_ids("seeds", parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu"))).to(torch.int64)
     if not starts.is_cpu:
-        raise ValueError(f"random walks run on the CPU, but seeds are on {starts.device}; put copy_to after the stage")
+        raise ValueError(
+            f"walks and PageRank run on the CPU, but seeds are on {starts.device}; put copy_to after the stage"
+        )
     check_ids("seeds", starts, sizes[node_type])
     numbers = torch.arange(request.per_seed, device="cpu").repeat(len(starts))
     return starts.repeat_interleave(request.per_seed), numbers
@@ -46,11 +48,7 @@ def walk_in_memory(
     graph: GraphArrays, starts: torch.Tensor, numbers: torch.Tensor, request: WalkRequest, key: int, *, edge_ids: bool
 ) -> Walks:
     """Return the walks from starts in their type, shape (walks, length + 1), all steps in one call."""
-    if not graph.indices.is_cpu:
-        raise ValueError(
-            f"random walks run on the CPU, but the graph is on {graph.indices.device}; sample from a graph on the CPU, "
-            "and put copy_to after the stage"
-        )
+    check_on_cpu(graph)
     edge_types: list[str] = graph.edge_types  # type: ignore[attr-defined]
     first_id = first_ids(graph.num_nodes)[request.node_types[0]] if request.etypes else 0
     record = prepare_picks(graph, request.hop(edge_types), windowed=False)
@@ -63,6 +61,14 @@ def walk_in_memory(
     ended = walks.edges < 0
     read = gather_edges(graph, ids, walks.edges.masked_fill(ended, 0).flatten()) if len(ids) else walks.edges
     return walks._replace(edges=read.to(torch.int64).view_as(ended).masked_fill_(ended, -1))
+
+
+def check_on_cpu(graph: GraphArrays) -> None:
+    if not graph.indices.is_cpu:
+        raise ValueError(
+            f"random walks and PageRank run on the CPU, but the graph is on {graph.indices.device}; sample from one on "
+            "the CPU, and put copy_to after the stage"
+        )
 
 
 def sorted_sources(graph: GraphArrays) -> torch.Tensor:

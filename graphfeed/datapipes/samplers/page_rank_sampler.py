@@ -1,0 +1,60 @@
+"""Sample the nodes with the highest personalized PageRank of each seed."""
+
+from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
+from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.sampling import MASS
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph import ByType
+
+
+class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded=False):
+    """Samples the nodes with the highest personalized PageRank of each seed, against the direction of the edges.
+
+    The only subgraph has an edge to each seed from each of its `top` nodes, the best first, and then by id; the seed
+    itself is usually among them. `edge_weights` has their scores, float32. Nothing is random: the scores come from a
+    forward push in integers (Andersen, Chung and Lang, FOCS 2006), and are the same for any graph and workers. A score
+    is below the true one by at most the residuals, each of which is below `bound` times the degree of its node.
+    `induce_subgraph(graph)` replaces these edges by those of the graph between the nodes.
+
+    Raises:
+        ValueError: A number is out of range, or the graph has types; when it runs: a seed outside of the graph.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 2]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet([0], names="seeds"), batch_size=1).sample_by_ppr(graph, top=3, alpha=0.5)
+        >>> minibatch = next(iter(pipe))
+        >>> minibatch.input_nodes, minibatch.sampled_subgraphs[0].edge_weights
+        (tensor([0, 1, 2]), tensor([0.5000, 0.2500, 0.1250]))
+    """
+
+    graph: SamplingGraph
+    top: int
+    """Number of nodes for each seed; fewer if the seed reaches fewer."""
+    alpha: float = 0.15
+    """Share of a node's mass that stays there; the rest goes to its in-neighbours."""
+    bound: float = 1e-4
+    """Nodes whose residual is below this share of the mass, times their degree, are not pushed: the smaller, the more
+    exact and the slower."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_is_graph(self.graph)
+        check_count("top", self.top, 1)
+        for name in ("alpha", "bound"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, but is {brief(getattr(self, name))}")
+        if self.graph.edge_types:
+            raise ValueError(f"PageRank needs a graph without types, but it has {brief(self.graph.edge_types)}")
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,  # noqa: ARG002
+        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes and the only subgraph. Times are ignored."""
+        ranked = self.graph.page_rank(seeds, self.top, self.alpha, self.bound)
+        hop = ranked_hop(self.graph, seeds, ranked, (ranked.values.double() / MASS).float())
+        return hop.original_row_node_ids, [hop]
