@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import torch
+
 from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.ops import draw_key
@@ -85,8 +87,8 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
         for number, fanout in enumerate(reversed(self.fanouts)):
             starts = nodes if node_type is None else {node_type: to_type_dict(nodes)[node_type]}
             walked = self.graph.sample_walks(starts, self.request, key=draw_key(number)).nodes
-            visits = walked[:, steps::steps].reshape(-1, self.walks * self.length)
-            ranked = count_visits(visits, fanout)
+            visits = walked.numpy()[:, steps::steps].reshape(-1, self.walks * self.length)
+            ranked = count_visits(torch.from_numpy(visits), fanout)
             columns = nodes if node_type is None else with_all_types(nodes, to_type_dict(self.graph.num_nodes))
             hops.insert(0, ranked_hop(self.graph, columns, ranked, ranked.values, edge_type))
             nodes = hops[0].original_row_node_ids

@@ -26,9 +26,10 @@ class Ranked(NamedTuple):
 
 def pick_ranked(nodes: torch.Tensor, values: torch.Tensor, sizes: torch.Tensor) -> Ranked:
     """Return the first nodes of each row, of which there are `sizes`."""
-    kept = torch.arange(nodes.shape[1], device="cpu") < sizes[:, None]
-    indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    return Ranked(indptr, nodes[kept], values[kept])
+    # By NumPy: torch would wake its threads, which waits for busy cores.
+    kept = np.arange(nodes.shape[1]) < sizes.numpy()[:, None]
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes.numpy())])
+    return Ranked(*map(torch.from_numpy, (indptr, nodes.numpy()[kept], values.numpy()[kept])))
 
 
 def count_visits(visits: torch.Tensor, top: int) -> Ranked:

@@ -72,8 +72,9 @@ class Walks(NamedTuple):
 
 
 def walk_trees(starts: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """Return the tree of each walk (int64), which is part of its keys: its start, and its number above 40 bits."""
-    return starts.to(torch.int64) | numbers.to(torch.int64) << 40
+    """Return the tree of each walk, part of its keys, from int64 tensors: its start, and its number above 40 bits."""
+    # By NumPy: torch would wake its threads, which waits for busy cores.
+    return torch.from_numpy(starts.numpy() | numbers.numpy() << 40)
 
 
 def walk_draws(

@@ -9,6 +9,8 @@ from graphfeed.ops.cpu.sampling.count_visits import insert_best
 from graphfeed.ops.cpu.search import find_key
 
 MASS = np.int64(1 << 32)
+NODES_AHEAD, EDGES_AHEAD = 4, 8
+"""Prefetch distances."""
 DONE, SHORT, EDITED = 0, 1, 2
 """Results of a seed: the table is too small; the graph refers to a node or an edge that it does not have."""
 
@@ -96,7 +98,10 @@ def push_seed(indptr, indices, seed, limits, table):
             table.scores[slot] += amount - share * (high - low)
             if share == 0:
                 continue
+            ahead = table.keys[table.pushed[min(number + NODES_AHEAD, pushing - 1)]]
+            prefetch(indices, indptr[ahead])
             for edge in range(low, high):
+                prefetch(indptr, indices[np.uintp(min(edge + EDGES_AHEAD, high - 1))])
                 slot = find_key(table.keys, table.keys.size, np.int64(indices[np.uintp(edge)]))
                 if table.keys[slot] < 0:
                     # Half full, so that the search ends soon.

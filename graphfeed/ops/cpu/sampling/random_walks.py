@@ -240,7 +240,10 @@ def draw_again(graph, steps, walks, size):
             if not 0 <= low <= high <= graph.sources.size:
                 return False
             walks.goals[walk], walks.guesses[walk] = low, high
+            # All lines of a short column; of a long one, where the search begins.
+            prefetch(graph.sources, low)
             prefetch(graph.sources, (low + high) >> 1)
+            prefetch(graph.sources, high - 1)
         for number in range(searched):
             walk = walks.searched[number]
             high, previous = walks.guesses[walk], walks.previous[walk]

@@ -40,8 +40,9 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
             f"walks and PageRank run on the CPU, but seeds are on {starts.device}; put copy_to after the stage"
         )
     check_ids("seeds", starts, sizes[node_type])
-    numbers = torch.arange(request.per_seed, device="cpu").repeat(len(starts))
-    return starts.repeat_interleave(request.per_seed), numbers
+    # By NumPy: torch would wake its threads, which waits for busy cores.
+    numbers = torch.from_numpy(np.tile(np.arange(request.per_seed), len(starts)))
+    return torch.from_numpy(np.repeat(starts.numpy(), request.per_seed)), numbers
 
 
 def walk_in_memory(
@@ -54,7 +55,8 @@ def walk_in_memory(
     record = prepare_picks(graph, request.hop(edge_types), windowed=False)
     given = {"sources": sorted_sources(graph)} if request.is_second_order else {}
     steps = request.steps(edge_types)
-    walks = ops.random_walks(record, starts + first_id, numbers, key, steps, edges=edge_ids, **given)
+    starts = torch.from_numpy(starts.numpy() + first_id)
+    walks = ops.random_walks(record, starts, numbers, key, steps, edges=edge_ids, **given)
     ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     if walks.edges is None or ids is None:
         return walks
