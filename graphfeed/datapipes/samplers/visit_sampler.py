@@ -10,7 +10,7 @@ from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count, is_list
-from graphfeed.ops.sampling import count_visits
+from graphfeed.ops.sampling import MOST_STEPS, count_visits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, WalkRequest, to_type_dict, with_all_types
 
@@ -60,7 +60,7 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
             raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(self.fanouts)}")
         for fanout in self.fanouts:
             check_count("fanouts", fanout, 1)
-        check_count("length", self.length, 1)
+        check_count("length", self.length, 1, MOST_STEPS)
         self.graph.validate_walks(self.request)
         first, last = self.request.node_types[0], self.request.node_types[-1]
         if first != last:

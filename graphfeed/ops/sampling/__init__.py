@@ -26,6 +26,7 @@ from graphfeed.ops.sampling.page_rank import MASS, push_mass
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import (
     ACCEPT,
+    MOST_STEPS,
     STOP,
     UNIT,
     Walks,
@@ -48,12 +49,12 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "ACCEPT", "ALWAYS", "LARGEST_WINDOW", "MASS", "NO_EDGES", "NO_TYPES", "STOP", "UNIT", "Drawing", "EdgeSet", "Graph",
-    "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks", "Population",
-    "PreparedHops", "Ranked", "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "WalkSteps", "Walks", "as_times",
-    "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places", "group_by_type",
-    "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "push_mass",
-    "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors", "walk_draws",
-    "walk_trees",
+    "ACCEPT", "ALWAYS", "LARGEST_WINDOW", "MASS", "MOST_STEPS", "NO_EDGES", "NO_TYPES", "STOP", "UNIT", "Drawing",
+    "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks",
+    "Population", "PreparedHops", "Ranked", "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "WalkSteps", "Walks",
+    "as_times", "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places",
+    "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
+    "push_mass", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
+    "walk_draws", "walk_trees",
 ]
 # fmt: on

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 from graphfeed.ops.arguments import brief, check_count, check_known, checked, is_list
-from graphfeed.ops.sampling import WalkSteps
+from graphfeed.ops.sampling import MOST_STEPS, WalkSteps
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
@@ -41,7 +41,7 @@ class WalkRequest:
     """The edge type of each step, a metapath, repeated until there are enough."""
 
     def __post_init__(self) -> None:
-        check_count("length", self.length, 0)
+        check_count("length", self.length, 0, MOST_STEPS)
         check_count("per_seed", self.per_seed, 1, (1 << 23) - 1)
         for name, value in (("p", self.p), ("q", self.q)):
             if not 0 < value < float("inf"):
