@@ -26,6 +26,7 @@ from graphfeed.datapipes.samplers.layer_neighbor_sampler import LayerNeighborSam
 from graphfeed.datapipes.samplers.neighbor_sampler import NeighborSampler
 from graphfeed.datapipes.samplers.page_rank_sampler import PageRankSampler
 from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
+from graphfeed.datapipes.samplers.skip_gram_pairs import SkipGramPairs
 from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
@@ -50,7 +51,7 @@ __all__ = [
     "FanoutSampler", "FeatureFetcher", "FixedNegatives", "InSubgraphSampler", "ItemNameWarning", "ItemSampler",
     "IterableSource", "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborMatrix",
     "NeighborSampler", "NodeRecord", "PageRankSampler", "PairNegativeSampler", "PipelineGraph", "Placement",
-    "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "Source", "SubgraphInducer", "SubgraphSampler",
+    "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "SkipGramPairs", "Source", "SubgraphInducer", "SubgraphSampler",
     "TemporalLayerNeighborSampler", "TemporalNegativeSampler", "TemporalNeighborSampler", "TemporalSampler", "ToMatrix",
     "Transform", "UniformNegativeSampler", "VisitSampler", "WalkSampler", "apply_stages", "arranged", "check_amount",
     "check_is_graph", "check_rising", "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length",

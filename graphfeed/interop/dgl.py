@@ -183,7 +183,7 @@ def walk_along(
     # Equal starts have different walks, as in DGL.
     numbers = torch.arange(len(seeds), device="cpu") % (1 << 23) if request.per_seed == 1 else None
     walks = graph.sample_walks(given, request, numbers=numbers, edge_ids=edge_ids)
-    kinds = graph.node_type_to_id or {None: 0}
+    kinds: dict[Any, int] = graph.node_type_to_id or {None: 0}
     types = torch.tensor([kinds[name] for name in request.node_types], dtype=torch.int64, device="cpu")
     return walks.nodes, types, walks.edges
 

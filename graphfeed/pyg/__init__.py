@@ -26,6 +26,7 @@ from graphfeed.pyg.loaders.node_loader import HGTLoader, NeighborLoader, NodeLoa
 from graphfeed.pyg.loaders.pyg_loader import InitWorker
 from graphfeed.pyg.loaders.shadow_k_hop_sampler import InduceTrees, ShaDowKHopSampler
 from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader, ToTemporalData
+from graphfeed.pyg.loaders.walk_loaders import MetaPath2VecLoader, Node2VecLoader, ToWindows
 from graphfeed.pyg.stages.fill_data import FillData, ToPyGData, ToRootedBatch
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.stages.sample_with import SampleWith
@@ -52,8 +53,8 @@ __all__ = [
     "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler", "HGTLoader",
     "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees", "InitWorker", "ItemsAt",
     "JoinedNeighborSampler", "JoinedTemporalSampler", "LinkLoader", "LinkNeighborLoader", "LinkSeeds",
-    "NegativeSampling", "NeighborLoader", "NeighborSampler", "NodeLoader", "NumNeighbors", "OrderedItemSampler",
-    "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader", "SampleWith", "SamplerOutput", "ShaDowKHopSampler",
-    "TemporalDataLoader", "ToPyGData", "ToRootedBatch", "ToSamplerOutput", "ToTemporalData", "ZipBatches", "ZipLoader",
-    "from_pyg", "to_pyg",
+    "MetaPath2VecLoader", "NegativeSampling", "NeighborLoader", "NeighborSampler", "Node2VecLoader", "NodeLoader",
+    "NumNeighbors", "OrderedItemSampler", "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader", "SampleWith",
+    "SamplerOutput", "ShaDowKHopSampler", "TemporalDataLoader", "ToPyGData", "ToRootedBatch", "ToSamplerOutput",
+    "ToTemporalData", "ToWindows", "ZipBatches", "ZipLoader", "from_pyg", "to_pyg",
 ]  # fmt: skip

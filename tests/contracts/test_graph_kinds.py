@@ -202,7 +202,7 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
          "sample_neighbors of Unweighted ignores probs_name.*leave prob_name out"),
         (lambda: NODE_SEEDS.sample_neighbor(uniform, [3], replace=True), ValueError,
          "sample_neighbors of Uniform ignores replace, which the sampler uses"),
-        (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"seeds must lie in 0 \.\. 59, but holds 88"),
+        (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"starts must lie in 0 \.\. 59, but holds 88"),
         (lambda: abstract(), TypeError, "abstract"),
     ])  # fmt: skip
 

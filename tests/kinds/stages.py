@@ -249,6 +249,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.PrefetcherIterDataPipe: lambda: labelled_items().transform(add_degree).prefetch(2),
     gf.SamplePerLayer: lambda: one_layer(),
     gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
+    gf.SkipGramPairs: lambda: few_items().sample_walks(graph(), 4).skip_gram(2),
     gf.SubgraphInducer: lambda: iterable().sample_neighbor(graph(), [2], only_new=True).induce_subgraph(graph()),
     gf.TemporalLayerNeighborSampler: lambda: timed_items().temporal_sample_layer_neighbor(
         graph(), [2, 3], edge_timestamp_attr_name="time"

@@ -64,7 +64,7 @@ class Fluent:
         length: int = 3,
         stop: float = 0.5,
         probs_name: str | None = None,
-        etypes: Sequence[Any] = (),
+        etypes: Sequence[Any] | None = None,
     ) -> Datapipe: ...
     def sample_in_subgraph(self, graph: SamplingGraph, prob_name: str | None = None) -> Datapipe: ...
     def sample_layer_neighbor(
@@ -132,9 +132,10 @@ class Fluent:
         q: float = 1.0,
         stop: float | Sequence[float] = 0.0,
         probs_name: str | None = None,
-        etypes: Sequence[Any] = (),
+        etypes: Sequence[Any] | None = None,
         edge_ids: bool = False,
     ) -> Datapipe: ...
+    def skip_gram(self, window: int) -> Datapipe: ...
     def temporal_sample_layer_neighbor(
         self,
         graph: SamplingGraph,

@@ -2,10 +2,9 @@
 
 from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
-from graphfeed.ops.arguments import brief, check_count
 from graphfeed.ops.sampling import MASS
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType
+from graphfeed.storage.graph import ByType, check_page_rank
 
 
 class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded=False):
@@ -33,7 +32,7 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
     top: int
     """Number of nodes for each seed; fewer if the seed reaches fewer."""
     alpha: float = 0.15
-    """Share of a node's mass that stays there; the rest goes to its in-neighbours."""
+    """Share of a node's mass that stays there, 0.001 or more; the rest goes to its in-neighbours."""
     bound: float = 1e-4
     """Nodes whose residual is below this share of the mass, times their degree, are not pushed: the smaller, the more
     exact and the slower."""
@@ -41,12 +40,7 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
     def __post_init__(self) -> None:
         super().__post_init__()
         check_is_graph(self.graph)
-        check_count("top", self.top, 1)
-        for name in ("alpha", "bound"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be above 0 and at most 1, but is {brief(getattr(self, name))}")
-        if self.graph.edge_types:
-            raise ValueError(f"PageRank needs a graph without types, but it has {brief(self.graph.edge_types)}")
+        check_page_rank(self.graph.edge_types, self.top, self.alpha, self.bound)
 
     def sample_subgraphs(
         self,

@@ -10,9 +10,9 @@ from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count, is_list
-from graphfeed.ops.sampling import MOST_STEPS, count_visits
+from graphfeed.ops.sampling import MOST_STEPS, MOST_TOP, count_visits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, WalkRequest, to_type_dict, with_all_types
+from graphfeed.storage.graph import MOST_WALKS, ByType, WalkRequest, to_type_dict, with_all_types
 
 
 class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
@@ -50,7 +50,7 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
     """Chance that a walk ends before each step or traversal after the first."""
     probs_name: str | None = None
     """The edge attribute that holds weights or a mask; by default, all in-edges of a node are equally likely."""
-    etypes: Sequence[Any] = ()
+    etypes: Sequence[Any] | None = None
     """The edge types of a traversal; needed if the graph has types."""
 
     def __post_init__(self) -> None:
@@ -59,7 +59,10 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
         if not is_list(self.fanouts) or not len(self.fanouts):
             raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(self.fanouts)}")
         for fanout in self.fanouts:
-            check_count("fanouts", fanout, 1)
+            check_count("fanouts", fanout, 1, MOST_TOP)
+        if self.etypes is not None and not isinstance(self.etypes, (list, tuple)):
+            raise TypeError(f"etypes must be a list of edge types, but is {brief(self.etypes)}")
+        check_count("walks", self.walks, 1, MOST_WALKS)
         check_count("length", self.length, 1, MOST_STEPS)
         self.graph.validate_walks(self.request)
         first, last = self.request.node_types[0], self.request.node_types[-1]
@@ -69,9 +72,10 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
     @cached_property
     def request(self) -> WalkRequest:
         """The request for walks, the same for each hop."""
-        steps = len(self.etypes) or 1
+        etypes = self.etypes or ()
+        steps = len(etypes) or 1
         stops = [0.0 if step == 0 or step % steps else self.stop for step in range(self.length * steps)]
-        return WalkRequest(len(stops), self.walks, stop=stops, probs_name=self.probs_name, etypes=self.etypes)
+        return WalkRequest(len(stops), self.walks, stop=stops, probs_name=self.probs_name, etypes=etypes)
 
     def sample_subgraphs(
         self,
@@ -80,7 +84,7 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and one subgraph per hop, outermost hop first. Times are ignored."""
-        node_type, steps = self.request.node_types[0], len(self.etypes) or 1
+        node_type, steps = self.request.node_types[0], len(self.etypes or ()) or 1
         edge_type = None if node_type is None else f"{node_type}:visited:{node_type}"
         nodes: Any = seeds
         hops = list[SampledSubgraph]()

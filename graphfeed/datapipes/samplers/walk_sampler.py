@@ -55,7 +55,7 @@ class WalkSampler(Transform, name="sample_walks", draws=True, reads_graph=True, 
     """Chance that a walk ends before a step; or a number for each step."""
     probs_name: str | None = None
     """The edge attribute that holds weights or a mask; by default, all in-edges of a node are equally likely."""
-    etypes: Sequence[Any] = ()
+    etypes: Sequence[Any] | None = None
     """The edge type of each step, a metapath, repeated until there are enough; needed if the graph has types. The first
     step goes from the destination of the first type to its source."""
     edge_ids: bool = False
@@ -69,7 +69,8 @@ class WalkSampler(Transform, name="sample_walks", draws=True, reads_graph=True, 
     @cached_property
     def request(self) -> WalkRequest:
         """The request of the stage, the same for each mini-batch."""
-        return WalkRequest(self.length, self.per_seed, self.p, self.q, self.stop, self.probs_name, self.etypes)
+        etypes = () if self.etypes is None else self.etypes
+        return WalkRequest(self.length, self.per_seed, self.p, self.q, self.stop, self.probs_name, etypes)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         result, seeds = with_nodes(minibatch)

@@ -5,7 +5,7 @@ neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampli
 `graphfeed.ops.cpu.sampling.passes`. The stages that use these operations are in `graphfeed.datapipes`.
 """
 
-from graphfeed.ops.sampling.count_visits import Ranked, count_visits
+from graphfeed.ops.sampling.count_visits import MOST_TOP, Ranked, count_visits
 from graphfeed.ops.sampling.draw_places import draw_places
 from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
@@ -49,10 +49,10 @@ from graphfeed.ops.sampling.weights import GuidedSums, cumulate_weights, guide_s
 
 # fmt: off
 __all__ = [
-    "ACCEPT", "ALWAYS", "LARGEST_WINDOW", "MASS", "MOST_STEPS", "NO_EDGES", "NO_TYPES", "STOP", "UNIT", "Drawing",
-    "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop", "Picks",
-    "Population", "PreparedHops", "Ranked", "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "WalkSteps", "Walks",
-    "as_times", "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places",
+    "ACCEPT", "ALWAYS", "LARGEST_WINDOW", "MASS", "MOST_STEPS", "MOST_TOP", "NO_EDGES", "NO_TYPES", "STOP", "UNIT",
+    "Drawing", "EdgeSet", "Graph", "GuidedSums", "HighDegreeIndex", "HopEdges", "JoinedHops", "NodeBudget", "OneHop",
+    "Picks", "Population", "PreparedHops", "Ranked", "SampledHop", "SeedTimes", "TimeOrder", "TypedPicks", "WalkSteps",
+    "Walks", "as_times", "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places",
     "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
     "push_mass", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
     "walk_draws", "walk_trees",

@@ -13,6 +13,7 @@ from graphfeed.ops.structure.csc import edited
 
 MASS = 1 << 32
 """The mass of a seed: the sum of all scores and residuals."""
+LEAST_ALPHA = 1 << 21
 FIRST_SLOTS = 1 << 10
 """Initial size of the hash table, which grows."""
 
@@ -31,7 +32,7 @@ def push_mass(
         indptr, indices: A graph in compressed sparse columns, whose arrays are checked where they are read.
         seeds: int64: ids of nodes.
         top: Number of nodes.
-        alpha: From 1 to 2**31, in units of 2**-31.
+        alpha: From 2**21 to 2**31, in units of 2**-31: with less, there would be thousands of rounds.
         bound: From 1 to 2**32, in units of 2**-32.
 
     Returns:
@@ -51,7 +52,7 @@ def push_mass(
     check_vector("seeds", seeds, (torch.int64,))
     check_ids("seeds", seeds, indptr.numel() - 1)
     check_count("top", top, 0, MOST_TOP)
-    check_count("alpha", alpha, 1, 1 << 31)
+    check_count("alpha", alpha, LEAST_ALPHA, 1 << 31)
     check_count("bound", bound, 1, MASS)
     module = kernels("sampling.page_rank", indptr, indices=indices, seeds=seeds)
     width = min(int(top), max(indptr.numel() - 1, 0))

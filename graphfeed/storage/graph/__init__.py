@@ -32,6 +32,7 @@ from graphfeed.storage.graph.sampling.graph_files import SHARE, kernel_columns
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
 from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, check_query, negative_pairs_of
 from graphfeed.storage.graph.sampling.one_hop import group_edges, in_hop_order, open_seeds, pick_hop, stack_trees
+from graphfeed.storage.graph.sampling.page_rank import check_page_rank
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import edge_times_of, stack_seed_times
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way
@@ -67,19 +68,20 @@ from graphfeed.storage.graph.type_names import (
     type_name,
     with_all_types,
 )
-from graphfeed.storage.graph.walk_request import WalkRequest
+from graphfeed.storage.graph.walk_request import MOST_WALKS, WalkRequest
 
 __all__ = [
-    "CANONICAL_ETYPE_DELIMITER", "METHODS", "ORIGINAL_EDGE_ID", "SHARE", "ByType", "CSCFormatBase", "Draws", "EdgeType",
-    "FusedCSCSamplingGraph", "GraphArrays", "Hop", "HopTime", "NegativeQuery", "NodeType", "NodeWeights", "Picked",
-    "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph", "SamplingRequest", "Seeds", "Strategy",
-    "TemporalQuery", "TensorOrDict", "WalkRequest", "Way", "add_reverse_edges", "assign_by_ldg", "assign_by_metis",
-    "assign_nodes", "by_type_name", "check_query", "check_shapes", "columns_by_type", "compact_csc_format",
-    "compact_hop", "convert_to_hetero", "count_edge_rows", "draws_of", "edge_lists", "edge_times_of", "ends_of",
-    "etype_str_to_tuple", "etype_tuple_to_str", "exclude_from_each", "fanout_tensor", "first_ids", "from_coo",
-    "from_type_dict", "fused_csc_sampling_graph", "group_edges", "in_hop_order", "join_hops", "kernel_columns",
-    "layer_columns", "ldg_memory", "load_from_shared_memory", "load_graph", "match_types", "merge_sources",
-    "negative_pairs_of", "one_draw", "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo",
-    "seed_type_str_to_ntypes", "split_by_type", "stack_seed_times", "stack_trees", "stacked_assignment", "to_coo",
-    "to_type_dict", "type_name", "unique_and_compact_csc_formats", "verify_graph", "with_all_types",
+    "CANONICAL_ETYPE_DELIMITER", "METHODS", "MOST_WALKS", "ORIGINAL_EDGE_ID", "SHARE", "ByType", "CSCFormatBase",
+    "Draws", "EdgeType", "FusedCSCSamplingGraph", "GraphArrays", "Hop", "HopTime", "NegativeQuery", "NodeType",
+    "NodeWeights", "Picked", "PyGLayerData", "PyGLayerHeteroData", "SampledSubgraph", "SamplingGraph",
+    "SamplingRequest", "Seeds", "Strategy", "TemporalQuery", "TensorOrDict", "WalkRequest", "Way", "add_reverse_edges",
+    "assign_by_ldg", "assign_by_metis", "assign_nodes", "by_type_name", "check_page_rank", "check_query",
+    "check_shapes", "columns_by_type", "compact_csc_format", "compact_hop", "convert_to_hetero", "count_edge_rows",
+    "draws_of", "edge_lists", "edge_times_of", "ends_of", "etype_str_to_tuple", "etype_tuple_to_str",
+    "exclude_from_each", "fanout_tensor", "first_ids", "from_coo", "from_type_dict", "fused_csc_sampling_graph",
+    "group_edges", "in_hop_order", "join_hops", "kernel_columns", "layer_columns", "ldg_memory",
+    "load_from_shared_memory", "load_graph", "match_types", "merge_sources", "negative_pairs_of", "one_draw",
+    "open_seeds", "parse_seeds", "pick_hop", "revert_to_homo", "seed_type_str_to_ntypes", "split_by_type",
+    "stack_seed_times", "stack_trees", "stacked_assignment", "to_coo", "to_type_dict", "type_name",
+    "unique_and_compact_csc_formats", "verify_graph", "with_all_types",
 ]  # fmt: skip

@@ -7,13 +7,22 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from graphfeed.ops import draw_key
-from graphfeed.ops.arguments import as_ids, brief, check_ids, checked, rename_overrides
+from graphfeed.ops import MASK, draw_key
+from graphfeed.ops.arguments import (
+    LARGEST,
+    as_ids,
+    brief,
+    check_count,
+    check_ids,
+    check_vector,
+    checked,
+    rename_overrides,
+)
 from graphfeed.ops.sampling import MASS, JoinedHops, Ranked, Walks, sample_negatives
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
-from graphfeed.storage.graph.sampling.page_rank import rank_by_hops
+from graphfeed.storage.graph.sampling.page_rank import check_page_rank, rank_by_hops
 from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
 from graphfeed.storage.graph.sampling.walks import open_walks, walk_by_hops
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, draws_of
@@ -263,8 +272,9 @@ class SamplingGraph(ABC):
             ValueError: A seed is not a node or has another type, or the graph has types and the request has none.
         """
         starts, own = open_walks(self, seeds, request)
-        key = draw_key() if key is None else key
-        return self.walk(starts, own if numbers is None else numbers, request, key, edge_ids=edge_ids)
+        check_count("key", 0 if key is None else key, 0, MASK)
+        drawn = draw_key() if key is None else int(key)
+        return self.walk(starts, own if numbers is None else numbers, request, drawn, edge_ids=edge_ids)
 
     def validate_walks(self, request: WalkRequest) -> None:
         """Raise the errors of `validate` and `sample_walks` if the graph can't serve a request for walks."""
@@ -290,13 +300,12 @@ class SamplingGraph(ABC):
         Args:
             seeds: Node ids; the graph must have no types.
             top: Number of nodes for each seed.
-            alpha: Share of a node's mass that stays there, above 0.
+            alpha: Share of a node's mass that stays there, from 0.001 to 1.
             bound: Limit of a node's residual, as a share of the mass, divided by its degree.
         """
-        if self.edge_types:
-            raise ValueError(f"PageRank needs a graph without types, but it has {brief(self.edge_types)}")
+        check_page_rank(self.edge_types, top, alpha, bound)
         starts, _ = open_walks(self, seeds, WalkRequest(0))
-        return self.push(starts, top, max(round(alpha * 2**31), 1), max(round(bound * MASS), 1))
+        return self.push(starts, top, round(alpha * 2**31), max(round(bound * MASS), 1))
 
     def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
         """Return the result of `page_rank`, with integers as for `ops.push_mass`. Override it to push in one call."""
@@ -318,6 +327,8 @@ class SamplingGraph(ABC):
             ValueError: The graph has types, a start is not a node, or the length is negative.
         """
         starts = as_ids("starts", starts)
+        check_vector("starts", starts)
+        check_ids("starts", starts, self.num_nodes if isinstance(self.num_nodes, int) else LARGEST)
         numbers = torch.arange(len(starts), device="cpu")
         nodes = self.sample_walks(starts, WalkRequest(length), key=key, numbers=numbers).nodes
         last = nodes.gather(1, (nodes >= 0).sum(1, keepdim=True) - 1)

@@ -11,6 +11,9 @@ from graphfeed.ops.sampling import MOST_STEPS, WalkSteps
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import ends_of, type_name
 
+MOST_WALKS = (1 << 23) - 1
+"""Upper limit of the number of walks from a seed."""
+
 
 @checked
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class WalkRequest:
 
     def __post_init__(self) -> None:
         check_count("length", self.length, 0, MOST_STEPS)
-        check_count("per_seed", self.per_seed, 1, (1 << 23) - 1)
+        check_count("per_seed", self.per_seed, 1, MOST_WALKS)
         for name, value in (("p", self.p), ("q", self.q)):
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0, but is {brief(value)}")
@@ -52,7 +55,10 @@ class WalkRequest:
             raise ValueError(f"stop must be a number, or {self.length}: one per step, but has {len(stops)}")
         if not all(isinstance(stop, Real) and 0 <= float(stop) <= 1 for stop in stops):
             raise ValueError(f"stop must lie in 0 .. 1, but is {brief(self.stop)}")
-        etypes = tuple(islice(cycle(map(type_name, self.etypes)), self.length)) if self.etypes else ()
+        names = [type_name(name) for name in self.etypes]
+        if not all(isinstance(name, str) and name.count(":") == 2 for name in names):
+            raise ValueError(f"etypes must hold names 'source:relation:destination', but are {brief(self.etypes)}")
+        etypes = tuple(islice(cycle(names), self.length)) if names else ()
         if etypes and self.is_second_order:
             raise ValueError("p and q need a graph without types, but etypes are given; leave out one of them")
         for before, after in pairwise(etypes):

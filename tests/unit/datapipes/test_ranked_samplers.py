@@ -118,7 +118,7 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: source.sample_by_visits(typed, [2]), ValueError, "give etypes"),
         (lambda: source.sample_by_visits(typed, [2], length=1, etypes=[LIKES]), ValueError, "must lead back"),
         (lambda: rank(0), ValueError, "top must be 1 or more, but is 0"),
-        (lambda: rank(5, alpha=0.0), ValueError, "alpha must be above 0 and at most 1, but is 0.0"),
+        (lambda: rank(5, alpha=0.0), ValueError, r"alpha must lie in 0.001 \.\. 1, but is 0\.0"),
         (lambda: rank(5, bound=2.0), ValueError, "bound must be above 0 and at most 1, but is 2.0"),
         (lambda: source.sample_by_ppr(typed, 5), ValueError, "PageRank needs a graph without types"),
         (lambda: typed.page_rank(torch.arange(2), 5), ValueError, "PageRank needs a graph without types"),

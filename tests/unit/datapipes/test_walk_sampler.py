@@ -114,6 +114,23 @@ def test_edges_as_seeds_start_a_walk_from_each_endpoint() -> None:
     assert_same(found[0].compacted_seeds, torch.tensor([[0, 1], [1, 2]]))
 
 
+@pytest.mark.parametrize("window", [1, 2, 9])
+def test_pairs_are_near_on_a_walk(window: int) -> None:
+    pipe = walking(golden_pipelines.untyped(), per_seed=2, stop=0.2)
+    for walked, paired in zip(pipe.with_seed(1), pipe.skip_gram(window).with_seed(1), strict=True):
+        wanted = [
+            (walk[one], walk[other])
+            for walk in walked.walks.flatten(0, 1).tolist()
+            for one in range(7)
+            for other in range(7)
+            if 1 <= abs(one - other) <= window and walk[one] >= 0 and walk[other] >= 0
+        ]
+        assert sorted(map(tuple, paired.seeds.tolist())) == sorted(wanted)
+        assert paired.labels is None
+    batch = next(iter(pipe.skip_gram(window).sample_uniform_negative(golden_pipelines.untyped(), 2)))
+    assert len(batch.seeds) == 3 * int(batch.labels.sum())
+
+
 def test_what_is_wrong_is_named() -> None:
     source, plain, typed = gf.IterableSource([]), golden_pipelines.untyped(), golden_pipelines.typed()
     walk, by_type = partial(source.sample_walks, plain, 3), partial(source.sample_walks, typed, 3)
@@ -130,5 +147,8 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: by_type(etypes=[LIKES]), ValueError, "'user' is not 'item'"),
         (lambda: by_type(etypes=["user:like:item", LIKED]), KeyError, "did you mean 'user:likes:item'"),
         (lambda: by_type(etypes=[LIKES, LIKED], q=2.0), ValueError, "p and q need a graph without types"),
+        (lambda: walk().skip_gram(0), ValueError, "window must be 1 or more, but is 0"),
+        (lambda: list(seeds.skip_gram(1)), ValueError, "has no walks yet; put sample_walks before"),
+        (lambda: list(seeds.sample_walks(typed, 0, etypes=[LIKED]).skip_gram(1)), ValueError, "graph without types"),
         (lambda: list(seeds.sample_walks(typed, 1, etypes=[LIKES])), ValueError, "etypes begin at 'item'"),
     ])  # fmt: skip

@@ -1,12 +1,14 @@
 """Personalized PageRank with one hop for each round."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.sampling import MASS, Ranked
+from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.sampling import MASS, MOST_TOP, Ranked
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.sampling_graph import SamplingGraph
@@ -51,6 +53,17 @@ def rank_by_hops(graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: i
         residuals = np.bincount(owners, added, len(keys)).astype(np.int64)
         scores = np.bincount(owners[:before], scores, len(keys)).astype(np.int64)
     return take_best(keys // size, keys % size, scores, len(seeds), top)
+
+
+def check_page_rank(edge_types: Sequence[str], top: int, alpha: float, bound: float) -> None:
+    """Raise unless a graph with these edge types can rank nodes by these parameters."""
+    if edge_types:
+        raise ValueError(f"PageRank needs a graph without types, but it has {brief(list(edge_types))}")
+    check_count("top", top, 1, MOST_TOP)
+    if not 0.001 <= alpha <= 1:
+        raise ValueError(f"alpha must lie in 0.001 .. 1, but is {brief(alpha)}")
+    if not 0 < bound <= 1:
+        raise ValueError(f"bound must be above 0 and at most 1, but is {brief(bound)}")
 
 
 def look_up(known: Ints, values: Ints, wanted: Ints) -> Ints:

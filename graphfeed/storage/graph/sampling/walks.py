@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, check_ids
+from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.sampling import ACCEPT, STOP, UNIT, Walks, walk_draws, walk_trees
 from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.by_type import ByType
@@ -35,6 +35,7 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
     if set(parts) - {node_type}:
         raise ValueError(f"seeds have the types {list(parts)}, but etypes begin at {node_type!r}; give only those")
     starts = as_ids("seeds", parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu"))).to(torch.int64)
+    check_vector("seeds", starts)
     if not starts.is_cpu:
         raise ValueError(
             f"walks and PageRank run on the CPU, but seeds are on {starts.device}; put copy_to after the stage"
