@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph import to_coo
+from graphfeed.storage.graph import WalkRequest, to_coo
 from tests.kinds import golden_pipelines
 from tests.kinds.digests import assert_same
 from tests.kinds.refusals import check_refused
+from tests.stand_ins.emulated_cuda import Cuda, device_of
 
 LIKES, LIKED = "user:likes:item", "item:liked_by:user"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -112,6 +113,15 @@ def test_edges_as_seeds_start_a_walk_from_each_endpoint() -> None:
     found = [next(iter(gf.IterableSource([own]).sample_walks(golden_pipelines.untyped(), 4))) for own in (pairs, nodes)]
     assert_same(found[0].walks, found[1].walks)
     assert_same(found[0].compacted_seeds, torch.tensor([[0, 1], [1, 2]]))
+
+
+def test_a_graph_on_a_gpu_is_refused_with_what_to_do(cuda: Cuda) -> None:
+    with cuda.running():
+        graph = golden_pipelines.untyped().to(device_of(cuda))
+        check_refused([
+            (lambda: graph.sample_walks(torch.arange(3), WalkRequest(2), key=1), ValueError, "run on the CPU, but"),
+            (lambda: graph.page_rank(torch.arange(3), 2), ValueError, "put copy_to after the stage"),
+        ])  # fmt: skip
 
 
 @pytest.mark.parametrize("window", [1, 2, 9])
