@@ -25,6 +25,7 @@ from benchmarks import (
     sampling,
     small_calls,
     typed,
+    walks,
     worker_start,
 )
 from benchmarks.graphs import default_cache
@@ -55,6 +56,7 @@ REPORTS = {
     "scale": loader.report_threads,
     "small_calls": small_calls.report,
     "typed": typed.report,
+    "walks": walks.report,
 }
 
 

@@ -270,6 +270,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "pyg",
         "scale",
         "typed",
+        "walks",
     ],
 )
 def test_commands_measure_something(what: str, tmp_path: Path) -> None:
