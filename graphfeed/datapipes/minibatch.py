@@ -150,6 +150,7 @@ class MiniBatch:
 
         - `edge_index` has the edges of all hops, including parallel edges, and `e_id` their ids, shape (E,). An edge
           that several hops drew occurs once; one drawn twice in a hop (`replace=True`), twice. None before sampling.
+          `edge_weight` has the numbers of visits, or the scores, from samplers that give the edges weights.
         - `n_id` has the ids of the nodes. `num_sampled_nodes` has the number of seeds, then of the nodes added per hop.
         - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several features, and `y`,
           keep their names. Features of `from_pyg` keep their shape in PyG's data, such as (N,) for `y`.

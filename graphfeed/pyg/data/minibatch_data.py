@@ -142,7 +142,9 @@ def edge_values(
         )
         edges = concat_values(numbers, marks).to(torch.int64)
     features = edge_features(minibatch, edge_type, counts, marks)
-    values = {"edge_index": index, "e_id": edges if known else None}
+    weights = [pick_columns(hop.edge_weights, edge_type) for hop in hops]
+    weight = None if any(part is None for part in weights) else concat_values(weights, marks)
+    values = {"edge_index": index, "e_id": edges if known else None, "edge_weight": weight}
     if by_hop:
         # Number of edges of each hop that an earlier hop has, too.
         left_out = [len(part) and len(part) - int(part.count_nonzero()) for part in marks]
@@ -150,7 +152,7 @@ def edge_values(
         return features, {**values, "num_sampled_edges": [a - b for a, b in zip(counts, left_out, strict=True)]}
     # Sorted by source and destination, as in GraphBolt.
     order = torch.sort(index[0] * max(map(len, indptrs)) + index[1], stable=True)[1]
-    values = {"edge_index": index[:, order], "e_id": edges[order] if known else None}
+    values = {name: None if own is None else own[..., order] for name, own in values.items()}
     sorted_rows = {name: own[order] for name, own in features.items()}
     return as_in_data(minibatch, "edge", edge_type, sorted_rows), values
 

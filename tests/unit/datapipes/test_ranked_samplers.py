@@ -107,6 +107,17 @@ def test_the_edges_have_the_scores_of_the_graph() -> None:
     assert torch.equal(induced.original_row_node_ids, hop.original_row_node_ids)
 
 
+@pytest.mark.parametrize("by_hop", [False, True])
+def test_pygs_data_have_the_weights_of_the_edges(by_hop: bool) -> None:
+    pytest.importorskip("torch_geometric")
+    batch: Any = next(iter(golden_pipelines.nodes().sample_by_ppr(golden_pipelines.untyped(), 6, bound=1e-3)))
+    (hop,), data = batch.sampled_subgraphs, batch.to_pyg_data(by_hop)
+    known = {(source, column): weight for column, edges in enumerate(edges_of(hop)) for source, weight in edges}
+    sources, columns = data.n_id[data.edge_index[0]].tolist(), data.edge_index[1].tolist()
+    assert [known[pair] for pair in zip(sources, columns, strict=True)] == data.edge_weight.tolist()
+    assert len(known) == len(sources)
+
+
 def test_what_is_wrong_is_named() -> None:
     source, plain, typed = gf.IterableSource([]), golden_pipelines.untyped(), golden_pipelines.typed()
     visit, rank = partial(source.sample_by_visits, plain), partial(source.sample_by_ppr, plain)
