@@ -242,6 +242,12 @@ ALL: dict[str, Callable[[], Any]] = {
     "typed in time, latest": lambda: typed_in_time(strategy="latest"),
     "typed, by budget": by_budget,
     "one layer at a time": per_layer,
+    "walks, pairs": lambda: nodes().sample_walks(untyped(), 6, stop=0.1).skip_gram(2),
+    "walks of node2vec by weight, pairs": lambda: (
+        nodes().sample_walks(untyped(), 4, p=0.25, q=4.0, probs_name="weight").skip_gram(1)
+    ),
+    "visits": lambda: nodes().sample_by_visits(untyped(), [3, 4], walks=10),
+    "PageRank": lambda: nodes().sample_by_ppr(untyped(), 6, bound=1e-3),
     "hubs": around_hubs([20, 60]),
     "hubs, replace": around_hubs([20, 60], replace=True),
     "hubs, weighted": around_hubs([20, 60], prob_name="weight"),
