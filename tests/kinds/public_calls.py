@@ -63,7 +63,7 @@ def typed() -> Any:
     return gf.from_coo({KNOWS: ENDS % 3, LIKES: ENDS % 2}, {"user": 3, "item": 2})
 
 
-def coded() -> gf.EncodedFeature:
+def coded() -> Any:
     return feature().encode(8)
 
 
