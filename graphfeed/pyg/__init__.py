@@ -10,8 +10,7 @@ from graphfeed.pyg import samplers
 from graphfeed.pyg.data import tables
 from graphfeed.pyg.data.inputs import NegativeSampling
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
-from graphfeed.pyg.loaders.clusters import ClusterData, ClusterLoader
-from graphfeed.pyg.loaders.combined_loaders import ItemsAt, ZipBatches, ZipLoader
+from graphfeed.pyg.loaders.cluster import ClusterData, ClusterLoader
 from graphfeed.pyg.loaders.graph_saint import (
     DrawEdgeEnds,
     DrawWalks,
@@ -20,13 +19,18 @@ from graphfeed.pyg.loaders.graph_saint import (
     GraphSAINTRandomWalkSampler,
     GraphSAINTSampler,
 )
+from graphfeed.pyg.loaders.hgt_loader import HGTLoader
 from graphfeed.pyg.loaders.imbalanced_sampler import ImbalancedSampler
-from graphfeed.pyg.loaders.link_loader import LinkLoader, LinkNeighborLoader
-from graphfeed.pyg.loaders.node_loader import HGTLoader, NeighborLoader, NodeLoader, RandomNodeLoader
+from graphfeed.pyg.loaders.link_loader import LinkLoader
+from graphfeed.pyg.loaders.link_neighbor_loader import LinkNeighborLoader
+from graphfeed.pyg.loaders.neighbor_loader import NeighborLoader
+from graphfeed.pyg.loaders.node_loader import NodeLoader
 from graphfeed.pyg.loaders.pyg_loader import InitWorker
+from graphfeed.pyg.loaders.random_node_loader import RandomNodeLoader
 from graphfeed.pyg.loaders.shadow_k_hop_sampler import InduceTrees, ShaDowKHopSampler
 from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader, ToTemporalData
 from graphfeed.pyg.loaders.walk_loaders import MetaPath2VecLoader, Node2VecLoader, ToWindows
+from graphfeed.pyg.loaders.zip_loader import ItemsAt, ZipBatches, ZipLoader
 from graphfeed.pyg.stages.fill_data import FillData, ToPyGData, ToRootedBatch
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.stages.sample_with import SampleWith

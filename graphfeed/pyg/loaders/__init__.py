@@ -1,5 +1,7 @@
 """PyG's loaders: each accepts the arguments of the PyG loader of the same name and builds a pipeline of stages.
 
+Files have the names of PyG's: `neighbor_loader` has `NeighborLoader`, and `link_neighbor_loader` `LinkNeighborLoader`.
+
 Shared stages are in `graphfeed.pyg.stages`, distributed loaders in `graphfeed.distributed.pyg`.
 """
 

@@ -1,15 +1,13 @@
 """PyG's loaders of nodes: mini-batches around seed nodes, with any sampler."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import check_count, checked
-from graphfeed.pyg import samplers
+from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
-from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith, check_sampler
 
@@ -72,128 +70,3 @@ class NodeLoader(PyGLoader):
         features = read_features(data, custom_cls, weights_of(node_sampler))
         pipe = self._fill(pipe, features, more.as_edge_index)
         super().__init__(pipe, options, data)
-
-
-class NeighborLoader(NodeLoader):
-    """Yields mini-batches of the sampled neighbourhoods of nodes, as `torch_geometric.loader.NeighborLoader` does.
-
-    The arguments, their order and the batches are PyG's; docs/from-pyg.md has a table. The loader runs a pipeline of
-    this package's stages (`pipeline`, `explain()`). Mini-batches are bit-identical for any number and kind of workers,
-    `iter()` starts the next epoch, and `state_dict()` and `load_state_dict()` resume in the middle of an epoch. Neither
-    pyg-lib nor torch-sparse is needed.
-
-    The in-edges of a node are sampled once, in the hop after the one that reached it. Nodes are in the order in which
-    hops reach them, seeds first; edges are in the order of the hops. With full fan-outs, mini-batches equal PyG's.
-    Differences: edges of weight 0 are never drawn, times need not be sorted, and draws do not depend on threads.
-
-    Args:
-        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
-            `NumNeighbors`. -1 selects all neighbours, 0 none. With types, a number applies to each edge type. With an
-            empty list, a mini-batch has only the seeds.
-        input_time: The time of each seed, instead of the node's time.
-        replace: Whether an edge may be drawn more than once.
-        subgraph_type: "directional" has the sampled edges; "bidirectional" also the reverse of each; "induced" has all
-            edges between the nodes, as `directed=False` does.
-        disjoint: Whether each seed has its own tree, given by `batch` for each node. Implied by temporal sampling.
-        temporal_strategy: "uniform", or "last" for the most recent neighbours.
-        time_attr: Name of the integer times of nodes or edges; no neighbour that is later than the seed is sampled.
-        weight_attr: Name of the edge weights.
-        is_sorted: Has no effect: a counting sort groups edges by destination.
-        neighbor_sampler: A sampler that replaces the arguments about sampling.
-        kwargs: See `NodeLoader`, as for arguments not listed here.
-    """
-
-    @checked
-    def __init__(
-        self,
-        data: Any,
-        num_neighbors: Any,
-        input_nodes: Any = None,
-        input_time: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
-        replace: bool = False,
-        subgraph_type: Any = "directional",
-        disjoint: bool = False,
-        temporal_strategy: str = "uniform",
-        time_attr: str | None = None,
-        weight_attr: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        is_sorted: bool = False,
-        filter_per_worker: bool | None = None,
-        neighbor_sampler: Any = None,
-        directed: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        if input_time is not None and time_attr is None:
-            raise ValueError("input_time needs time_attr, the name of the times of nodes or edges; give both")
-        if neighbor_sampler is None:
-            neighbor_sampler = samplers.NeighborSampler(
-                data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
-                is_sorted, directed=directed,
-            )  # fmt: skip
-        super().__init__(
-            data, neighbor_sampler, input_nodes, input_time, transform, transform_sampler_output, filter_per_worker,
-            **kwargs,
-        )  # fmt: skip
-
-
-class HGTLoader(NodeLoader):
-    """Yields mini-batches by the sampling of the heterogeneous graph transformer, like `torch_geometric`'s `HGTLoader`.
-
-    Each hop samples a given number of nodes of each type, preferring nodes with many edges to earlier ones (see
-    `graphfeed.BudgetSampler`). A mini-batch has all edges among its nodes. The nodes of each type are in the order in
-    which they were sampled, seeds first. torch-sparse is not needed.
-
-    Args:
-        data: A `torch_geometric.data.HeteroData`.
-        num_samples: Number of nodes per hop, the seeds' own hop first: for all node types, or by node type.
-        kwargs: See `NodeLoader`, as for arguments not listed here; `is_sorted` has no effect.
-
-    Raises:
-        ValueError: `data` has no types, a node type has no numbers, a number is negative, or there are no seeds.
-    """
-
-    @checked
-    def __init__(
-        self,
-        data: Any,
-        num_samples: Sequence[int] | Mapping[str, Sequence[int]],
-        input_nodes: Any,
-        is_sorted: bool = False,
-        transform: Callable[[Any], Any] | None = None,
-        transform_sampler_output: Callable[[Any], Any] | None = None,
-        filter_per_worker: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            data, samplers.HGTSampler(data, num_samples, is_sorted), input_nodes, transform=transform,
-            transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **kwargs,
-        )  # fmt: skip
-
-
-class RandomNodeLoader(NodeLoader):
-    """Splits the nodes into parts and yields the subgraph of each, as `torch_geometric.loader.RandomNodeLoader` does.
-
-    With `shuffle=True`, each epoch has other random parts. The nodes of a mini-batch are in the order in which they
-    were drawn, and its edges are grouped by destination. It also has `n_id`, `e_id` and `input_id`.
-
-    Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`; a part has nodes of all types.
-        kwargs: As for `NodeLoader`, without `batch_size`.
-
-    Raises:
-        ValueError: `num_parts` is below 1, or there are no nodes.
-    """
-
-    is_subgraph = True
-
-    @checked
-    def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
-        tables = tables_of(data)
-        check_count("num_parts", num_parts, 1)
-        nodes = dict.fromkeys(tables.nodes) if tables.typed else None
-        # No neighbours, but all edges among the seeds.
-        sampler = samplers.NeighborSampler(data, [0], "induced")
-        size = max(1, -(-sum(map(tables.count_nodes, tables.nodes)) // num_parts))
-        super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
-        self.num_parts = num_parts
