@@ -142,7 +142,8 @@ ODD: list[Any] = [
     range(3), ["x" * 1000] * 9, {"x" * 99: "y" * 1000}, [[1] * 9] * 9, torch.ones(2, 2), torch.ones(10_000), np.ones(2),
 ]  # fmt: skip
 KINDS = (TypeError, ValueError, IndexError, KeyError)
-CALLED = {"prob_name": "attribute", "node_timestamp_attr_name": "attribute", "edge_timestamp_attr_name": "attribute"}
+NAMES_OF_ATTRIBUTES = "prob_name", "probs_name", "node_timestamp_attr_name", "edge_timestamp_attr_name"
+CALLED = dict.fromkeys(NAMES_OF_ATTRIBUTES, "attribute")
 """How errors call what no attribute of the graph has the name of."""
 
 
