@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 import graphfeed as gf
 from tests.kinds.events import check_same_everywhere, event_graph, event_items
@@ -40,6 +41,22 @@ def test_windows_of_items_and_of_the_stage_are_equal() -> None:
     )
     for one, other in zip(pipe, sampler(pre_time_window=30), strict=True):
         assert one.edge_ids(0).equal(other.edge_ids(0))
+
+
+def test_the_first_time_is_that_of_all_types() -> None:
+    graph = gf.from_coo(
+        {"a:to:b": ([0, 1], [0, 0]), "b:to:a": ([0, 1], [0, 0])},
+        {"a": 2, "b": 2},
+        edge_attributes={"time": {"a:to:b": torch.tensor([5, 15]), "b:to:a": torch.tensor([5, 15])}},
+    )
+    items = gf.HeteroItemSet({
+        kind: gf.ItemSet(([0], [time]), names=("seeds", "timestamp")) for kind, time in (("a", 10), ("b", 20))
+    })  # fmt: skip
+    pipe = gf.ItemSampler(items, 2).temporal_sample_neighbor(
+        graph, [-1], edge_timestamp_attr_name="time", visible="batch"
+    )
+    found = next(iter(pipe)).edge_ids(0)
+    assert {name: own.tolist() for name, own in found.items()} == {"a:to:b": [0], "b:to:a": [0]}
 
 
 @pytest.mark.slow
