@@ -66,7 +66,9 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
     destinations: tuple[int, int] | None = None
     """The first id of a random destination, and the one after the last. None: all nodes."""
     lists: FixedNegatives | None = None
+    """The destinations of each event, for "listed"."""
     as_columns: bool = False
+    """Whether the negatives are further columns of the seeds instead of further rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +115,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         labels[:count] = 1
         return torch.cat([seeds, pairs]), labels, torch.cat([torch.arange(count, device="cpu"), indexes])
 
-    def draw(self, seeds: torch.Tensor, times: torch.Tensor, key: int) -> Int64s:
+    def draw(self, seeds: torch.Tensor, times: torch.Tensor, key: int) -> Any:
         """Return the destinations of negatives, shape (events, ratio)."""
         pool: Pool = self.__dict__["pool"]
         sources, ends, count = seeds[:, 0], seeds[:, 1].numpy(), len(seeds)
@@ -145,15 +147,14 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
             found = np.where(found < 0, pool.ids(first[:, None] + np.maximum(places, 0)), found)
         return found
 
-    def met(self, sources: torch.Tensor, times: torch.Tensor, factor: int, *, at_once: bool = False) -> Int64s:
+    def met(self, sources: torch.Tensor, times: torch.Tensor, factor: int, *, at_once: bool = False) -> Any:
         """Return the nodes that each source met before its time, or at that time, as numbers of pairs."""
         name = self.edge_timestamp_attr_name
         query = TemporalQuery(None, name, 0 if at_once else None, inclusive=at_once)
         request = SamplingRequest([(-1,)], deduplicate=False, temporal=query)
         (hop,) = self.graph.sample_hops(Seeds(sources, times), request, [0])
         rows = np.repeat(np.arange(len(sources)), hop.sampled_csc.indptr.diff().numpy())
-        numbers: Int64s = rows * factor + hop.original_row_node_ids[hop.sampled_csc.indices].numpy()
-        return numbers
+        return rows * factor + hop.original_row_node_ids[hop.sampled_csc.indices].numpy()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
