@@ -205,10 +205,16 @@ class EncodedFeature(Shareable, Feature):
 
     def in_place_of_source(self, rows: Feature) -> Feature:
         """Return the feature with codes that were read ahead."""
-        return self.with_stored(self.stored.in_place_of_source(rows))
+        result = copy.copy(self)
+        result.stored = self.stored.in_place_of_source(rows)
+        return result
 
+    @checked
     def with_stored(self, stored: Feature) -> Self:
         """Return the feature with the same codes stored elsewhere, such as in a cache in front of them.
+
+        Raises:
+            ValueError: `stored` has another number of rows, or rows of another shape or dtype.
 
         Example:
             >>> from graphfeed.storage import cpu_cached_feature
@@ -216,6 +222,9 @@ class EncodedFeature(Shareable, Feature):
             >>> feature.with_stored(cpu_cached_feature(feature.stored, 1000)).read(torch.tensor([1])).tolist()
             [[0.0, 1.0]]
         """
+        own, other = [(codes.count(), codes.size(), row_type(codes)) for codes in (self.stored, stored)]
+        if own != other:
+            raise ValueError(f"stored must have the same codes, {own}, but has rows, shape and dtype {other}")
         result = copy.copy(self)
         result.stored = stored
         return result
@@ -259,7 +268,7 @@ def encode(feature: Feature, bits: int | torch.dtype, new: Callable[..., torch.T
         errors.masked_fill_(~rows.isfinite(), 0.0)
         refuse_first(errors.isinf(), rows, begin, f"beyond the range of {bits}; use torch.bfloat16, or 8 bits")
         codes[begin : begin + len(rows)] = part
-        bound = torch.maximum(bound, errors.amax(0)) if len(rows) else bound
+        bound = torch.maximum(bound, errors.amax(0))
     # Rounded up, because float32 and the differences above are rounded.
     above = torch.nextafter(bound.float(), torch.full_like(bound, math.inf, dtype=torch.float32))
     encoded.bound = torch.where(bound > 0, above, 0.0)

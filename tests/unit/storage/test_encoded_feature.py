@@ -14,6 +14,8 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.storage import DiskBasedFeature, EncodedFeature, TorchBasedFeature, cpu_cached_feature
+from graphfeed.testing import limits
+from tests.kinds.cache_models import OddRowsRemote, Staged
 from tests.kinds.digests import assert_same
 from tests.kinds.on_disk import save, untyped, write
 from tests.kinds.refusals import check_refused
@@ -94,6 +96,12 @@ def test_ids_in_any_order_and_dtype_are_those_of_all_rows(bits: Any) -> None:
         assert_same(last.wait(), feature.read(ids))
     assert_same(TorchBasedFeature(torch.empty(0, 3)).encode(bits).read(), torch.empty(0, 3))
     assert_same(TorchBasedFeature(torch.empty(4, 0)).encode(bits).read(torch.tensor([3])), torch.empty(1, 0))
+    with limits(part_values=20):
+        in_parts = feature_of().encode(bits)
+    assert repr(in_parts) == repr(feature)
+    assert_same(in_parts.stored.read(), feature.stored.read())
+    for name, array in feature.arrays().items():
+        assert_same(in_parts.arrays()[name], array)
     shaped = TorchBasedFeature(torch.rand(5, 3, 5)).encode(bits)
     assert shaped.read(torch.tensor([4, 1])).shape == (2, 3, 5)
 
@@ -101,7 +109,11 @@ def test_ids_in_any_order_and_dtype_are_those_of_all_rows(bits: Any) -> None:
 @each_bits
 def test_codes_in_a_file_in_a_cache_and_in_shared_memory_give_the_same_rows(bits: Any, tmp_path: Path) -> None:
     feature, ids = feature_of().encode(bits), torch.randint(0, 300, (100,))
-    wanted = feature.read(ids)
+    wanted, codes = feature.read(ids), feature.stored.read()
+    for own in (OddRowsRemote(codes), Staged(codes), cpu_cached_feature(OddRowsRemote(codes), 2000)):
+        assert_same(feature.with_stored(own).read(ids), wanted)
+        *_, last = feature.with_stored(own).read_async(ids)
+        assert_same(last.wait(), wanted)
     assert_same(pickle.loads(pickle.dumps(feature)).read(ids), wanted)
     cached = feature.with_stored(cpu_cached_feature(feature.stored, 2000))
     for _ in range(2):
@@ -111,7 +123,7 @@ def test_codes_in_a_file_in_a_cache_and_in_shared_memory_give_the_same_rows(bits
     ((_, cache),) = cached.list_caches()
     assert 0 < cache.misses < 400
     if bits != torch.bfloat16:  # NumPy has none
-        np.save(tmp_path / "codes.npy", feature.stored.read().numpy())
+        np.save(tmp_path / "codes.npy", codes.numpy())
         assert_same(feature.with_stored(DiskBasedFeature(tmp_path / "codes.npy")).read(ids), wanted)
 
 
@@ -130,7 +142,10 @@ def test_a_loader_fetches_the_same_rows_with_any_workers(bits: Any, tmp_path: Pa
         pipe = pipe.sample_neighbor(graph, fanouts=[1, 1]).fetch_feature(store, node_feature_keys=["feat"])
         with gf.DataLoader(pipe, seed=0, **options) as loader:
             assert f"{feature.bits} bits, error at most" in loader.explain()
-            return [(b.input_nodes.tolist(), b.node_features["feat"].numpy().tobytes()) for b in loader]
+            found = [(b.input_nodes.tolist(), b.node_features["feat"].numpy().tobytes()) for b in loader]
+            ahead = "rows of the next mini-batches in memory" in loader.explain()
+            assert ahead == ("window" in options and own is not feature)
+            return found
 
     wanted = fetch(feature)
     assert all(rows == feature.read(torch.tensor(ids)).numpy().tobytes() for ids, rows in wanted)
@@ -149,7 +164,8 @@ def test_what_does_not_fit_is_named() -> None:
     def encode(number: float, bits: Any = 8, dtype: torch.dtype = torch.float32) -> Any:
         changed = rows.to(dtype)
         changed[5, 1] = changed[7, 0] = number
-        return TorchBasedFeature(changed).encode(bits)
+        with limits(part_values=6):
+            return TorchBasedFeature(changed).encode(bits)
 
     check_refused(
         [
@@ -166,6 +182,7 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: feature.encode(2), ValueError, "bits must be 4, 8, torch.float16 or torch.bfloat16, but is 2"),
             (lambda: feature.update(rows), NotImplementedError, "encode the new rows"),
             (lambda: feature.to("cuda"), NotImplementedError, r"put copy_to\(\) after fetch_feature\(\)"),
+            (lambda: feature.with_stored(codes), ValueError, "stored must have the same codes"),
             (lambda: EncodedFeature(codes), ValueError, "need scale and offset"),
             (lambda: EncodedFeature(codes, 8, scale[:2], offset), ValueError, "must have the same length"),
             (lambda: EncodedFeature(codes, 4, scale, offset), ValueError, "codes must have 2 bytes per row"),
@@ -203,7 +220,7 @@ def test_a_feature_of_a_dataset_is_encoded_in_place_of_its_rows(
         found = dataset.load().feature["node", "a", "x"]
         assert repr(found) == repr(wanted)
         assert "encoding" not in found.metadata()
-        assert (found.slow_source() is None) == in_memory
+        assert found.slow_source() is (None if in_memory else found.stored), "windows have codes"
         assert_same(found.read(torch.tensor([7, 0, 39])), wanted.read(torch.tensor([7, 0, 39])))
     assert main(["inspect", str(folder)]) == 0
     printed = capsys.readouterr().out
@@ -230,3 +247,15 @@ def test_an_encoding_of_a_source_is_kept_when_it_is_preprocessed(tmp_path: Path)
     entry["encoding"]["scale"] = "../scale.npy"
     with pytest.raises(ValueError, match=r"feature_data\[0\].encoding.scale is '../scale.npy', which leads to"):
         gf.OnDiskDataset(write(tmp_path, data)).load()
+
+
+def test_an_edited_entry_of_a_source_keeps_the_codes_of_the_command(tmp_path: Path) -> None:
+    write(tmp_path, untyped(tmp_path))
+    rows = gf.OnDiskDataset(tmp_path).load().feature["node", None, "feat"]
+    assert main(["encode", str(tmp_path), "--feature", "feat"]) == 0
+    dataset = gf.OnDiskDataset(tmp_path)
+    dataset.yaml_data["feature_data"][0]["in_memory"] = False
+    found = dataset.load().feature["node", None, "feat"]
+    assert isinstance(found, EncodedFeature)
+    assert_same(found.read(), rows.encode().read())
+    assert found.metadata() == rows.metadata()
