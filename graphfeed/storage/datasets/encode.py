@@ -19,7 +19,6 @@ from graphfeed.storage.datasets.metadata import FILE_NAME, read_yaml
 from graphfeed.storage.datasets.on_disk_dataset import open_in_files
 from graphfeed.storage.datasets.preprocess import LOCK
 from graphfeed.storage.features.encoded_feature import EncodedFeature, encode
-from graphfeed.storage.features.feature import row_type
 
 BITS: dict[str, int | torch.dtype] = {"4": 4, "8": 8, "float16": torch.float16}
 """Choices of the command. NumPy's files can't store bfloat16."""
@@ -101,5 +100,4 @@ def add_encode_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_encode(options: Any) -> None:
     for feature in encode_dataset(options.folder, options.feature, BITS[options.bits]):
-        num_bytes = feature.stored.count() * feature.stored.size().numel() * row_type(feature.stored).itemsize
-        sys.stdout.write(f"{feature!r}, {num_bytes:,} bytes\n")
+        sys.stdout.write(f"{feature!r}\n")

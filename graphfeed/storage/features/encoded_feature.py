@@ -42,7 +42,7 @@ class EncodedFeature(Shareable, Feature):
     Example:
         >>> feature = TorchBasedFeature(torch.tensor([[0.0, 5.0], [1.0, 7.0], [0.3, 6.0]])).encode(bits=8)
         >>> feature
-        EncodedFeature(float32[3, 2], 8 bits, error at most 0.00392)
+        EncodedFeature(float32[3, 2], 8 bits, 6 bytes, error at most 0.00392)
         >>> feature.read(torch.tensor([1, 0])).tolist()
         [[1.0, 7.0], [0.0, 5.0]]
     """
@@ -230,10 +230,11 @@ class EncodedFeature(Shareable, Feature):
         return result
 
     def describe_codes(self) -> str:
-        """Return the bits and the largest error of any column, as in "8 bits, error at most 0.004"."""
+        """Return the bits, the bytes and the largest error, as in "8 bits, 600 bytes, error at most 0.004"."""
+        num_bytes = self.count() * self.stored.size().numel() * row_type(self.stored).itemsize
         # A row without numbers has no error.
         most = "unknown" if self.bound is None else f"at most {max(self.bound.tolist(), default=0.0):.3g}"
-        return f"{self.bits} bits, error {most}"
+        return f"{self.bits} bits, {num_bytes:,} bytes, error {most}"
 
     def __repr__(self) -> str:
         return f"EncodedFeature(float32{[self.count(), *self._size]}, {self.describe_codes()})"

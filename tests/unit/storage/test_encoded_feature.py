@@ -99,6 +99,7 @@ def test_ids_in_any_order_and_dtype_are_those_of_all_rows(bits: Any) -> None:
     with limits(part_values=20):
         in_parts = feature_of().encode(bits)
     assert repr(in_parts) == repr(feature)
+    assert f"{feature.bits} bits, {feature.stored.read().nbytes:,} bytes, error at most" in repr(feature)
     assert_same(in_parts.stored.read(), feature.stored.read())
     for name, array in feature.arrays().items():
         assert_same(in_parts.arrays()[name], array)
@@ -141,7 +142,7 @@ def test_a_loader_fetches_the_same_rows_with_any_workers(bits: Any, tmp_path: Pa
         pipe = gf.ItemSampler(gf.ItemSet(300, names="seeds"), batch_size=40, shuffle=True)
         pipe = pipe.sample_neighbor(graph, fanouts=[1, 1]).fetch_feature(store, node_feature_keys=["feat"])
         with gf.DataLoader(pipe, seed=0, **options) as loader:
-            assert f"{feature.bits} bits, error at most" in loader.explain()
+            assert f"{own!r}; node feat" in loader.explain()
             found = [(b.input_nodes.tolist(), b.node_features["feat"].numpy().tobytes()) for b in loader]
             ahead = "rows of the next mini-batches in memory" in loader.explain()
             assert ahead == ("window" in options and own is not feature)
@@ -213,13 +214,14 @@ def test_a_feature_of_a_dataset_is_encoded_in_place_of_its_rows(
     rows = gf.OnDiskDataset(folder).load().feature["node", "a", "x"]
     wanted = rows.encode(getattr(torch, bits) if bits == "float16" else int(bits))
     assert main(["encode", str(folder), "--feature", "x", "--bits", bits]) == 0
-    assert capsys.readouterr().out == f"{wanted!r}, {wanted.stored.read().nbytes:,} bytes\n"
+    assert capsys.readouterr().out == f"{wanted!r}\n"
     for in_memory in (True, False):
         dataset = gf.OnDiskDataset(folder)
         dataset.yaml_data["feature_data"][0]["in_memory"] = in_memory
         found = dataset.load().feature["node", "a", "x"]
         assert repr(found) == repr(wanted)
         assert "encoding" not in found.metadata()
+        assert isinstance(found, EncodedFeature)
         assert found.slow_source() is (None if in_memory else found.stored), "windows have codes"
         assert_same(found.read(torch.tensor([7, 0, 39])), wanted.read(torch.tensor([7, 0, 39])))
     assert main(["inspect", str(folder)]) == 0
