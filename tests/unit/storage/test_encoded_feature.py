@@ -19,6 +19,7 @@ from tests.kinds.cache_models import OddRowsRemote, Staged
 from tests.kinds.digests import assert_same
 from tests.kinds.on_disk import save, untyped, write
 from tests.kinds.refusals import check_refused
+from tests.stand_ins.emulated_cuda import EmulatedCuda
 
 NUMBERS = st.floats(-(2.0**99), 2.0**99, width=32) | st.sampled_from([0.0, -0.0, 1e-45, -1e-42, 3.0, 1e8, 1e8 + 8])
 BITS: list[Any] = [8, 4, torch.float16, torch.bfloat16]
@@ -261,3 +262,14 @@ def test_an_edited_entry_of_a_source_keeps_the_codes_of_the_command(tmp_path: Pa
     assert isinstance(found, EncodedFeature)
     assert_same(found.read(), rows.encode().read())
     assert found.metadata() == rows.metadata()
+
+
+def test_on_a_gpu_an_error_names_the_remedy() -> None:
+    feature, gpu = feature_of().encode(), EmulatedCuda()
+    with gpu.running():
+        check_refused(
+            [
+                (lambda: feature.read(gpu.put(torch.tensor([1]))), NotImplementedError, r"or read\(ids.cpu\(\)\)"),
+                (lambda: feature.decode(gpu.put(torch.zeros(1, 7).byte())), NotImplementedError, "on the CPU, and put"),
+            ]
+        )
