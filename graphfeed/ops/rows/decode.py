@@ -9,7 +9,7 @@ from graphfeed.ops.memory import buffers
 
 CODES = {8: "decode_bytes", 4: "decode_nibbles"}
 """Kernel for each size of codes."""
-HALVES = {torch.float16: "decode_float16", torch.bfloat16: "decode_bfloat16"}
+HALVES = (torch.float16, torch.bfloat16)
 
 
 def decode_rows(
@@ -67,8 +67,9 @@ def decode_halves(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> decode_halves(torch.tensor([[0.5], [-2.0]], dtype=torch.float16), torch.tensor([1, 0])).tolist()
         [[-2.0], [0.5]]
     """
-    check_matrix("values", values, tuple(HALVES))
-    return decode(HALVES[values.dtype], "values", values, index, [values.shape[1]], values.shape[1])
+    check_matrix("values", values, HALVES)
+    words = [values.shape[1], values.dtype == torch.bfloat16]
+    return decode("decode_halves", "values", values, index, words, values.shape[1])
 
 
 def check_matrix(name: str, values: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:

@@ -24,7 +24,8 @@ class EncodedFeature(Shareable, Feature):
 
     Codes of 8 or 4 bits have a scale and an offset for each column: a number is `code * scale + offset`. Rows are
     decoded as they are gathered, so a read copies a fraction of the bytes. `Feature.encode` creates such a feature, and
-    no number is clipped: `bound` is the largest error that it measured.
+    no number is clipped: `bound` is the largest error that it measured. A cache in front of this feature keeps decoded
+    rows; one in front of its codes keeps more of them: `feature.with_stored(cpu_cached_feature(feature.stored, size))`.
 
     Args:
         stored: The codes. For 8 bits, uint8 of shape (rows, columns); for 4 bits, uint8 with two codes per byte, the
@@ -180,12 +181,16 @@ class EncodedFeature(Shareable, Feature):
 
     def to(self, device: torch.device | str) -> Self:
         """Return this feature for the CPU. For a GPU, raise a NotImplementedError."""
-        if is_gpu(device) or str(device) == "pinned":
+        if str(device) == "pinned" or is_gpu(device):
             raise NotImplementedError(
                 f"rows of {self.bits} bits are decoded on the CPU only, not on {str(device)!r}; keep the feature on "
                 "the CPU, and put copy_to() after fetch_feature()"
             )
         return self
+
+    def pin_memory_(self) -> Self:
+        """Raise a NotImplementedError, because a GPU can't decode rows."""
+        return self.to("pinned")
 
     def may_read_in_threads(self) -> bool:
         """Return whether the codes are in CPU memory."""

@@ -184,6 +184,7 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: feature.encode(2), ValueError, "bits must be 4, 8, torch.float16 or torch.bfloat16, but is 2"),
             (lambda: feature.update(rows), NotImplementedError, "encode the new rows"),
             (lambda: feature.to("cuda"), NotImplementedError, r"put copy_to\(\) after fetch_feature\(\)"),
+            (feature.pin_memory_, NotImplementedError, "decoded on the CPU only, not on 'pinned'"),
             (lambda: feature.with_stored(codes), ValueError, "stored must have the same codes"),
             (lambda: EncodedFeature(codes), ValueError, "need scale and offset"),
             (lambda: EncodedFeature(codes, 8, scale[:2], offset), ValueError, "must have the same length"),

@@ -66,32 +66,21 @@ def decode_nibbles(codes: UInt8s, index: Ids, scale: Float32s, offset: Float32s,
 
 
 @kernel
-def decode_bfloat16(values: UInt16s, index: Ids, size: int, out: UInt32s) -> int:
-    """Like `decode_bytes`, for rows of bfloat16, the upper halves of float32."""
-    count, outside = np.uintp(values.size // size), 0
-    for row in range(index.size):
-        fetch_ahead(values, index, row, size, 2)
-        place = np.int64(index[np.uintp(row)])
-        if np.uintp(place) < count:
-            start, to = np.uintp(place * size), np.uintp(row * size)
-            for column in range(size):
-                out[to + np.uintp(column)] = np.uint32(values[start + np.uintp(column)]) << np.uint32(16)
-        else:
-            outside = 1
-    return outside
-
-
-@kernel
-def decode_float16(values: UInt16s, index: Ids, size: int, out: UInt32s) -> int:
-    """Like `decode_bytes`, for rows of float16."""
+def decode_halves(values: UInt16s, index: Ids, size: int, bfloat16: bool, out: UInt32s) -> int:
+    """Like `decode_bytes`, for rows of bfloat16 or float16."""
     count, outside = np.uintp(values.size // size), 0
     # The difference of the exponents' biases is 112. The product is exact, also for subnormal numbers.
     rebias = np.float32(2.0**112)
     for row in range(index.size):
         fetch_ahead(values, index, row, size, 2)
         place = np.int64(index[np.uintp(row)])
-        if np.uintp(place) < count:
-            start, to = np.uintp(place * size), np.uintp(row * size)
+        start, to = np.uintp(place * size), np.uintp(row * size)
+        if np.uintp(place) >= count:
+            outside = 1
+        elif bfloat16:  # the upper half of float32
+            for column in range(size):
+                out[to + np.uintp(column)] = np.uint32(values[start + np.uintp(column)]) << np.uint32(16)
+        else:
             for column in range(size):
                 half = np.uint32(values[start + np.uintp(column)])
                 rest = np.uint32((half & np.uint32(0x7FFF)) << np.uint32(13))
@@ -99,6 +88,4 @@ def decode_float16(values: UInt16s, index: Ids, size: int, out: UInt32s) -> int:
                 sign = (half & np.uint32(0x8000)) << np.uint32(16)
                 special = np.uint32(INFINITY) * np.uint32(rest >= np.uint32(INFINITY_OF_HALF))
                 out[to + np.uintp(column)] = number | sign | special
-        else:
-            outside = 1
     return outside
