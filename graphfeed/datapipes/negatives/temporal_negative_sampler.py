@@ -93,7 +93,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         if not self.as_columns:
             return result
         count = len(times)
-        if torch.bincount(result.indexes[count:], minlength=count).unique().numel() > 1:
+        if len(set(torch.bincount(result.indexes[count:], minlength=count).tolist())) > 1:
             raise ValueError("as_columns needs equally many negatives for each event; leave it out")
         result.seeds = torch.cat([result.seeds[:count], result.seeds[count:, 1].reshape(count, -1)], 1)
         result.labels, result.indexes = minibatch.labels, minibatch.indexes
