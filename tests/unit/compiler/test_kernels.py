@@ -60,7 +60,8 @@ def ran(call: Call, change: Mapping[str, Any]) -> list[tuple[torch.dtype, Any]]:
 def more_calls() -> dict[str, Call]:
     """Return a call of each operation, and those that reach the passes which these leave out."""
     typed, one = EVERY["sample_hops with types"], EVERY["sample_hops by LABOR"]
-    merged = EVERY["merge_columns"]
+    merged, coded = EVERY["merge_columns"], EVERY["decode_rows"]
+    nibbles = coded.arguments["codes"][:, : -(-coded.arguments["scale"].numel() // 2)].contiguous()
     twice = [own * 2 for own in merged.arguments["values"]]
     parts = torch.zeros(6, dtype=torch.int32)
     placed = {
@@ -76,6 +77,7 @@ def more_calls() -> dict[str, Call]:
         "permute few": Call(ops.permute, {"start": 0, "stop": 9, "size": 9, "key": 1}),
         "place_nodes": Call(place_nodes, placed),
         "compact many": Call(ops.compact, {"seeds": INDICES, "neighbors": INDICES.repeat(20), "num_nodes": 6}),
+        "decode_rows of 4 bits": Call(ops.decode_rows, {**coded.arguments, "bits": 4, "codes": nibbles}),
         "by page": Call(sample_by_page, typed.arguments),
         "merge pairs": Call(merged.run, {**merged.arguments, "values": twice, "dtypes": [torch.int64] * 2}),
         "joined": Call(sample_joined, typed.arguments),
