@@ -30,6 +30,8 @@ ARRAYS = {("numpy", "ndarray"), ("numpy", "dtype")} | {
     for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
 }
 """The names that pickles of arrays use."""
+NOT_READ = (AttributeError, EOFError, IndexError, KeyError, MemoryError, OverflowError, TypeError, ValueError)
+"""Errors of reading a damaged pickle."""
 
 
 class Hook:
@@ -61,6 +63,8 @@ class Hook:
         """Return the key of a batch's draws: from the key of a `MiniBatch`, or else from the seed and the events."""
         if (key := getattr(batch, "key", None)) is not None:
             return int(key.at(0))
+        if not len(batch.edge_time):
+            return fold(self.seed, 0)
         ends = [int(getattr(batch, name)[place]) for name in (*ENDS, "edge_time") for place in (0, -1)]
         return fold(self.seed, *ends, len(batch.edge_time))
 
@@ -83,21 +87,29 @@ class EventHook(Hook):
         if not directed:
             ends, numbers = torch.stack([ends, ends.flip(0)], 2).flatten(1), numbers.repeat_interleave(2)
         self.numbers = numbers
-        self.graph = from_coo(ends, int(ends.max()) + 1, edge_attributes={"number": numbers})
+        self.graph = from_coo(ends, int(ends.max()) + 1 if ends.numel() else 1, edge_attributes={"number": numbers})
 
     def first_event(self, batch: Any) -> int:
         """Return the number of the batch's first event among all events."""
         time, size = batch.edge_time[:1].long(), len(batch.edge_time)
+        if size == 0:
+            return 0
         low, high = (int(torch.searchsorted(self.times, time, right=right)) for right in (False, True))
         # Among several events at that time, the batch is where all of its events follow.
         for number in range(low, high):
             rows = slice(number, number + size)
-            if all(torch.equal(getattr(self.events, own)[rows].long(), getattr(batch, own).long()) for own in ENDS):
+            ends = [(torch.as_tensor(getattr(self.events, own)[rows]), getattr(batch, own)) for own in ENDS]
+            if all(
+                torch.equal(own.long(), given.long()) for own, given in [*ends, (self.times[rows], batch.edge_time)]
+            ):
                 return number
         return low
 
     def sample(self, ids: torch.Tensor, limits: torch.Tensor, width: int, strategy: Strategy, key: int) -> Any:
         """Sample among the events before a number for each node."""
+        # Other nodes have no events: none is before number 0.
+        known = (ids >= 0) & (ids < self.graph.total_num_nodes)
+        ids, limits = torch.where(known, ids, 0), torch.where(known, limits, 0)
         replace = strategy == "uniform" and width == 1
         query = TemporalQuery(None, "number")
         request = SamplingRequest([(width,)], replace, None, strategy, deduplicate=False, temporal=query)
@@ -284,12 +296,53 @@ class TGBNegativeEdgeSamplerHook(Hook):
         return self.with_attributes(batch, neg, list(torch.split(values, counts.tolist())), times)
 
 
+class SavedDtype:
+    """A dtype of integers or floats in a pickle."""
+
+    def __init__(self, name: Any, *_: Any) -> None:
+        self.dtype = np.dtype(str(name))
+        if self.dtype.kind not in "iuf":
+            raise pickle.UnpicklingError(f"it has values of {self.dtype}")
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class SavedArray:
+    """An array in a pickle, of which only the values matter."""
+
+    def __init__(self, *_: Any) -> None:
+        self.values = np.empty(0, np.int64)
+
+    def __setstate__(self, state: Any) -> None:
+        _, _, saved, _, content = state
+        self.values = np.frombuffer(content, saved.dtype)
+
+
+def saved_scalar(saved: SavedDtype, content: Any) -> Any:
+    return np.frombuffer(content, saved.dtype)[0]
+
+
+def saved_buffer(content: Any, saved: Any, *_: Any) -> SavedArray:
+    made = SavedArray()
+    made.values = np.frombuffer(content, (saved if isinstance(saved, SavedDtype) else SavedDtype(saved)).dtype)
+    return made
+
+
+LOADERS: dict[str, Any] = {
+    "ndarray": None, "dtype": SavedDtype, "_reconstruct": SavedArray, "scalar": saved_scalar,
+    "_frombuffer": saved_buffer,
+}  # fmt: skip
+"""Stand in for NumPy's functions, which create any object from the bytes of a file. None is only named, not called."""
+
+
 class ArrayUnpickler(pickle.Unpickler):
     """Unpickler that only supports dicts of arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in ARRAYS:
-            return super().find_class(module, name)
+            return LOADERS[name]
         raise pickle.UnpicklingError(f"it uses {module}.{name}, which is not part of an array")
 
 
@@ -304,10 +357,12 @@ def read_tgb_negatives(path: str | Path) -> FixedNegatives:
     with open(path, "rb", opener=regular_file) as file:
         try:
             content = ArrayUnpickler(file).load()
-        except (AttributeError, EOFError, IndexError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+            if not isinstance(content, dict) or not all(isinstance(key, tuple) and len(key) == 3 for key in content):
+                raise ValueError(
+                    f"it must hold a dict of negatives by (source, destination, time), but is {brief(content)}"
+                )
+            return FixedNegatives(
+                {key: own.values if isinstance(own, SavedArray) else own for key, own in content.items()}
+            )
+        except (*NOT_READ, pickle.UnpicklingError) as error:
             raise ValueError(f"{path} does not contain TGB's negatives: {error}") from error
-    if not isinstance(content, dict) or not all(isinstance(key, tuple) and len(key) == 3 for key in content):
-        raise ValueError(
-            f"{path} must hold a dict of negatives by (source, destination, time), but is {brief(content)}"
-        )
-    return FixedNegatives(content)

@@ -8,10 +8,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import regular_file
 from graphfeed.storage.memory import Shareable, new_file
 
 Int64s = NDArray[np.int64]
+
+
+def whole(name: str, values: Any) -> Int64s:
+    """Return integers as int64; raise unless all are integers."""
+    found = np.asarray(values)
+    if found.size and (found.dtype.kind not in "iuf" or (found.dtype.kind == "f" and (found != np.trunc(found)).any())):
+        raise ValueError(f"{name} must be integers, but has {brief(values)}")
+    return found.astype(np.int64)
 
 
 class FixedNegatives(Shareable):
@@ -28,9 +37,11 @@ class FixedNegatives(Shareable):
 
     def __init__(self, lists: Mapping[tuple[Any, Any, Any], Any]) -> None:
         events = sorted(lists, key=lambda event: tuple(map(int, event)))
-        values = [np.asarray(lists[event], dtype=np.int64).reshape(-1) for event in events]
+        values = [whole("negatives", lists[event]).reshape(-1) for event in events]
         offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
-        keys = np.array(events, dtype=np.int64).reshape(-1, 3)
+        keys = np.stack(
+            [whole("events", column) for column in zip(*events, strict=True)] or [np.empty(0, np.int64)] * 3, 1
+        )
         self._set(keys, offsets, np.concatenate([*values, np.empty(0, np.int64)]))
 
     def _set(self, keys: Int64s, offsets: Int64s, values: Int64s) -> None:
@@ -59,7 +70,7 @@ class FixedNegatives(Shareable):
         places = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
         missing = np.flatnonzero(~(occurs & (codes[places] == wanted)))
         if len(missing):
-            event = tuple(int(np.asarray(part)[missing[0]]) for part in (sources, destinations, times))
+            event = tuple(np.asarray(part)[missing[0]].item() for part in (sources, destinations, times))
             raise ValueError(f"lists has no negatives for the event {event}; use the lists of this split and version")
         counts = offsets[places + 1] - offsets[places]
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -73,8 +84,19 @@ class FixedNegatives(Shareable):
 
     @classmethod
     def load(cls, path: str | Path) -> "FixedNegatives":
-        """Read lists that `save` wrote."""
-        with open(path, "rb", opener=regular_file) as file, np.load(file, allow_pickle=False) as arrays:
-            made = cls.__new__(cls)
-            made._set(*(arrays[name] for name in ("keys", "offsets", "values")))
+        """Read lists that `save` wrote.
+
+        Raises:
+            ValueError: The file has anything else.
+        """
+        made = cls.__new__(cls)
+        try:
+            with open(path, "rb", opener=regular_file) as file, np.load(file, allow_pickle=False) as arrays:
+                keys, offsets, values = (arrays[name] for name in ("keys", "offsets", "values"))
+            rises = len(offsets) == len(keys) + 1 and offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all()
+            if not rises or offsets[-1] != len(values):
+                raise ValueError("the offsets don't fit the lists")
+            made._set(keys, offsets, values)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} was not written by FixedNegatives.save: {error}") from error
         return made

@@ -201,3 +201,37 @@ def test_tgbs_lists_are_read_without_running_their_code(tmp_path: Path) -> None:
         (lambda: NeighborSamplerHook([1], ["a"], [], events=EVENTS), ValueError, "go together"),
         (lambda: RandomNegativeEdgeSamplerHook(3, 3), ValueError, "low must be below high"),
     ])  # fmt: skip
+
+
+def test_a_batch_is_found_by_the_times_of_all_of_its_events() -> None:
+    numbers = torch.tensor
+    ends = {"edge_src": numbers([0, 1, 0, 1]), "edge_dst": numbers([2, 3, 2, 3])}
+    events = SimpleNamespace(**ends, edge_time=numbers([5, 5, 5, 6]))
+    batch = SimpleNamespace(edge_src=numbers([0, 1]), edge_dst=numbers([2, 3]), edge_time=numbers([5, 6]))
+    assert HistoricalNegativeEdgeSamplerHook(events=events)(None, batch).neg.tolist() == [2, 3]
+    batch.neg, batch.neg_time = numbers([7]), numbers([6])
+    hook = RecencyNeighborHook(10, [2], ["edge_src", "neg"], ["edge_time", "neg_time"], events=events)
+    assert hook(None, batch).nbr_nids[0].tolist() == [[-1, -1], [-1, 3], [-1, -1]]
+
+
+class Planted:
+    """Pickles as an array of objects whose addresses are in the file."""
+
+    def __reduce__(self) -> Any:
+        return np.ndarray, ((1,), "O", b"A" * 16)
+
+
+@pytest.mark.parametrize("value", [Planted(), np.array([None]), np.array(["a"])], ids=["planted", "objects", "texts"])
+def test_a_file_of_negatives_makes_no_objects(tmp_path: Path, value: Any) -> None:
+    file = tmp_path / "negatives.pkl"
+    file.write_bytes(pickle.dumps({(0, 1, 2): value}))
+    with pytest.raises(ValueError, match=r"negatives\.pkl does not contain TGB's negatives"):
+        read_tgb_negatives(file)
+
+
+@pytest.mark.parametrize("event", [(0, 1, 2**70), (0, 1, float("nan")), (0, 1, "a"), (0, 1, 2.5)], ids=str)
+def test_a_file_of_negatives_with_other_events_is_named(tmp_path: Path, event: Any) -> None:
+    file = tmp_path / "negatives.pkl"
+    file.write_bytes(pickle.dumps({event: np.array([3])}))
+    with pytest.raises(ValueError, match=r"negatives\.pkl does not contain TGB's negatives"):
+        read_tgb_negatives(file)
