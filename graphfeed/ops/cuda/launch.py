@@ -41,35 +41,44 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
         return
     with_width, form, make = FORMS.get(kernel) or form_of(kernel)
     values: list[int] = []
-    device, over_the_bus = None, list[torch.Tensor]()
+    device, over_the_bus = None, dict[int, torch.Tensor]()
     for has_width, part in zip(with_width, arguments, strict=True):
-        values.append(part if type(part) is int else as_argument(part))
+        if isinstance(part, torch.Tensor) and part.is_cpu and part.numel():
+            over_the_bus[len(values)] = part
+            values.append(0)  # until it can't be unlocked
+        else:
+            values.append(part if type(part) is int else as_argument(part))
+            if isinstance(part, torch.Tensor) and not part.is_cpu:
+                device = part.device
         if has_width:
             values.append(0 if part is None else part.itemsize)
-        if isinstance(part, torch.Tensor):
-            if not part.is_cpu:
-                device = part.device
-            elif part.numel():
-                over_the_bus.append(part)
     assert device is not None, f"{kernel} got no tensor on a GPU"
     blocks = min(-(-size // THREADS), MAX_BLOCKS)
     # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
     with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
         if over_the_bus:
-            launch_over_the_bus(kernel, blocks, pack(form, make, values), device, over_the_bus)
+            launch_over_the_bus(kernel, blocks, values, device, over_the_bus)
         else:
             start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
 
 
-def launch_over_the_bus(kernel: str, blocks: int, packed: Any, device: torch.device, read: list[torch.Tensor]) -> None:
-    """Launch a kernel that reads page-locked memory, with at most `set_max_uva_threads` threads, in full blocks."""
+def launch_over_the_bus(
+    kernel: str, blocks: int, values: list[int], device: torch.device, read: dict[int, torch.Tensor]
+) -> None:
+    """Launch a kernel that reads page-locked memory, with at most `set_max_uva_threads` threads, in full blocks.
+
+    `read` has the tensors in that memory, by the index of their word in `values`.
+    """
     pinned.READERS.add(device.index)
+    _, form, make = FORMS[kernel]
     # The lock keeps memory page-locked until the kernel has started; unlocking it then waits for the device.
     with pinned.LOCKED.lock:
+        for place, part in read.items():
+            values[place] = as_argument(part)
         most = max(pinned.max_uva_threads() // THREADS, 1)
-        start_driver(function_of(device.index, kernel), min(blocks, most), packed, device)
+        start_driver(function_of(device.index, kernel), min(blocks, most), pack(form, make, values), device)
     pinned.unlock_unused()  # pages that were released in the meantime
-    for part in read:
+    for part in read.values():
         if not pinned.is_locked_in_place(part):
             # Torch reuses its pinned memory as soon as it is freed, unless a stream has copied from it.
             part.view(-1)[:1].to(device, non_blocking=True)
