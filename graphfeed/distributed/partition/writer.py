@@ -142,8 +142,12 @@ def write_edge_parts(
     # The target's key is the type, `number` its number, and `count` the number of rows of the type's features.
     parts: NDArray[Any] = map_npy(node_parts)
     ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
-    # Zeros take no space until they are written to, and the system can evict the pages of a file.
+    # In a file, whose pages the system can evict.
     owners = np.lib.format.open_memmap(folder / target.path, "w+", parts.dtype, (count,))
+    if hasattr(os, "posix_fallocate"):
+        with (folder / target.path).open("r+b") as file:
+            # If the disk is full, this is an OSError, and writes to the mapping would end the process.
+            os.posix_fallocate(file.fileno(), 0, owners.offset + owners.nbytes)
     for edges, columns, counts in pieces_of(graph.csc_indptr.numpy()):
         destinations = np.repeat(np.arange(columns.start, columns.stop), counts)
         own = slice(None) if types is None else types[edges].numpy() == number
