@@ -33,6 +33,10 @@ def add_ends(events: Any, key: Key | None, stage: int, ratio: float, bounds: tup
     events.n_id = torch.unique(torch.cat(ends))
 
 
+RESERVED = {"key", "n_id", "neg_dst"}
+"""Attributes that the loader sets."""
+
+
 class AddEnds(Transform, draws=True, keeps_size=True, seeded=False):
     """Adds negative destinations, and the ids of all nodes."""
 
@@ -75,8 +79,11 @@ class TemporalDataLoader(DataLoader[Any]):
         members = {name: as_tensor(name, values) for name, values in events.items()}
         if not {"src", "dst", "t"} <= members.keys():
             raise ValueError(f"events must have 'src', 'dst' and 't', but has {brief(list(members))}")
-        if not neg_sampling_ratio >= 0:
-            raise ValueError(f"neg_sampling_ratio must be 0 or more, but is {neg_sampling_ratio}")
+        taken = [name for name in members if name in RESERVED or callable(getattr(MiniBatch, name, None))]
+        if taken:
+            raise ValueError(f"events can't have the attributes {taken}, which mini-batches have; rename them")
+        if not 0 <= neg_sampling_ratio < 1 << 20:
+            raise ValueError(f"neg_sampling_ratio must be 0 or more, and below 2**20, but is {neg_sampling_ratio}")
         check_count("batch_size", batch_size, 1)
         check_rising("t", members["t"])
         ends = members["dst"]

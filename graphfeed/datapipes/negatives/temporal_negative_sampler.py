@@ -15,7 +15,7 @@ from graphfeed.datapipes.samplers.subgraph_sampler import check_is_graph
 from graphfeed.datapipes.sources.seeds import spread_over_rows
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key, fold
-from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.arguments import brief, check_count, check_ids
 from graphfeed.ops.sampling import Population, sample_negative_pairs
 from graphfeed.storage import SamplingGraph, TemporalQuery
 from graphfeed.storage.graph import SamplingRequest, Seeds
@@ -121,6 +121,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         sources, ends, count = seeds[:, 0], seeds[:, 1].numpy(), len(seeds)
         # A pair of an event and a node is one number.
         factor: Any = self.graph.num_nodes
+        check_ids("seeds", seeds, factor)
         true, found = np.arange(count) * factor + ends, np.full((count, self.ratio), -1)
         if self.strict:
             true = np.union1d(true, self.met(sources, times, factor, at_once=True))

@@ -77,5 +77,5 @@ def seen_by_batch(seeds: Seeds, window: int | None) -> Seeds:
     cut: dict[Any, torch.Tensor] = {kind: torch.full_like(own, first) for kind, own in times.items()}
     if seeds.windows is None and window is not None:
         windows = {kind: torch.full_like(own, window, dtype=torch.int64) for kind, own in times.items()}
-    shorter = {kind: (own - (times[kind] - first)).clamp(min=0) for kind, own in windows.items()}
+    shorter = {kind: (own.long() - (times[kind].long() - first)).clamp(min=0) for kind, own in windows.items()}
     return Seeds(seeds.ids, from_type_dict(cut), from_type_dict(shorter) if shorter else None)

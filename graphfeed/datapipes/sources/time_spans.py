@@ -23,12 +23,12 @@ class TimeSpans(Shareable):
 
 def check_rising(name: str, times: torch.Tensor) -> None:
     """Raise a ValueError that names the first row whose time is earlier than the one before it."""
-    falls = np.flatnonzero(times[1:].numpy() < times[:-1].numpy())
+    falls = np.flatnonzero(~(times[1:].numpy() >= times[:-1].numpy()))
     if len(falls):
         row = int(falls[0]) + 1
         raise ValueError(
-            f"{name} must not decrease, but {name}[{row}] is {int(times[row])} after {int(times[row - 1])}; sort the "
-            "items by time: order = times.argsort(stable=True)"
+            f"{name} must not decrease, but {name}[{row}] is {times[row].item()} after {times[row - 1].item()}; sort "
+            "the items by time: order = times.argsort(stable=True)"
         )
 
 

@@ -69,3 +69,14 @@ def test_inclusive_times_are_refused() -> None:
         (lambda: sampler(inclusive=True), ValueError, "visible='batch' hides the times of the mini-batch"),
         (lambda: sampler().changed(visible="all").__post_init__(), ValueError, "'seed' or 'batch', but is 'all'"),
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_windows_are_equal_for_times_of_any_dtype(dtype: torch.dtype) -> None:
+    graph = gf.from_coo(([1, 2, 3], [0, 0, 0]), num_nodes=4, edge_attributes={"time": torch.tensor([10, 20, 30])})
+    members = torch.tensor([0, 0]), torch.tensor([25, 40]).to(dtype), torch.tensor([5, 10]).to(dtype)
+    items = gf.ItemSet(members, names=("seeds", "timestamp", "pre_time_window"))
+    pipe = gf.ItemSampler(items, 2).temporal_sample_neighbor(
+        graph, [5], edge_timestamp_attr_name="time", visible="batch"
+    )
+    assert next(iter(pipe)).sampled_subgraphs[0].sampled_csc.indices.numel() == 0

@@ -60,3 +60,12 @@ def test_events_out_of_order_are_refused() -> None:
         (lambda: TemporalDataLoader(EVENTS, 0), ValueError, "batch_size must be 1 or more, but is 0"),
         (lambda: TemporalDataLoader(EVENTS, 5, -1.0), ValueError, "neg_sampling_ratio must be 0 or more"),
     ])  # fmt: skip
+
+
+def test_attributes_that_mini_batches_have_are_refused() -> None:
+    events = {"src": [0], "dst": [1], "t": [1]}
+    for name in ("key", "n_id", "neg_dst", "to"):
+        with pytest.raises(ValueError, match=f"attributes \\['{name}'\\]"):
+            TemporalDataLoader({**events, name: [7]})
+    with pytest.raises(ValueError, match=r"t\[1\] is 5\.25 after 5\.75"):
+        TemporalDataLoader({"src": [0, 1], "dst": [2, 3], "t": [5.75, 5.25]})
