@@ -48,7 +48,7 @@ def decode_rows(
         raise ValueError(
             f"codes must have {(columns * bits + 7) // 8} bytes per row for {columns} columns, but has {codes.shape[1]}"
         )
-    scale, offset = scale.contiguous(), offset.contiguous()
+    scale, offset = scale.resolve_neg().contiguous(), offset.resolve_neg().contiguous()
     words = [scale.data_ptr(), columns, offset.data_ptr(), columns]
     return decode(CODES[bits], "codes", codes, index, words, columns)
 
@@ -85,7 +85,7 @@ def decode(
     """Call a kernel with checked values and the words of its arguments between the index and the result."""
     check_vector("index", index)
     module = kernels("rows.decode", index, **{name: values})
-    values, index = values.contiguous(), index.contiguous()
+    values, index = values.resolve_neg().contiguous(), index.contiguous()
     out = buffers.empty((index.numel(), columns), torch.float32)
     if out.numel() == 0 or getattr(module, kernel).call_words(
         (dtype_name(index.dtype),),

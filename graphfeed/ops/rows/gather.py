@@ -110,7 +110,7 @@ def copy_into(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> i
 def is_small(values: torch.Tensor, index: torch.Tensor) -> bool:
     """Return whether CPU rows are too small for a pooled buffer, and have a dtype that torch can select."""
     on_cpu = values.is_cpu and index.is_cpu and values.dtype in buffers.NUMPY_DTYPES
-    return on_cpu and values.nbytes * index.numel() < buffers.SMALL_BYTES * values.shape[0]
+    return on_cpu and values.nbytes > 0 and values.nbytes * index.numel() < buffers.SMALL_BYTES * values.shape[0]
 
 
 def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

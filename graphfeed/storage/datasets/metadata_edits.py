@@ -47,12 +47,12 @@ def named_files(value: Any) -> Iterator[Mapping[str, Any]]:
         yield from named_files(part)
 
 
-def file_key(entry: Mapping[str, Any]) -> tuple[str, str, bool]:
+def file_key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     # These determine the preprocessed file of an entry: seeds get the dtype of the graph's ids.
     return str(entry.get("format")), str(entry.get("path")), entry.get("name") == SEEDS
 
 
-def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bool], dict[str, Any]]:
+def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Return format, path and encoding of the preprocessed files by the descriptions of their sources."""
     before, after = list(named_files(source)), list(named_files(processed))
     names = [[(entry.get("domain"), entry.get("name")) for entry in entries] for entries in (before, after)]
@@ -63,14 +63,25 @@ def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[str, str, bo
             f"{brief(names[0])}; open the dataset again"
         )
     pairs = zip(before, after, strict=True)
-    return {
-        file_key(old): {name: new[name] for name in ("format", "path", "encoding") if name in new} for old, new in pairs
-    }
+    files = {}
+    for old, new in pairs:
+        made = {name: new[name] for name in ("format", "path", "encoding") if name in new}
+        # Entries with the same file may have codes of their own; a renamed one has the first of them.
+        files[entry_key(old)] = made
+        files.setdefault(file_key(old), made)
+    return files
 
 
-def with_files(value: Any, files: Mapping[tuple[str, str, bool], Mapping[str, Any]]) -> Any:
+def entry_key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what distinguishes an entry of the metadata from others with the same file."""
+    return *file_key(entry), *(str(entry.get(name)) for name in ("domain", "type", "name"))
+
+
+def with_files(value: Any, files: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> Any:
     if isinstance(value, list):
         return [with_files(part, files) for part in value]
     if isinstance(value, Mapping):
-        return {name: with_files(part, files) for name, part in value.items()} | dict(files.get(file_key(value), {}))
+        return {name: with_files(part, files) for name, part in value.items()} | dict(
+            files.get(entry_key(value)) or files.get(file_key(value), {})
+        )
     return value
