@@ -11,6 +11,7 @@ imported yet, graphfeed replaces that module: `import dgl` succeeds, and `dgl.gr
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -137,19 +138,26 @@ def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, d
     return attributes
 
 
-REVERSED: WeakKeyDictionary[FusedCSCSamplingGraph, tuple[Any, FusedCSCSamplingGraph]] = WeakKeyDictionary()
-"""By graph: its sources when it was reversed, and the reversed graph."""
+REVERSED: WeakKeyDictionary[FusedCSCSamplingGraph, tuple[list[Any], dict[bool, FusedCSCSamplingGraph]]]
+REVERSED = WeakKeyDictionary()
+"""By graph: its arrays when it was reversed, and the reversed graph, with its types and without."""
+OF_TYPES = ("node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id")
 
 
-def reversed_graph(g: Any) -> FusedCSCSamplingGraph:
-    """Return a graph whose in-edges are the out-edges of `g`."""
+def reversed_graph(g: Any, *, untyped: bool = False) -> FusedCSCSamplingGraph:
+    """Return a graph whose in-edges are the out-edges of `g`, without the only type if `untyped`."""
     if not isinstance(g, FusedCSCSamplingGraph):
-        return from_dglgraph(g, include_original_edge_id=True).reversed()
-    before, made = REVERSED.get(g, (None, None))
-    if made is None or before is not g.indices:
-        made = g.reversed()
-        REVERSED[g] = g.indices, made
-    return made
+        return from_dglgraph(g, is_homogeneous=untyped, include_original_edge_id=True).reversed()
+    parts = [g.csc_indptr, g.indices, g.type_per_edge, *chain.from_iterable(g.edge_attributes.items())]
+    before, made = REVERSED.get(g, ([], {}))
+    if len(before) != len(parts) or any(old is not new for old, new in zip(before, parts, strict=True)):
+        made = {}
+        REVERSED[g] = parts, made
+    if untyped not in made:
+        is_one = untyped and len(g.edge_types) == len(g.node_type_to_id or ()) == 1
+        own = fused_csc_sampling_graph(**{**g.fields(), **dict.fromkeys(OF_TYPES)}) if is_one else g
+        made[untyped] = own.reversed()
+    return made[untyped]
 
 
 def reversed_etypes(g: FusedCSCSamplingGraph, metapath: Sequence[Any]) -> list[str]:
@@ -169,15 +177,19 @@ def reversed_etypes(g: FusedCSCSamplingGraph, metapath: Sequence[Any]) -> list[s
 
 
 def walk_along(
-    g: Any, nodes: Any, request: WalkRequest, metapath: Sequence[Any] | None, *, edge_ids: bool
+    g: Any, nodes: Any, request: WalkRequest, metapath: Sequence[Any] | None, *, edge_ids: bool, untyped: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Return the nodes of walks along the edges, the number of the type of each step's node, and the edge ids."""
-    graph = reversed_graph(g)
+    graph = reversed_graph(g, untyped=untyped)
     if graph.edge_types:
         if metapath is None and len(graph.edge_types) > 1:
             raise ValueError(f"g has {len(graph.edge_types)} edge types; give metapath instead of length")
         etypes = graph.edge_types * request.length if metapath is None else reversed_etypes(graph, metapath)
-        request = WalkRequest(request.length, request.per_seed, 1.0, 1.0, request.stop, request.probs_name, etypes)
+        request = WalkRequest(
+            request.length, request.per_seed, request.p, request.q, request.stop, request.probs_name, etypes
+        )
+        if not request.etypes:
+            raise ValueError("metapath and length must have at least one step, since g has types")
     seeds = as_ids("nodes", nodes)
     given: Any = seeds if not graph.edge_types else {request.node_types[0] or next(iter(graph.node_type_to_id)): seeds}
     # Equal starts have different walks, as in DGL.
@@ -258,9 +270,8 @@ def node2vec_random_walk(
         >>> node2vec_random_walk(graph, torch.tensor([1]), p=1.0, q=0.5, walk_length=3)
         tensor([[ 1,  2,  3, -1]])
     """
-    if not isinstance(g, FusedCSCSamplingGraph):
-        g = from_dglgraph(g, is_homogeneous=True, include_original_edge_id=True)
-    traces, _, edges = walk_along(g, nodes, WalkRequest(walk_length, 1, p, q, 0.0, prob), None, edge_ids=return_eids)
+    request = WalkRequest(walk_length, 1, p, q, 0.0, prob)
+    traces, _, edges = walk_along(g, nodes, request, None, edge_ids=return_eids, untyped=True)
     return (traces, edges) if return_eids else traces
 
 
@@ -311,7 +322,10 @@ class RandomWalkNeighborSampler:
         last = self.num_nodes - 1
         # Descending ids among equal numbers of visits.
         ends = walks[:, self.hops :: self.hops]
-        ranked = count_visits(torch.where(ends < 0, ends, last - ends).reshape(len(seeds), -1), self.num_neighbors)
+        ranked = count_visits(
+            torch.where(ends < 0, ends, last - ends).reshape(len(seeds), self.request.per_seed * ends.shape[1]),
+            self.num_neighbors,
+        )
         return last - ranked.nodes, seeds.repeat_interleave(ranked.indptr.diff()), ranked.values
 
     @property

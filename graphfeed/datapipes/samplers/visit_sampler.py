@@ -12,7 +12,8 @@ from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count, is_list
 from graphfeed.ops.sampling import MOST_STEPS, MOST_TOP, count_visits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import MOST_WALKS, ByType, WalkRequest, to_type_dict, with_all_types
+from graphfeed.storage.graph import MOST_WALKS, ByType, WalkRequest, from_type_dict, to_type_dict, with_all_types
+from graphfeed.storage.graph.type_names import match_types
 
 
 class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
@@ -86,10 +87,10 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
         """Return the input nodes and one subgraph per hop, outermost hop first. Times are ignored."""
         node_type, steps = self.request.node_types[0], len(self.etypes or ()) or 1
         edge_type = None if node_type is None else f"{node_type}:visited:{node_type}"
-        nodes: Any = seeds
+        nodes: Any = from_type_dict(match_types("seeds", seeds, self.graph.num_nodes))
         hops = list[SampledSubgraph]()
         for number, fanout in enumerate(reversed(self.fanouts)):
-            starts = nodes if node_type is None else {node_type: to_type_dict(nodes)[node_type]}
+            starts = nodes if node_type is None else with_all_types(nodes, [node_type])
             walked = self.graph.sample_walks(starts, self.request, key=draw_key(number)).nodes
             visits = walked.numpy()[:, steps::steps].reshape(-1, self.walks * self.length)
             ranked = count_visits(torch.from_numpy(visits), fanout)

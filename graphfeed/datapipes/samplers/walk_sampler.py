@@ -78,7 +78,7 @@ class WalkSampler(Transform, name="sample_walks", draws=True, reads_graph=True, 
             walks = self.graph.sample_walks(seeds.ids, self.request, key=draw_key(0), edge_ids=self.edge_ids)
         result.walks = walks.nodes.view(-1, self.per_seed, self.length + 1)
         if walks.edges is not None:
-            result.walk_edge_ids = walks.edges.view(-1, self.per_seed, self.length)
+            result.walk_edge_ids = walks.edges.view(len(result.walks), self.per_seed, self.length)
         return result
 
     def __getstate__(self) -> dict[str, Any]:

@@ -135,3 +135,20 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: typed.page_rank(torch.arange(2), 5), ValueError, "PageRank needs a graph without types"),
         (lambda: plain.page_rank(torch.tensor([9999]), 5), ValueError, r"seeds must lie in 0 \.\. 1999"),
     ])  # fmt: skip
+
+
+def test_page_rank_ends_with_the_smallest_bound() -> None:
+    ring = gf.from_coo((torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])), 3)
+    ranked = ring.page_rank(torch.tensor([0]), 3, 0.15, 1e-9)
+    assert ranked.nodes.tolist() == [0, 2, 1]
+    assert MASS - 10_000 < int(ranked.values.sum()) <= MASS
+
+
+def test_a_mini_batch_without_seeds_of_the_metapath_has_an_empty_hop() -> None:
+    ends = torch.tensor([0, 1])
+    graph = gf.from_coo({"a:r:b": (ends, ends), "b:s:a": (ends, ends.flip(0))}, {"a": 2, "b": 2})
+    seeds = gf.HeteroItemSet({kind: gf.ItemSet(2, names="seeds") for kind in "ba"})
+    pipe = gf.ItemSampler(seeds, 2).sample_by_visits(graph, [2], etypes=["a:r:b", "b:s:a"])
+    edges = [sum(csc.indices.numel() for csc in batch.sampled_subgraphs[0].sampled_csc.values()) for batch in pipe]
+    assert edges[0] > 0
+    assert edges[1:] == [0]

@@ -162,3 +162,12 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: list(seeds.sample_walks(typed, 0, etypes=[LIKED]).skip_gram(1)), ValueError, "graph without types"),
         (lambda: list(seeds.sample_walks(typed, 1, etypes=[LIKES])), ValueError, "etypes begin at 'item'"),
     ])  # fmt: skip
+
+
+def test_seeds_that_are_no_integers_are_refused() -> None:
+    graph = gf.from_coo((torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0])), 3)
+    for seeds in (torch.tensor([True, False]), torch.tensor([0.9])):
+        with pytest.raises(TypeError, match="seeds must"):
+            graph.sample_walks(seeds, WalkRequest(1))
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 2).sample_walks(graph, length=0, edge_ids=True)
+    assert [minibatch.walk_edge_ids.shape for minibatch in pipe] == [(2, 1, 0), (1, 1, 0)]

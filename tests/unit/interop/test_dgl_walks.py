@@ -99,3 +99,27 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: interop.RandomWalkNeighborSampler(graph, 2, 0.5, 2, 2, ["likes"]), ValueError, "etypes|lead back"),
         (lambda: interop.PinSAGESampler(graph, "item", "item", 2, 0.5, 2, 2), ValueError, "there are 0 edge types"),
     ])  # fmt: skip
+
+
+def test_node2vec_takes_a_graph_with_one_type() -> None:
+    edges, starts = (torch.tensor([0, 1, 1]), torch.tensor([1, 0, 2])), torch.zeros(50, dtype=torch.int64)
+    graph = gf.from_coo({"n:e:n": edges}, {"n": 3})
+    # The chance to go back is nearly 0.
+    assert interop.node2vec_random_walk(graph, starts, 1e6, 1.0, 2)[:, 2].tolist() == [2] * 50
+    with pytest.raises(ValueError, match="at least one step"):
+        interop.random_walk(graph, starts, length=0)
+
+
+def test_walks_see_attributes_that_were_replaced() -> None:
+    weights, starts = torch.tensor([1.0, 0.0, 1.0]), torch.zeros(8, dtype=torch.int64)
+    graph = gf.from_coo((torch.tensor([0, 0, 1]), torch.tensor([1, 2, 0])), 3, edge_attributes={"w": weights})
+    before = interop.random_walk(graph, starts, length=1, prob="w")[0][:, 1]
+    graph.edge_attributes = {"w": 1 - graph.edge_attributes["w"] + (graph.indices != 0)}
+    after = interop.random_walk(graph, starts, length=1, prob="w")[0][:, 1]
+    assert [before.tolist(), after.tolist()] == [[1] * 8, [2] * 8]
+
+
+def test_no_seeds_have_no_neighbours() -> None:
+    graph = gf.from_coo((torch.tensor([0, 1]), torch.tensor([1, 0])), 2)
+    sampler = interop.RandomWalkNeighborSampler(graph, 2, 0.5, 3, 2)
+    assert [len(part) for part in sampler.visits(torch.empty(0, dtype=torch.int64))] == [0, 0, 0]

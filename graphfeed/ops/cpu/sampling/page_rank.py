@@ -92,7 +92,8 @@ def push_seed(indptr, indices, seed, limits, table):
             if high == low:
                 table.scores[slot] += amount
                 continue
-            rest = amount - np.int64(np.uint64(amount) * alpha >> np.uint64(31))
+            # At least 1 stays, or small amounts would go round a cycle forever.
+            rest = amount - max(np.int64(np.uint64(amount) * alpha >> np.uint64(31)), np.int64(1))
             share = rest // (high - low)
             # The remainder of the division stays with the score.
             table.scores[slot] += amount - share * (high - low)

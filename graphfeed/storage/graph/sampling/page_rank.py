@@ -39,7 +39,7 @@ def rank_by_hops(graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: i
         enough = residuals[pushed] >= bound * np.maximum(counts, 1)
         pushed, column, counts = pushed[enough], column[enough], counts[enough]
         amounts = residuals[pushed].astype(np.uint64)
-        rest = (amounts - (amounts * np.uint64(alpha) >> np.uint64(31))).astype(np.int64)
+        rest = (amounts - np.maximum(amounts * np.uint64(alpha) >> np.uint64(31), np.uint64(1))).astype(np.int64)
         shares = rest // np.maximum(counts, 1) * (counts > 0)
         scores[pushed] += residuals[pushed] - shares * counts
         residuals[pushed] = 0

@@ -34,8 +34,9 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
         node_type = next(iter(parts), next(iter(sizes)))
     if set(parts) - {node_type}:
         raise ValueError(f"seeds have the types {list(parts)}, but etypes begin at {node_type!r}; give only those")
-    starts = as_ids("seeds", parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu"))).to(torch.int64)
+    starts = as_ids("seeds", parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu")))
     check_vector("seeds", starts)
+    starts = starts.to(torch.int64)
     if not starts.is_cpu:
         raise ValueError(
             f"walks and PageRank run on the CPU, but seeds are on {starts.device}; put copy_to after the stage"
