@@ -265,6 +265,24 @@ def test_an_edited_entry_of_a_source_keeps_the_codes_of_the_command(tmp_path: Pa
     assert found.metadata() == rows.metadata()
 
 
+def test_features_of_one_file_have_codes_of_their_own(tmp_path: Path) -> None:
+    data = untyped(tmp_path)
+    data["feature_data"].append({**data["feature_data"][0], "name": "other"})
+    write(tmp_path, data)
+    rows = gf.OnDiskDataset(tmp_path).load().feature["node", None, "feat"]
+    assert main(["encode", str(tmp_path), "--feature", "other", "--bits", "4"]) == 0
+    dataset = gf.OnDiskDataset(tmp_path)
+    dataset.yaml_data["feature_data"][0]["metadata"] = {"unit": "m"}
+    found = dataset.load().feature
+    assert_same(found["node", None, "feat"].read(), rows.read())
+    assert_same(found["node", None, "other"].read(), rows.encode(4).read())
+
+
+def test_negated_scales_are_decoded() -> None:
+    scale = torch.tensor([1 + 2j]).conj().imag
+    assert gf.ops.decode_rows(torch.tensor([[1]]).byte(), torch.tensor([0]), 8, scale, torch.zeros(1)).item() == -2
+
+
 def test_on_a_gpu_an_error_names_the_remedy() -> None:
     feature, gpu = feature_of().encode(), EmulatedCuda()
     with gpu.running():
