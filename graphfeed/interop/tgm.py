@@ -98,7 +98,7 @@ class EventHook(Hook):
         # Among several events at that time, the batch is where all of its events follow.
         for number in range(low, high):
             rows = slice(number, number + size)
-            ends = [(torch.as_tensor(getattr(self.events, own)[rows]), getattr(batch, own)) for own in ENDS]
+            ends = [(as_tensor(own, getattr(self.events, own)[rows]), getattr(batch, own)) for own in ENDS]
             if all(
                 torch.equal(own.long(), given.long()) for own, given in [*ends, (self.times[rows], batch.edge_time)]
             ):

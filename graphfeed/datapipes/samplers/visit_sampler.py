@@ -12,8 +12,15 @@ from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count, is_list
 from graphfeed.ops.sampling import MOST_STEPS, MOST_TOP, count_visits
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import MOST_WALKS, ByType, WalkRequest, from_type_dict, to_type_dict, with_all_types
-from graphfeed.storage.graph.type_names import match_types
+from graphfeed.storage.graph import (
+    MOST_WALKS,
+    ByType,
+    WalkRequest,
+    from_type_dict,
+    match_types,
+    to_type_dict,
+    with_all_types,
+)
 
 
 class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
