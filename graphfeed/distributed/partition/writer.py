@@ -42,6 +42,7 @@ from graphfeed.storage.datasets import (
     FileTask,
     check_new_folder,
     checksums_of,
+    map_new_npy,
     run_tasks,
 )
 from graphfeed.storage.features import row_type
@@ -143,11 +144,7 @@ def write_edge_parts(
     parts: NDArray[Any] = map_npy(node_parts)
     ids, types = graph.edge_attributes.get(ORIGINAL_EDGE_ID), graph.type_per_edge
     # In a file, whose pages the system can evict.
-    owners = np.lib.format.open_memmap(folder / target.path, "w+", parts.dtype, (count,))
-    if hasattr(os, "posix_fallocate"):
-        with (folder / target.path).open("r+b") as file:
-            # If the disk is full, this is an OSError, and writes to the mapping would end the process.
-            os.posix_fallocate(file.fileno(), 0, owners.offset + owners.nbytes)
+    owners = map_new_npy(folder / target.path, (count,), parts.dtype)
     for edges, columns, counts in pieces_of(graph.csc_indptr.numpy()):
         destinations = np.repeat(np.arange(columns.start, columns.stop), counts)
         own = slice(None) if types is None else types[edges].numpy() == number

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from graphfeed.ops.arguments import nearest
-from graphfeed.storage.datasets.array_files import checksum, sync_folder, write_array, write_text
+from graphfeed.storage.datasets.array_files import checksum, map_new_npy, sync_folder, write_array, write_text
 from graphfeed.storage.datasets.dataset_writer import PROCESSED
 from graphfeed.storage.datasets.folder_writing import process_lock
 from graphfeed.storage.datasets.metadata import FILE_NAME, read_yaml
@@ -79,12 +79,7 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
     if 0 in shape:  # can't be mapped
         np.save(path, np.empty(shape, kind))
         return torch.empty(shape, dtype=dtype, device="cpu")
-    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            # If the disk is full, this is an OSError, and writes to the mapping would end the process.
-            os.posix_fallocate(file.fileno(), 0, mapped.offset + mapped.nbytes)
-    return torch.from_numpy(mapped)
+    return torch.from_numpy(map_new_npy(path, shape, kind))
 
 
 def sync_file(path: Path) -> None:

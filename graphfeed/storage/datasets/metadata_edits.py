@@ -66,14 +66,14 @@ def pair_files(source: Any, processed: Any, key: str) -> dict[tuple[Any, ...], d
     files = {}
     for old, new in pairs:
         made = {name: new[name] for name in ("format", "path", "encoding") if name in new}
-        # Entries with the same file may have codes of their own; a renamed one has the first of them.
+        # Entries with the same file may have different codes; a renamed entry has those of the first.
         files[entry_key(old)] = made
         files.setdefault(file_key(old), made)
     return files
 
 
 def entry_key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what distinguishes an entry of the metadata from others with the same file."""
+    """Return the key of an entry among those with the same file."""
     return *file_key(entry), *(str(entry.get(name)) for name in ("domain", "type", "name"))
 
 
