@@ -37,6 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 INT32_MAX = torch.iinfo(torch.int32).max
+OF_TYPES = ("node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id")
+"""Fields of a graph that only a typed one has."""
 
 
 def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
@@ -124,7 +126,7 @@ def from_dglgraph(
     fields = {**graph.fields(), "edge_attributes": edge_attributes}
     fields["indices"] = graph.indices.to(next(iter(edges.values()))[0].dtype)
     if is_homogeneous:
-        fields.update(dict.fromkeys(("node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id")))
+        fields.update(dict.fromkeys(OF_TYPES))
     return fused_csc_sampling_graph(**fields)
 
 
@@ -141,7 +143,6 @@ def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, d
 REVERSED: WeakKeyDictionary[FusedCSCSamplingGraph, tuple[list[Any], dict[bool, FusedCSCSamplingGraph]]]
 REVERSED = WeakKeyDictionary()
 """By graph: its arrays when it was reversed, and the reversed graph, with its types and without."""
-OF_TYPES = ("node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id")
 
 
 def reversed_graph(g: Any, *, untyped: bool = False) -> FusedCSCSamplingGraph:

@@ -115,20 +115,24 @@ class ItemSampler(Datapipe, init=False, seeded=False):
 
     def minibatch(self, index: int) -> Any:
         """Return the mini-batch with this index, in the same time for every index."""
+        positions = self.positions_of(index)
+        mark_below(positions, len(self.item_set))
+        return self.minibatch_of(positions, index)
+
+    def positions_of(self, index: int) -> torch.Tensor:
+        """Return the positions of the items of the mini-batch with this index."""
         if (spans := self.__dict__.get("spans")) is not None:
             if not 0 <= index < len(spans):
                 raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
             span = int(permute(index, index + 1, len(spans), self.order_key)) if self.shuffle else index
-            return self.minibatch_of(torch.arange(*spans.starts[span : span + 2].tolist(), device="cpu"), index)
+            return torch.from_numpy(np.arange(*spans.starts[span : span + 2].tolist()))
         size, each = num_groups_of(self.item_set), self.num_groups
         low, high = index * each, min(size, (index + 1) * each)
         if low < 0 or high - low < (each if self.drop_last else 1):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
         groups = permute(low, high, size, self.order_key) if self.shuffle else torch.from_numpy(np.arange(low, high))
-        positions = rows_of_groups(self.item_set, groups)
-        mark_below(positions, len(self.item_set))
-        return self.minibatch_of(positions, index)
+        return rows_of_groups(self.item_set, groups)
 
     @property
     def order_key(self) -> int:

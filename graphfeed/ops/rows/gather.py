@@ -11,7 +11,7 @@ from graphfeed.ops.cpu.rows import gather as on_cpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import flat_bytes
 
-WORDS = {4: ("uint32",), 8: ("uint64",)}
+WORDS = {4: "uint32", 8: "uint64"}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -97,14 +97,14 @@ def copy_into(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> i
         values = flat_bytes(values)
     if index.dtype not in ID_DTYPES or not index.is_contiguous():
         index = as_int64(index, index)
-    row_bytes = out.nbytes // index.numel()
+    row_bytes, kind = out.nbytes // index.numel(), dtype_name(index.dtype)
     # By addresses: for few rows, arrays would take as long as the copying.
-    taken, ids, item = out.data_ptr(), (index.data_ptr(), index.numel()), row_bytes if row_bytes in WORDS else 1
-    dtypes = (*WORDS.get(row_bytes, ()), dtype_name(index.dtype))
-    given = values.data_ptr(), values.nbytes // item
-    if item > 1:
-        return int(on_cpu.gather_words.call_words(dtypes, (*given, *ids, taken, index.numel())))
-    return int(on_cpu.gather_rows.call_words(dtypes, (*given, *ids, row_bytes, taken, out.nbytes)))
+    ids = index.data_ptr(), index.numel()
+    if (word := WORDS.get(row_bytes)) is not None:
+        words = [values.data_ptr(), values.nbytes // row_bytes, *ids, out.data_ptr(), index.numel()]
+        return int(on_cpu.gather_words.call_words((word, kind), words))
+    words = [values.data_ptr(), values.nbytes, *ids, row_bytes, out.data_ptr(), out.nbytes]
+    return int(on_cpu.gather_rows.call_words((kind,), words))
 
 
 def is_small(values: torch.Tensor, index: torch.Tensor) -> bool:

@@ -1,9 +1,7 @@
 """Item sets: seeds, labels and other members of mini-batches, and the interface of tasks."""
 
-import itertools
 import textwrap
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -253,7 +251,7 @@ class HeteroItemSet(Shareable):
         if len(set(names.values())) > 1:
             raise ValueError(f"All itemsets must have the same names, but they have {names}")
         self._names = next(iter(names.values()))
-        self._starts = [0, *itertools.accumulate(map(len, self._itemsets.values()))]
+        self._starts = np.cumsum([0, *map(len, self._itemsets.values())])
 
     @property
     def names(self) -> tuple[str | None, ...] | None:
@@ -276,7 +274,7 @@ class HeteroItemSet(Shareable):
         return next(iter(self._itemsets.values())).num_items
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return int(self._starts[-1])
 
     def __getitem__(self, index: Index) -> dict[str, Any]:
         """Return the rows by type, each in the requested order; types without rows are left out."""
@@ -288,18 +286,18 @@ class HeteroItemSet(Shareable):
         place = as_index(index, len(self), "HeteroItemSet")
         if isinstance(place, int):
             # From the right, so that types without items are skipped.
-            number = bisect_right(self._starts, place) - 1
+            number = int(self._starts.searchsorted(place, side="right")) - 1
             name = list(self._itemsets)[number]
-            return {name: self._itemsets[name][place - self._starts[number]]}
+            return {name: self._itemsets[name][place - int(self._starts[number])]}
         # By NumPy: torch's functions take longer, and wait for busy cores, starting at about 200 values.
         places = np.arange(*place.indices(len(self))) if isinstance(place, slice) else place.numpy()
-        numbers = np.searchsorted(self._starts[1:], places, side="right")
+        numbers = self._starts[1:].searchsorted(places, side="right")
         rows = {}
         for number, (name, items) in enumerate(self._itemsets.items()):
             # In the requested order.
             own = places[numbers == number]
             if own.size:
-                positions = torch.from_numpy(own - self._starts[number])
+                positions = torch.from_numpy(own - int(self._starts[number]))
                 mark_below(positions, len(items))
                 rows[name] = items[positions]
         return rows
