@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from benchmarks.timing import Times, in_turn
-from graphfeed.distributed.ranks.connections import Connections, open_connection
-from graphfeed.distributed.ranks.listener import GREETING, TOKEN_BYTES, Listener
-from graphfeed.distributed.ranks.messages import Traffic, receive_into
+from graphfeed.distributed.ranks.transport.connections import Connections, open_connection
+from graphfeed.distributed.ranks.transport.listener import GREETING, TOKEN_BYTES, Listener
+from graphfeed.distributed.ranks.transport.messages import Traffic, receive_into
 from graphfeed.distributed.wire import from_batch, import_flight, to_batch
 
 RAW, MESSAGES, FLIGHT = "raw socket", "messages of ranks", "Flight, an open exchange"

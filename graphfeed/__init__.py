@@ -54,7 +54,6 @@ process.ENTRY_POINTS.update(
     },
     executors={"servers": "graphfeed.distributed.servers.remote_executor:SamplingServers"},
     rules={"cooperate": "graphfeed.distributed.cooperative.cooperate:cooperate"},
-    runs={"compare": "graphfeed.distributed.ranks.agreement:compare_run"},
     stages={
         "mark_end": "graphfeed.interop.graphbolt:EndMarker",
         "mark_feature_fetcher_start": "graphfeed.interop.graphbolt:FeatureFetcherStartMarker",

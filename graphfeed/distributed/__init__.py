@@ -24,8 +24,8 @@ from graphfeed.distributed.pyg.dist_data import DistContext, DistRole
 from graphfeed.distributed.pyg.dist_loaders import DistLinkNeighborLoader, DistLoader, DistNeighborLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.partitioner import Partitioner
-from graphfeed.distributed.ranks.heartbeat import RankLostError
-from graphfeed.distributed.ranks.meeting_point import RendezvousAddress
+from graphfeed.distributed.ranks.membership.heartbeat import RankLostError
+from graphfeed.distributed.ranks.membership.rendezvous import RendezvousAddress
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.distributed.servers import (
     RemoteReceivingChannel,

@@ -12,9 +12,9 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_held_part
-from graphfeed.distributed.ranks.exchange import request_from_owners
-from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.owners import request_from_owners
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
+from graphfeed.distributed.ranks.transport.messages import Tensors
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import in_one_step, result_of
@@ -78,7 +78,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
         shape = dtype_and_shape(row_type(self.rows), torch.Size([book.num_ids, *self.rows.size()]))
         said = {"rows": shape, "assignment": int(book.checksum), "identity": identity}
-        self.peers.agreement.state_part(self._name, said)
+        self.peers.comparison.describe_part(self._name, said)
         # Whether an epoch has cached rows of other ranks on the condition that they are constant.
         self._kept_as_constant = False
 
@@ -97,7 +97,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
 
     def split_local(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
         """Return the positions of the ids with remote rows, and a function that reads the local rows from memory."""
-        self.peers.agreement.check_part(self._name)
+        self.peers.comparison.check_part(self._name)
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.may_read_in_threads()
         if not in_memory:
             return torch.arange(ids.numel(), device="cpu"), lambda _: None
@@ -116,7 +116,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()
-        self.peers.agreement.check_part(self._name)
+        self.peers.comparison.check_part(self._name)
         if self.book.num_parts == 1:
             return partial(self.rows.read, ids)
         # Rows cross the network once, even if a mini-batch contains their ids several times.
@@ -158,7 +158,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         """Read one constant row of each other owner, which raises if the owner has updated its rows."""
         self._kept_as_constant = self._kept_as_constant or self.is_constant()
         if self._kept_as_constant:
-            self.peers.agreement.check_part(self._name)
+            self.peers.comparison.check_part(self._name)
             # An epoch may request no rows, because it reuses those of the previous one.
             list(self._prefetch_rows(self._first_of_others))
 

@@ -10,9 +10,9 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.ranks.exchange import COUNTS, merge_answers, ranks_of_a_part, request_from_owners
-from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.owners import COUNTS, merge_answers, ranks_of_a_part, request_from_owners
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
+from graphfeed.distributed.ranks.transport.messages import Tensors
 from graphfeed.ops.arguments import check_ids, checked
 from graphfeed.ops.rows import take_small
 from graphfeed.ops.sampling import JoinedHops, Ranked, Walks
@@ -74,7 +74,7 @@ class PartitionedGraph(SamplingGraph):
         check_held_part(part.book, self.peers, part.number)
         # Serve the in-edges that this rank owns. Registering doesn't wait for other ranks.
         self._name = self.peers.serve("graph", self._sample)
-        self.peers.agreement.state_part(
+        self.peers.comparison.describe_part(
             self._name,
             {"nodes": part.columns.num_nodes, "assignment": int(part.book.checksum), "identity": part.identity},
         )
@@ -189,7 +189,7 @@ class PartitionedGraph(SamplingGraph):
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if there is a single part, else None. The first call waits for all ranks."""
-        self.peers.agreement.check_part(self._name)
+        self.peers.comparison.check_part(self._name)
         return self.part.columns if self.part.book.num_parts == 1 else None
 
     def pick_each(self, nodes: Sequence[ByType], hops: Sequence[Hop]) -> list[Picked]:

@@ -13,7 +13,7 @@ from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.profile import find_caches
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import LoaderOptions
-from graphfeed.loader.run import RunContext, current_run
+from graphfeed.loader.run import RUN_LISTENERS, RunContext, current_run
 from graphfeed.loader.runner import Servers
 from graphfeed.loader.stages import (
     ByIndex,
@@ -33,10 +33,10 @@ from graphfeed.loader.warm_up_command import warm_up
 
 # fmt: off
 __all__ = [
-    "RULES", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "LoaderOptions", "Observer",
-    "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "ReadAhead", "RunContext", "SampleTogether", "Servers",
-    "StreamPrefetch", "TemporalDataLoader", "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "add_ends",
-    "bytes_text", "current_run", "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint",
-    "warm_up",
+    "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers",
+    "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "ReadAhead", "RunContext",
+    "SampleTogether", "Servers", "StreamPrefetch", "TemporalDataLoader", "UpstreamPlaceholder", "WithCudaEvent",
+    "WorkerLostError", "add_ends", "bytes_text", "current_run", "find_caches", "find_difference", "loaders",
+    "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -32,9 +32,10 @@ from graphfeed.loader.progress import (
     with_progress,
 )
 from graphfeed.loader.rules import LoaderOptions, MemoryBudget
+from graphfeed.loader.run import RUN_LISTENERS
 from graphfeed.loader.runner import Runner, Servers, Workers
 from graphfeed.ops.arguments import brief, check_count, checked
-from graphfeed.ops.process import imported_entry_points, renew_in_child
+from graphfeed.ops.process import renew_in_child
 from graphfeed.storage.memory import Cache
 
 OF_THIS_LOADER = ("_workers", "_running", "profiled", "_measured_in", "_even_items")
@@ -355,8 +356,8 @@ class DataLoader(Generic[Batch]):
         if self._measures_all and self._measured_in is None:
             self.profiled = Profile()
         profile = self.profiled if self._measures_all else self._measured_in
-        for compare in imported_entry_points("runs"):
-            compare(self.plan.written, seed, progress)
+        for listener in list(RUN_LISTENERS):
+            listener.begin_run(self.plan.written, seed, progress)
         try:
             with closing(self._runner().run(progress, seed, profile)) as minibatches:
                 taken: Iterator[Any] = minibatches

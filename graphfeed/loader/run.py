@@ -166,6 +166,9 @@ class Arrivals:
         return future.result(0)
 
 
+RUN_LISTENERS: WeakSet[Any] = WeakSet()
+"""Objects whose `begin_run(pipe, seed, progress)` is called before a loader begins a run."""
+
 RUN: ContextVar[RunContext | None] = ContextVar("graphfeed_run", default=None)
 
 RUN_OF: WeakKeyDictionary[Datapipe, RunContext] = WeakKeyDictionary()

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.distributed.ranks.transport.messages import Tensors
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.process import Changes
 from graphfeed.ops.rows import gather_unchecked

@@ -12,7 +12,7 @@ from torch import distributed
 
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.pyg.store_attributes import EDGES, domain_of, group_of, type_of
-from graphfeed.distributed.ranks.meeting_point import RendezvousAddress
+from graphfeed.distributed.ranks.membership.rendezvous import RendezvousAddress
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
 from graphfeed.ops.arguments import checked
 from graphfeed.pyg.data import FLAT, DataFeatures, Tables

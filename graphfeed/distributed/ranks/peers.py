@@ -16,13 +16,19 @@ from typing import Any
 from torch import distributed
 
 from graphfeed.datapipes import find_rank
-from graphfeed.distributed.ranks.agreement import RunComparison
-from graphfeed.distributed.ranks.connections import Answer, Connections, open_connection
-from graphfeed.distributed.ranks.heartbeat import RESUME, Heartbeat, LostError, RankLostError
-from graphfeed.distributed.ranks.listener import GREETING, Listener, Respond
-from graphfeed.distributed.ranks.meeting_point import VISITS, Presence, Rendezvous, RendezvousAddress, call_within
-from graphfeed.distributed.ranks.messages import Tensors, Traffic
-from graphfeed.distributed.ranks.program_end import check_program, watch_program
+from graphfeed.distributed.ranks.membership.comparison import RunComparison
+from graphfeed.distributed.ranks.membership.heartbeat import RESUME, Heartbeat, LostError, RankLostError
+from graphfeed.distributed.ranks.membership.program_end import check_program, watch_program
+from graphfeed.distributed.ranks.membership.rendezvous import (
+    VISITS,
+    Presence,
+    Rendezvous,
+    RendezvousAddress,
+    call_within,
+)
+from graphfeed.distributed.ranks.transport.connections import Answer, Connections, open_connection
+from graphfeed.distributed.ranks.transport.listener import GREETING, Listener, Respond
+from graphfeed.distributed.ranks.transport.messages import Tensors, Traffic
 from graphfeed.distributed.wire import make_mutual_contexts
 from graphfeed.ops.arguments import check_seconds, checked
 from graphfeed.ops.process import Changes, renew_in_child, uninterrupted
@@ -110,7 +116,7 @@ class Peers:
         self._most = MOST_CONNECTIONS if self.world_size <= FEW_RANKS else 1 + (self.world_size <= MANY_RANKS)
         # A heartbeat connection of each other rank needs a thread too, but only during its greeting.
         self._listener = Listener(others * self._most, self.traffic, self._heartbeat.accept, server)
-        self.agreement = RunComparison(self)
+        self.comparison = RunComparison(self)
         """Checks what all ranks must have in common."""
         if self.world_size > 1:
             try:
@@ -313,11 +319,11 @@ class Peers:
     def _send_heartbeats(self) -> bool:
         """Exchange heartbeats for a short while; return whether this rank may end."""
         check_program()
-        self.agreement.check_ended()
+        self.comparison.check_ended()
         # If the program ended without `close`, this thread answers until the other ranks need nothing more.
         if not threading.main_thread().is_alive() and not self._closed:
             self._closed = True
-            self.agreement.report_end()
+            self.comparison.report_end()
         if self._closed:
             self._listener.end()
         leaving = self._closed and all(connections.has_all() for connections in self._connections.values())

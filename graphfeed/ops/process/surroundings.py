@@ -74,7 +74,7 @@ class Closeable(ABC):
         self.close()
 
 
-ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "runs": {}, "stages": {}}
+ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "stages": {}}
 """Extensions of the core by optional packages, as "module:name" strings that are imported at the first use.
 
 The core refers to them by fixed names, such as "to_pyg_data"; stages have their fluent names. The root package fills
@@ -86,11 +86,6 @@ unpickles a stage.
 def load_entry_point(group: str, name: str) -> Any:
     """Return the extension with a name, importing its module if necessary."""
     return resolve_name(ENTRY_POINTS[group][name])
-
-
-def imported_entry_points(group: str) -> list[Any]:
-    """Return the extensions whose modules the program has already imported."""
-    return [resolve_name(place) for place in ENTRY_POINTS[group].values() if place.partition(":")[0] in sys.modules]
 
 
 IMPORTED: dict[str, ModuleType] = {}

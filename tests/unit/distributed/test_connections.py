@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from graphfeed.distributed import Peers
-from graphfeed.distributed.ranks import messages
-from graphfeed.distributed.ranks.connections import Connections, own_address
-from graphfeed.distributed.ranks.exchange import merge_answers
-from graphfeed.distributed.ranks.listener import GREETING, Listener
-from graphfeed.distributed.ranks.messages import Traffic, receive, send
+from graphfeed.distributed.ranks.owners import merge_answers
+from graphfeed.distributed.ranks.transport import messages
+from graphfeed.distributed.ranks.transport.connections import Connections, own_address
+from graphfeed.distributed.ranks.transport.listener import GREETING, Listener
+from graphfeed.distributed.ranks.transport.messages import Traffic, receive, send
 from graphfeed.testing import limits
 from tests.kinds.digests import assert_same
 from tests.kinds.joint import in_threads
@@ -142,7 +142,7 @@ def test_the_own_address_is_that_of_the_way_to_another_one_or_of_a_named_interfa
         own_address("127.0.0.1")
     listed = tmp_path / "if_inet6"
     listed.write_text(f"fe80{1:028x} 04 40 20 80 none9\nfd00{2:028x} 04 40 00 82 none9\n")
-    monkeypatch.setattr("graphfeed.distributed.ranks.connections.INTERFACES_6", listed)
+    monkeypatch.setattr("graphfeed.distributed.ranks.transport.connections.INTERFACES_6", listed)
     assert own_address("127.0.0.1") == "fd00::2"
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
     monkeypatch.setattr(socket, "gethostname", lambda: "no.such.host.invalid")

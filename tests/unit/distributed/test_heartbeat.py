@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from graphfeed.distributed.ranks import heartbeat
-from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError, is_confirmed
+from graphfeed.distributed.ranks.membership import heartbeat
+from graphfeed.distributed.ranks.membership.heartbeat import Heartbeat, LostError, is_confirmed
 from graphfeed.testing import limits
 
 

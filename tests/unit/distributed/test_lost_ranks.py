@@ -15,8 +15,8 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import Peers, RankLostError
-from graphfeed.distributed.ranks import program_end
-from graphfeed.distributed.ranks.meeting_point import connect_to_store
+from graphfeed.distributed.ranks.membership import program_end
+from graphfeed.distributed.ranks.membership.rendezvous import connect_to_store
 from tests.kinds.digests import digest
 from tests.kinds.partitioned_graphs import plain
 from tests.stand_ins import scripts

@@ -23,7 +23,7 @@ from graphfeed.distributed import (
     RendezvousAddress,
     cut_graph,
 )
-from graphfeed.distributed.ranks.meeting_point import connect_to_store
+from graphfeed.distributed.ranks.membership.rendezvous import connect_to_store
 from graphfeed.distributed.ranks.peers import peers_at
 from tests.kinds.digests import assert_same
 from tests.kinds.equal_pipelines import feature_in_parts, in_parts

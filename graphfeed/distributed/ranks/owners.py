@@ -8,8 +8,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.distributed.ranks.transport.messages import Tensors
 from graphfeed.ops.rows import take_small
 
 COUNTS = "counts"

@@ -12,7 +12,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, RendezvousAddress, cut_graph
-from graphfeed.distributed.ranks.meeting_point import connect_to_store
+from graphfeed.distributed.ranks.membership.rendezvous import connect_to_store
 from graphfeed.testing import limits
 from tests.kinds.joint import in_threads
 from tests.kinds.partitioned_graphs import plain

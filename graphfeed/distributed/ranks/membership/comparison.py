@@ -14,9 +14,9 @@ import torch
 
 from graphfeed.datapipes import Datapipe, DistributedItemSampler, Source, length
 from graphfeed.datapipes.pipeline import find, traverse
-from graphfeed.distributed.ranks.heartbeat import LostError
-from graphfeed.distributed.ranks.messages import Tensors
-from graphfeed.loader import Progress, find_difference, take_fingerprint
+from graphfeed.distributed.ranks.membership.heartbeat import LostError
+from graphfeed.distributed.ranks.transport.messages import Tensors
+from graphfeed.loader import RUN_LISTENERS, Progress, find_difference, take_fingerprint
 from graphfeed.ops.process import Changes, current_limits
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 0.2
 """Interval at which waiting threads check whether a rank is lost."""
 
-ALIVE: "weakref.WeakSet[Peers]" = weakref.WeakSet()
 PIPELINES: "weakref.WeakKeyDictionary[Datapipe, str]" = weakref.WeakKeyDictionary()
 """For each pipeline, its options that determine seeds and samples, as JSON."""
 
@@ -49,11 +48,11 @@ class RunComparison:
         """Number of runs that this rank has begun; progress of the latest, and its number of mini-batches."""
         self._ended: dict[int, tuple[int, int]] = {}
         """For each rank whose program ended during a run: the number of that run, and its progress."""
-        self._name = peers.serve("agreement", self._receive)
+        self._name = peers.serve("comparison", self._receive)
         if peers.world_size > 1:
-            ALIVE.add(peers)
+            RUN_LISTENERS.add(self)
 
-    def state_part(self, name: str, said: Mapping[str, Any]) -> None:
+    def describe_part(self, name: str, said: Mapping[str, Any]) -> None:
         text = {"said": torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)}
         self._parts[name] = self.peers.serve(f"part {name}", lambda *_: text)
 
@@ -67,6 +66,22 @@ class RunComparison:
             answers = dict(self.peers.gather(self._parts[name], {}))
             check_equal(name, [json.loads(bytes(answers[rank]["said"].numpy())) for rank in sorted(answers)])
             self._agreed.add(name)
+
+    def begin_run(self, pipe: Datapipe, seed: int, progress: Progress) -> None:
+        """Record a run, and compare it with those of other ranks if they share its mini-batches."""
+        total = None
+        with suppress(TypeError):  # of unknown length
+            total = length(pipe)
+        # Runs of any pipeline; `progress` is updated during the run.
+        self._latest = (self._latest[0] + 1, progress, total)
+        sources = find(pipe, DistributedItemSampler)
+        if not sources or self.peers.ended:
+            return
+        if sources[0].rank_and_size == (self.peers.rank, self.peers.world_size):  # type: ignore[attr-defined]
+            if pipe not in PIPELINES:
+                PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
+            with suppress(RuntimeError):  # closed just now, or peers of the process that forked this one
+                self.register_run(PIPELINES[pipe], seed)
 
     def register_run(self, pipeline: str, seed: int) -> None:
         """Announce the first run of a pipeline to the other ranks, and raise if they are known not to share it."""
@@ -89,10 +104,6 @@ class RunComparison:
         if different:
             self._send({"failed": different})
             self.peers.check()
-
-    def record_run(self, progress: Progress, total: int | None) -> None:
-        # Called for runs of any pipeline. `progress` is updated during the run; `total` is None if it is unknown.
-        self._latest = (self._latest[0] + 1, progress, total)
 
     def report_end(self) -> None:
         number, progress, total = self._latest
@@ -167,24 +178,6 @@ def check_equal(name: str, said: list[dict[str, Any]]) -> None:
                 "parts of one partition, or cut them from the same graph by the same assignment, and create the same "
                 "graphs and features in the same order"
             )
-
-
-def compare_run(pipe: Datapipe, seed: int, progress: Progress) -> None:
-    """Compare a run that is about to begin with those of other ranks, if they share its mini-batches."""
-    total = None
-    with suppress(TypeError):  # of unknown length
-        total = length(pipe) if ALIVE else None
-    for peers in list(ALIVE):
-        peers.agreement.record_run(progress, total)
-    for source in find(pipe, DistributedItemSampler):
-        for peers in list(ALIVE):
-            same_ranks = source.rank_and_size == (peers.rank, peers.world_size)  # type: ignore[attr-defined]
-            if same_ranks and not peers.ended:
-                if pipe not in PIPELINES:
-                    PIPELINES[pipe] = json.dumps(deciding_fields(pipe), sort_keys=True)
-                with suppress(RuntimeError):  # closed just now, or peers of the process that forked this one
-                    peers.agreement.register_run(PIPELINES[pipe], seed)
-        return
 
 
 def deciding_fields(pipe: Datapipe) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import torch
 from torch import distributed
 
-from graphfeed.distributed.ranks.heartbeat import Heartbeat, LostError
-from graphfeed.distributed.ranks.program_end import AT_END, check_program
+from graphfeed.distributed.ranks.membership.heartbeat import Heartbeat, LostError
+from graphfeed.distributed.ranks.membership.program_end import AT_END, check_program
 from graphfeed.distributed.release import RELEASE
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import current_limits, in_one_step, wait_until_done

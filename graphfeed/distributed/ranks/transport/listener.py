@@ -13,8 +13,16 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.distributed.ranks.connections import own_address
-from graphfeed.distributed.ranks.messages import SIZE, Tensors, Traffic, frame_of, receive, receive_into, send_frame
+from graphfeed.distributed.ranks.transport.connections import own_address
+from graphfeed.distributed.ranks.transport.messages import (
+    SIZE,
+    Tensors,
+    Traffic,
+    frame_of,
+    receive,
+    receive_into,
+    send_frame,
+)
 from graphfeed.ops.process import Changes, current_limits, uninterrupted
 from graphfeed.storage.memory import Frame
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from graphfeed.distributed.ranks.messages import Message, Tensors, receive, send
+from graphfeed.distributed.ranks.transport.messages import Message, Tensors, receive, send
 from graphfeed.ops.process import Changes
 
 TIME_LIMIT = struct.Struct("ll")
