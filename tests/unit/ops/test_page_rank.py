@@ -23,7 +23,8 @@ def push(graph: Graph, seed: int, alpha: int, bound: int) -> tuple[dict[int, int
         for node in pushed:
             residuals[node] = 0
         for node, amount in pushed.items():
-            rest = amount - (amount * alpha >> 31) if columns[node] else 0
+            # At least 1 stays, or small amounts would go round a cycle forever.
+            rest = amount - max(amount * alpha >> 31, 1) if columns[node] else 0
             share = rest // max(len(columns[node]), 1)
             scores[node] += amount - share * len(columns[node])
             undivided += rest - share * len(columns[node])
