@@ -50,7 +50,7 @@ process.ENTRY_POINTS.update(
         "as_stage": "graphfeed.interop.torch_pipes:as_stage",
         "compute_blocks": "graphfeed.interop.dgl:compute_blocks",
         "legacy_names": "graphfeed.interop.graphbolt:translate",
-        "to_pyg_data": "graphfeed.pyg.data.minibatch_data:make_data",
+        "to_pyg_data": "graphfeed.pyg.data.fill_batch:fill_batch",
     },
     executors={"servers": "graphfeed.distributed.servers.remote_executor:SamplingServers"},
     rules={"cooperate": "graphfeed.distributed.cooperative.cooperate:cooperate"},

@@ -8,7 +8,7 @@ import typing
 
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data import tables
-from graphfeed.pyg.data.inputs import NegativeSampling
+from graphfeed.pyg.data.read_input import NegativeSampling
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.cluster import ClusterData, ClusterLoader
 from graphfeed.pyg.loaders.graph_saint import (

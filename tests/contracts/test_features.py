@@ -194,14 +194,14 @@ def refusals(feature: Feature) -> list[Refusal]:
     """Return arguments that a feature of 100 rows of 4 numbers rejects."""
     one = torch.tensor([0])
     return [
-        (lambda: feature.read(torch.tensor([0, 100])), IndexError, "index must lie in 0 .. 99, but holds 100"),
-        (lambda: feature.read(torch.tensor([-1])), IndexError, "index must lie in 0 .. 99, but holds -1"),
-        (lambda: waited_for(feature, torch.tensor([100])), IndexError, "index must lie in 0 .. 99"),
+        (lambda: feature.read(torch.tensor([0, 100])), IndexError, "index must be in 0 .. 99, but holds 100"),
+        (lambda: feature.read(torch.tensor([-1])), IndexError, "index must be in 0 .. 99, but holds -1"),
+        (lambda: waited_for(feature, torch.tensor([100])), IndexError, "index must be in 0 .. 99"),
         (lambda: feature.read(torch.tensor([0.5])), TypeError, "must be torch.int32 or torch.int64"),
         (lambda: feature.read(torch.tensor([[0]])), ValueError, "must have 1 dimension"),
         (lambda: feature.update(ROWS[:2], one), ValueError, "must have|same length"),
         (lambda: feature.update(ROWS[:1, :2], one), ValueError, "rows of value must"),
-        (lambda: feature.update(ROWS[:1], torch.tensor([100])), IndexError, "must lie in 0 .. 99|0 or more"),
+        (lambda: feature.update(ROWS[:1], torch.tensor([100])), IndexError, "must be in 0 .. 99|0 or more"),
         (lambda: feature.update(ROWS[:, 0]), ValueError, "must be greater than 1, but got 1 dimension"),
         (lambda: feature.update((ROWS * 1).requires_grad_()), ValueError, r"requires gradients, .*; pass its .detach"),
     ]

@@ -202,7 +202,7 @@ def test_what_a_graph_lacks_or_ignores_is_named_when_the_stage_is_made() -> None
          "sample_neighbors of Unweighted ignores probs_name.*leave prob_name out"),
         (lambda: NODE_SEEDS.sample_neighbor(uniform, [3], replace=True), ValueError,
          "sample_neighbors of Uniform ignores replace, which the sampler uses"),
-        (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"starts must lie in 0 \.\. 59, but holds 88"),
+        (lambda: OneHop(WHOLE).random_walks(NODES + 30, 1), ValueError, r"starts must be in 0 \.\. 59, but holds 88"),
         (lambda: abstract(), TypeError, "abstract"),
     ])  # fmt: skip
 
@@ -284,7 +284,7 @@ def test_each_hop_has_a_key() -> None:
         check_refused([
             *((partial(graph.sample_hops, NODES, request, keys), kind, words) for keys, kind, words in wrong),
             (partial(graph.sample_hops, NODES, labor, [(5, 6)], seed2_contribution=7), ValueError,
-             r"seed2_contribution must lie in 0 \.\. 1, but is 7"),
+             r"seed2_contribution must be in 0 \.\. 1, but is 7"),
         ])  # fmt: skip
 
 

@@ -15,7 +15,7 @@ def critical(freedom: int, sigmas: float = SIGMAS) -> float:
 def check_chi_square(statistic: float, freedom: int) -> None:
     """Fail where the counts are further from the expected ones, or nearer, than chance makes them."""
     low, high = critical(freedom, -SIGMAS), critical(freedom)
-    assert low <= statistic <= high, f"{statistic} does not lie in {low} .. {high}"
+    assert low <= statistic <= high, f"{statistic} is not in {low} .. {high}"
 
 
 def check_counts(counts: torch.Tensor, chances: torch.Tensor) -> None:

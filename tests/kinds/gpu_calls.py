@@ -298,5 +298,5 @@ def by_labor(change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call_of_hops(arguments: dict[str, Any], changes: Sequence[Mapping[str, Any]]) -> Call:
-    """Return a call of one hop; its graph may lie in page-locked memory."""
+    """Return a call of one hop; its graph may be in page-locked memory."""
     return Call(sample_neighbors, arguments, changes, over_the_bus=("graph",))

@@ -117,7 +117,7 @@ class DistributedItemSampler(Datapipe, init=False, seeded=False):
         if self.rank is None and (found := find_rank()) is not None:
             self.__dict__.update(rank=found[0], world_size=found[1])
         if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
+            raise ValueError(f"rank must be in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
         # Creating the sampler of all ranks checks the items and the batch size.
         len(self.all_ranks)
         if self.owners is not None and self.item_set.group_size > 1:
@@ -182,7 +182,7 @@ class DistributedItemSampler(Datapipe, init=False, seeded=False):
     def minibatch(self, index: int) -> Any:
         """Return one of the rank's mini-batches, in the same time for every index."""
         if not 0 <= index < len(self):
-            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+            raise IndexError(f"index must be in 0 .. {len(self) - 1}, but is {index}")
         (_, world_size), sampler = self.rank_and_size, self.all_ranks
         # Padding repeats the first mini-batches of the epoch.
         number = (index * world_size + self.turn) % len(sampler)

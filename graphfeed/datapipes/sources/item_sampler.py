@@ -123,13 +123,13 @@ class ItemSampler(Datapipe, init=False, seeded=False):
         """Return the positions of the items of the mini-batch with this index."""
         if (spans := self.__dict__.get("spans")) is not None:
             if not 0 <= index < len(spans):
-                raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+                raise IndexError(f"index must be in 0 .. {len(self) - 1}, but is {index}")
             span = int(permute(index, index + 1, len(spans), self.order_key)) if self.shuffle else index
             return torch.from_numpy(np.arange(*spans.starts[span : span + 2].tolist()))
         size, each = num_groups_of(self.item_set), self.num_groups
         low, high = index * each, min(size, (index + 1) * each)
         if low < 0 or high - low < (each if self.drop_last else 1):
-            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+            raise IndexError(f"index must be in 0 .. {len(self) - 1}, but is {index}")
         # Any range of a keyed permutation can be computed, so the order of an epoch is never stored.
         groups = permute(low, high, size, self.order_key) if self.shuffle else torch.from_numpy(np.arange(low, high))
         return rows_of_groups(self.item_set, groups)

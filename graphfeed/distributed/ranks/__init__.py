@@ -19,8 +19,8 @@ has three phases::
    that have registered. The constructor of `Peers` doesn't wait for this; the first request does.
 2. **Ask.** Requests go to the owners of ids (`owners`), in messages of JSON and tensors. Before a part is used, all
    ranks compare their parts; before a run begins, they compare their pipelines and random seeds.
-3. **End.** A rank ends when no other rank sends requests. If a rank is lost at any time, a heartbeat tells all others
-   which one, and each pending request raises a `RankLostError`.
+3. **End.** A rank ends when no other rank sends requests. If a rank is lost at any time, a heartbeat names it to the
+   others, and each pending request raises a `RankLostError`.
 
 `membership` has what concerns the life of ranks: rendezvous, heartbeats, comparison, and how the program ends.
 `transport` has connections and messages. The contents of messages are defined by partitioned graphs and features, and

@@ -109,7 +109,7 @@ def share_of(files: list[Path], rank: int, world_size: int) -> list[Path]:
         [2, 2, 1]
     """
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank must lie in 0 .. {brief(world_size)} - 1, but is {brief(rank)}")
+        raise ValueError(f"rank must be in 0 .. {brief(world_size)} - 1, but is {brief(rank)}")
     each, more = divmod(len(files), world_size)
     start = rank * each + min(rank, more)
     return files[start : start + each + (rank < more)]

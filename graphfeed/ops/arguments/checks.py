@@ -109,7 +109,7 @@ def check_position(seed: object, epoch: object, start: object) -> int:
     seed = check_seed("seed", seed)
     # Draws use 64 bits, and would ignore the rest of a longer seed.
     if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"seed must lie in -2**63 .. 2**64 - 1, but is {seed}")
+        raise ValueError(f"seed must be in -2**63 .. 2**64 - 1, but is {seed}")
     return seed
 
 
@@ -156,7 +156,7 @@ def check_bounds(name: str, found: tuple[int, int], bound: int, error: type[Exce
     low, high = found
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high
-        raise error(f"{name} must lie in 0 .. {bound - 1}, but holds {wrong}; check the ids against the number of rows")
+        raise error(f"{name} must be in 0 .. {bound - 1}, but holds {wrong}; check the ids against the number of rows")
 
 
 def check_can_pin(name: str) -> None:

@@ -142,7 +142,7 @@ def check_declared(name: str, rule: Rule | None, value: Any) -> None:
         advice = "; give its initial_seed()" if isinstance(value, torch.Generator) else ""
         raise TypeError(f"{name} must be {rule.words or None}, but is {brief(value)}{advice}")
     if type(value) is int and not -(2**63) <= value < 2**64:
-        raise ValueError(f"{name} must lie in -2**63 .. 2**64 - 1, but is {brief(value)}")
+        raise ValueError(f"{name} must be in -2**63 .. 2**64 - 1, but is {brief(value)}")
 
 
 def check_flags(**values: object) -> None:

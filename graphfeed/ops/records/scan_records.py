@@ -54,7 +54,7 @@ def scan_records(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor, 
     if len(starts) != len(sizes):
         raise ValueError(f"starts and sizes must be equally long, but have {len(starts)} and {len(sizes)} values")
     if not 0 <= begin <= len(data):
-        raise ValueError(f"begin must lie in 0 .. {len(data)}, but is {begin}")
+        raise ValueError(f"begin must be in 0 .. {len(data)}, but is {begin}")
     found = torch.zeros(3, dtype=torch.int64, device="cpu")
     scan = kernels("records.scan_records", data).scan_records
     scan(data.contiguous(), begin, MOST_RECORD_BYTES, bool(verify), starts, sizes, found)

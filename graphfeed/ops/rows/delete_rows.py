@@ -23,7 +23,7 @@ def check_row_places(places: torch.Tensor, bound: int) -> None:
         rises = (places[1:] > places[:-1]).all().to(torch.int64)
         first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
     if first < 0 or last >= bound:
-        raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {first if first < 0 else last}")
+        raise IndexError(f"places must be in 0 .. {bound - 1}, but hold {first if first < 0 else last}")
     if not ascends:
         raise ValueError("places must ascend, without duplicates; sort them")
 

@@ -95,7 +95,7 @@ def merge_columns(
         module = kernels("structure.columns", own, counts=numbers)
         if not module.note_counts(own.contiguous(), as_int64(numbers, own), size, offsets):
             raise ValueError(
-                f"counts must be 0 or more and add up to the {size} values of their part, and places must lie in 0 .. "
+                f"counts must be 0 or more and add up to the {size} values of their part, and places must be in 0 .. "
                 f"{len(offsets) - 2}, but those of a part don't"
             )
     # The sizes of columns become their starts, in place.

@@ -59,7 +59,7 @@ def place_nodes(
     if size < 0 or starts[0] < 0 or starts[-1] > indices.numel() or bool((starts[1:] < starts[:-1]).any()):
         raise ValueError(f"indptr must ascend from 0 or more to {indices.numel()} at most")
     if first < 0 or first + size > parts.numel():
-        raise ValueError(f"the range must lie in 0 .. {parts.numel()}, but is {first} .. {first + size}")
+        raise ValueError(f"the range must be in 0 .. {parts.numel()}, but is {first} .. {first + size}")
     nothing = torch.empty(0, dtype=torch.int64, device="cpu")
     counts, item_loads, item_limit = Items(nothing, nothing, 0) if items is None else items
     check_vector("items.counts", counts, (torch.int64,))
@@ -73,7 +73,7 @@ def place_nodes(
         starts, indices.contiguous(), first, limit, parts, tree, counts, item_limit, item_tree, *scratch
     )
     if moved < 0:
-        raise IndexError(f"indices must lie in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
+        raise IndexError(f"indices must be in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
     for values, leaves in ((loads, tree), (item_loads, item_tree)):
         # The kernel has updated the leaves.
         values.copy_(torch.from_numpy(leaves[leaves.size // 2 :][: values.numel()]))

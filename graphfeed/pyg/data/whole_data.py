@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from graphfeed.ops.arguments import checked
-from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_features
-from graphfeed.pyg.data.data_graph import graph_of_data
+from graphfeed.pyg.data.features_of_data import NOT_FETCHED, as_given, features_of_data
+from graphfeed.pyg.data.graph_of_data import graph_of_data
 from graphfeed.pyg.data.tables import check_data, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
 from graphfeed.storage.features import PYG_DIM
@@ -46,7 +46,7 @@ def from_pyg(
             "of each node",
             stacklevel=2,
         )
-    found = read_features(data, of_edges=() if weight_attr is None else (weight_attr,))
+    found = features_of_data(data, of_edges=() if weight_attr is None else (weight_attr,))
     features: dict[Any, Any] = {}
     for key in found.store.keys():  # noqa: SIM118
         dim = found.dims.get(key[1:])

@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
-from graphfeed.pyg.data.data_features import FLAT, DataFeatures, domain_of, is_frame, read_features
-from graphfeed.pyg.data.data_graph import data_edges, graph_of_data
+from graphfeed.pyg.data.features_of_data import FLAT, DataFeatures, domain_of, features_of_data, is_frame
+from graphfeed.pyg.data.graph_of_data import data_edges, graph_of_data
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
@@ -253,7 +253,7 @@ class ClusterLoader(PyGLoader):
     def _read_features(self) -> DataFeatures:
         data, part = copy.copy(self.cluster_data.data), self.cluster_data.partition
         data.edge_index = self._edge_index
-        features = read_features(data)
+        features = features_of_data(data)
         for domain, name, ids in (("node", "n_id", part.node_perm), ("edge", "e_id", part.edge_perm)):
             names = (features.node_names if domain == "node" else features.edge_names)[None]
             if name not in names:  # the data may have an attribute of that name

@@ -14,8 +14,8 @@ from graphfeed.ops import draw_key, drawing
 from graphfeed.ops.arguments import NOTHING, check_count, checked
 from graphfeed.ops.process import progress_bar
 from graphfeed.ops.sampling import cumulate_weights, draw_places
-from graphfeed.pyg.data.data_features import DataFeatures, read_features
-from graphfeed.pyg.data.data_graph import graph_of_data
+from graphfeed.pyg.data.features_of_data import DataFeatures, features_of_data
+from graphfeed.pyg.data.graph_of_data import graph_of_data
 from graphfeed.pyg.data.tables import check_data, check_untyped
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
@@ -149,7 +149,7 @@ class GraphSAINTSampler(PyGLoader):
         given.num_nodes = self.graph.total_num_nodes
         if self.node_norm is not None:
             given.node_norm, given.edge_norm = self.node_norm, self.edge_norm
-        return read_features(given)
+        return features_of_data(given)
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
         """Return the pipeline, extended by a stage that sets the input nodes, the only nodes that later stages use.

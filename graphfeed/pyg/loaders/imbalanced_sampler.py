@@ -86,7 +86,7 @@ def seed_nodes(given: Any, count: int) -> torch.Tensor:
         )
     if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < count:
         raise ValueError(
-            f"input_nodes of ImbalancedSampler must lie in 0 .. {count - 1}, as there are {count} labels, but hold "
+            f"input_nodes of ImbalancedSampler must be in 0 .. {count - 1}, as there are {count} labels, but hold "
             f"{int(nodes.min())} .. {int(nodes.max())}"
         )
     return nodes.long()

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from graphfeed.ops.arguments import checked
-from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.data.inputs import InputEdges, NegativeSampling, read_input_edges
+from graphfeed.pyg.data.features_of_data import features_of_data
+from graphfeed.pyg.data.read_input import InputEdges, NegativeSampling, read_input_edges
 from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith, check_sampler
 from graphfeed.pyg.stages.seed_links import exclude_after, read_exclusions
@@ -89,6 +89,6 @@ class LinkLoader(PyGLoader):
         self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
-        features = read_features(data, custom_cls, weights_of(link_sampler))
+        features = features_of_data(data, custom_cls, weights_of(link_sampler))
         pipe = self._fill(pipe, features, more.as_edge_index)
         super().__init__(pipe, options, data)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from graphfeed.ops.arguments import checked
-from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
+from graphfeed.pyg.data.features_of_data import features_of_data
+from graphfeed.pyg.data.read_input import InputNodes, read_input_nodes
 from graphfeed.pyg.loaders.pyg_loader import SHARE, ExtraOptions, PyGLoader, read_options, weights_of
 from graphfeed.pyg.stages.sample_with import SampleWith, check_sampler
 
@@ -67,6 +67,6 @@ class NodeLoader(PyGLoader):
         self.node_sampler, self.transform = node_sampler, transform
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
-        features = read_features(data, custom_cls, weights_of(node_sampler))
+        features = features_of_data(data, custom_cls, weights_of(node_sampler))
         pipe = self._fill(pipe, features, more.as_edge_index)
         super().__init__(pipe, options, data)

@@ -20,7 +20,7 @@ from graphfeed.datapipes.pipeline import Observer, Placement, find, traverse
 from graphfeed.loader import DataLoader, make_plan
 from graphfeed.loader.stages import Pin
 from graphfeed.ops.arguments import brief, checked
-from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
+from graphfeed.pyg.data.features_of_data import DataFeatures, contents_of, features_of_data
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg
 from graphfeed.pyg.stages.fill_data import FillData, fetch_and_fill, fill_anew
@@ -271,7 +271,7 @@ class PyGLoader(DataLoader[Any]):
     def _read_features(self) -> DataFeatures:
         filling: Any = next(iter(find(self.pipeline, FillData)))
         before = filling.features
-        return read_features(self.data, type(before.template), before.of_edges)  # the class is for a pair of stores
+        return features_of_data(self.data, type(before.template), before.of_edges)  # the class is for a pair of stores
 
     @property
     def pipeline(self) -> Datapipe:

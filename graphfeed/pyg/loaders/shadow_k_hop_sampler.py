@@ -9,9 +9,9 @@ from graphfeed.datapipes import MiniBatch, Transform, check_is_graph
 from graphfeed.ops.arguments import check_count, checked
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.ops.structure import InducedEdges, induce_trees
-from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.data.data_graph import graph_of_data
-from graphfeed.pyg.data.inputs import InputNodes, read_input_nodes
+from graphfeed.pyg.data.features_of_data import features_of_data
+from graphfeed.pyg.data.graph_of_data import graph_of_data
+from graphfeed.pyg.data.read_input import InputNodes, read_input_nodes
 from graphfeed.pyg.data.tables import check_untyped, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import SHARE, PyGLoader, TorchOptions
 from graphfeed.pyg.stages.fill_data import ToRootedBatch
@@ -104,7 +104,7 @@ class ShaDowKHopSampler(PyGLoader):
         check_untyped(data, type(self).__name__)
         check_count("depth", depth, 1)
         options = TorchOptions.of(kwargs, type(self).__name__)
-        graph, features = graph_of_data(data).graph, read_features(data)
+        graph, features = graph_of_data(data).graph, features_of_data(data)
         pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
         pipe = JoinedNeighborSampler(pipe, graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
         pipe = ToRootedBatch(self._fill(InduceTrees(pipe, graph), features), "y" in features.node_names[None])

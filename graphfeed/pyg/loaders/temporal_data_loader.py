@@ -8,7 +8,7 @@ import torch
 from graphfeed.datapipes import ItemSampler, MiniBatch, Transform
 from graphfeed.loader import add_ends
 from graphfeed.ops.arguments import checked
-from graphfeed.pyg.data.data_features import HOLE
+from graphfeed.pyg.data.features_of_data import HOLE
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.storage import ItemSet

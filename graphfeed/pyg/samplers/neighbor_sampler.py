@@ -8,8 +8,8 @@ import torch
 
 from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.ops.arguments import checked
-from graphfeed.pyg.data.data_graph import graph_of_data
-from graphfeed.pyg.data.inputs import NegativeSampling
+from graphfeed.pyg.data.graph_of_data import graph_of_data
+from graphfeed.pyg.data.read_input import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput, call_stages, random_links, random_minibatch

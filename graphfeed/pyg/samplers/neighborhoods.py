@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 from graphfeed.datapipes import Datapipe
 from graphfeed.ops.arguments import brief, is_list
-from graphfeed.pyg.data.data_graph import reverse_type
-from graphfeed.pyg.data.inputs import NegativeSampling
+from graphfeed.pyg.data.graph_of_data import reverse_type
+from graphfeed.pyg.data.read_input import NegativeSampling
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampler_output import JoinedNeighborSampler, JoinedTemporalSampler, ToSamplerOutput

@@ -10,8 +10,8 @@ import torch
 
 from graphfeed.datapipes import Datapipe, FeatureFetcher, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import Placement, Traits
-from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
-from graphfeed.pyg.data.minibatch_data import make_data, pick_columns
+from graphfeed.pyg.data.features_of_data import EDGES, DataFeatures, as_given
+from graphfeed.pyg.data.fill_batch import fill_batch, pick_columns
 from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, edge_index_of
@@ -203,7 +203,7 @@ class ToPyGData(Transform[Any], name="to_pyg_data", keeps_size=True, seeded=Fals
                 f"to_pyg_data() needs mini-batches, but got a {type(minibatch).__name__}; name the members of the "
                 "item set, and make each stage return a MiniBatch"
             )
-        return make_data(minibatch, self.by_hop)
+        return fill_batch(minibatch, self.by_hop)
 
 
 def to_edge_index(index: torch.Tensor, size: tuple[int, int]) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.inputs import NegativeSampling
+from graphfeed.pyg.data.read_input import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampler_output import SampledMiniBatch, as_sampled, only_type
 from graphfeed.pyg.stages.seed_links import link_fields

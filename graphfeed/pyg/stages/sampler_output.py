@@ -13,8 +13,8 @@ from graphfeed.datapipes.pipeline import traverse
 from graphfeed.ops import Key
 from graphfeed.ops.sampling import JoinedHops
 from graphfeed.ops.structure import mirror_edges
-from graphfeed.pyg.data.data_graph import reverse_type
-from graphfeed.pyg.data.minibatch_data import pick_columns
+from graphfeed.pyg.data.fill_batch import pick_columns
+from graphfeed.pyg.data.graph_of_data import reverse_type
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import (
     ByType,

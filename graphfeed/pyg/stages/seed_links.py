@@ -9,8 +9,8 @@ import torch
 
 from graphfeed.datapipes import Datapipe, MiniBatch, Transform
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.data_graph import as_time_column
-from graphfeed.pyg.data.minibatch_data import pick_columns
+from graphfeed.pyg.data.fill_batch import pick_columns
+from graphfeed.pyg.data.graph_of_data import as_time_column
 from graphfeed.pyg.data.store_data import EdgeType, end_types
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.stages.sampler_output import (

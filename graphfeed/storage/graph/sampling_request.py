@@ -202,7 +202,7 @@ def parse_seeds(
     if len(seeds) not in (1, 2):
         raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
     if not isinstance(seed2_contribution, Real) or not 0 <= seed2_contribution <= 1:
-        raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {brief(seed2_contribution)}")
+        raise ValueError(f"seed2_contribution must be in 0 .. 1, but is {brief(seed2_contribution)}")
     # All nodes draw with the second key; 2**64 would not fit into 64 bits.
     if seed2_contribution == 1:
         return (seeds[-1], seeds[-1]), 0

@@ -54,7 +54,7 @@ class WalkRequest:
         if len(stops) not in (0, self.length):
             raise ValueError(f"stop must be a number, or {self.length}: one per step, but has {len(stops)}")
         if not all(isinstance(stop, Real) and 0 <= float(stop) <= 1 for stop in stops):
-            raise ValueError(f"stop must lie in 0 .. 1, but is {brief(self.stop)}")
+            raise ValueError(f"stop must be in 0 .. 1, but is {brief(self.stop)}")
         names = [type_name(name) for name in self.etypes]
         if not all(isinstance(name, str) and name.count(":") == 2 for name in names):
             raise ValueError(f"etypes must hold names 'source:relation:destination', but are {brief(self.etypes)}")

@@ -48,7 +48,7 @@ def test_the_length_is_the_number_of_mini_batches(count: int, batch_size: int, d
     pipe = sampler(count, batch_size, drop_last=drop_last)
     assert len(pipe) == len(list(pipe)) == (count // batch_size if drop_last else -(-count // batch_size))
     for index in (-1, len(pipe)):
-        with pytest.raises(IndexError, match=f"index must lie in 0 .. {len(pipe) - 1}, but is {index}"):
+        with pytest.raises(IndexError, match=f"index must be in 0 .. {len(pipe) - 1}, but is {index}"):
             pipe.minibatch(index)
 
 

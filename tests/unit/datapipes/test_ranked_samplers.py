@@ -125,15 +125,15 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: visit([]), ValueError, r"fanouts must hold one number per hop, as in \[10, 10\]"),
         (lambda: visit([0]), ValueError, "fanouts must be 1 or more, but is 0"),
         (lambda: visit([2], length=0), ValueError, "length must be 1 or more, but is 0"),
-        (lambda: visit([2], stop=2.0), ValueError, r"stop must lie in 0 \.\. 1"),
+        (lambda: visit([2], stop=2.0), ValueError, r"stop must be in 0 \.\. 1"),
         (lambda: source.sample_by_visits(typed, [2]), ValueError, "give etypes"),
         (lambda: source.sample_by_visits(typed, [2], length=1, etypes=[LIKES]), ValueError, "must lead back"),
         (lambda: rank(0), ValueError, "top must be 1 or more, but is 0"),
-        (lambda: rank(5, alpha=0.0), ValueError, r"alpha must lie in 0.001 \.\. 1, but is 0\.0"),
+        (lambda: rank(5, alpha=0.0), ValueError, r"alpha must be in 0.001 \.\. 1, but is 0\.0"),
         (lambda: rank(5, bound=2.0), ValueError, "bound must be above 0 and at most 1, but is 2.0"),
         (lambda: source.sample_by_ppr(typed, 5), ValueError, "PageRank needs a graph without types"),
         (lambda: typed.page_rank(torch.arange(2), 5), ValueError, "PageRank needs a graph without types"),
-        (lambda: plain.page_rank(torch.tensor([9999]), 5), ValueError, r"seeds must lie in 0 \.\. 1999"),
+        (lambda: plain.page_rank(torch.tensor([9999]), 5), ValueError, r"seeds must be in 0 \.\. 1999"),
     ])  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def test_flags_numbers_and_names_are_told_apart() -> None:
         (lambda: fanouts([1], prob_name=3), TypeError, "^prob_name must be a string, but is 3$"),
         (lambda: EMPTY.copy_to("cpu", None), TypeError, "^non_blocking must be True or False, but is None$"),
         (lambda: labor(batch_dependency=1.5), TypeError, "^batch_dependency must be an integer, but is 1.5"),
-        (lambda: EMPTY.prefetch(1 << 70), ValueError, "^buffer_size must lie in .*, but is 118059"),
+        (lambda: EMPTY.prefetch(1 << 70), ValueError, "^buffer_size must be in .*, but is 118059"),
         (lambda: pairs("binary", "2"), TypeError, "amount must be a number, but is '2'"),
         (lambda: ANY.Bufferer(3), TypeError, "^datapipe, the source of Bufferer, must be a stage or an iterable"),
     ])  # fmt: skip
@@ -134,8 +134,8 @@ def test_samplers_when_mini_batches_come() -> None:
     check_refused(
         [
             (lambda: list(batches(None).sample_neighbor(GRAPH, [1])), ValueError, "the mini-batch has no seeds; name"),
-            (lambda: list(batches(NODES + 48).sample_neighbor(GRAPH, [1])), ValueError, "seeds must lie in 0 .. 49, b"),
-            (lambda: list(batches(NODES - 1).sample_neighbor(GRAPH, [1])), ValueError, "seeds must lie in .* holds -1"),
+            (lambda: list(batches(NODES + 48).sample_neighbor(GRAPH, [1])), ValueError, "seeds must be in 0 .. 49, b"),
+            (lambda: list(batches(NODES - 1).sample_neighbor(GRAPH, [1])), ValueError, "seeds must be in .* holds -1"),
             (lambda: list(batches(NODES / 2).sample_neighbor(GRAPH, [1])), TypeError, "seeds must be torch.int32 or"),
             (lambda: list(batches(CUBE).sample_neighbor(GRAPH, [1])), ValueError, r"nodes, .* have shape \[2, 2, 2\]"),
             (
@@ -149,7 +149,7 @@ def test_samplers_when_mini_batches_come() -> None:
                 KeyError,
                 "seeds have node type 'user:likes:item', but the graph has",
             ),
-            (lambda: list(batches(NODES + 48).sample_in_subgraph(GRAPH)), ValueError, "seeds must lie in 0 .. 49, but"),
+            (lambda: list(batches(NODES + 48).sample_in_subgraph(GRAPH)), ValueError, "seeds must be in 0 .. 49, but"),
             (lambda: list(batches(NODES).sample_by_budget(TYPED, [1])), TypeError, "seeds"),
             (lambda: list(batches({"d": NODES}).sample_by_budget(TYPED, [1])), KeyError, "seeds"),
             (lambda: list(batches({"user": NODES + 18}).sample_by_budget(TYPED, [1])), ValueError, "seeds"),
@@ -195,8 +195,8 @@ def test_negative_samplers() -> None:
         (lambda: negatives(GRAPH, None), ValueError, "the mini-batch has no seeds"),
         (lambda: negatives(GRAPH, NODES), ValueError, r"Only tensor with shape N\*2 is supported for negative samplin"),
         (lambda: negatives(GRAPH, EDGES[:1] + 41), ValueError,
-         "destinations of node_pairs must lie in 0 .. 49, but holds"),
-        (lambda: negatives(TYPED, {LIKES: EDGES + 17}), ValueError, "sources of node_pairs must lie in"),
+         "destinations of node_pairs must be in 0 .. 49, but holds"),
+        (lambda: negatives(TYPED, {LIKES: EDGES + 17}), ValueError, "sources of node_pairs must be in"),
         (lambda: negatives(TYPED, {"user:has:shop": EDGES}), KeyError,
          r"edge_type is 'user:has:shop', but the graph has the node types \["),
         (lambda: negatives(GRAPH, {"user:has:item": EDGES}), KeyError, "edge_type is .*, but the graph has no types"),
@@ -272,8 +272,8 @@ def test_sources() -> None:
         (lambda: gf.ItemSampler(wrong, 1), TypeError, "item_set must be an ItemSet or HeteroItemSet, but is a Tensor;"),
         (lambda: gf.ItemSampler(gf.ItemSet(0), 1), ValueError, "item_set is empty; give it at least one item"),
         (lambda: gf.ItemSampler(ITEMS, 0), ValueError, "batch_size must be 1 or more, but is 0"),
-        (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(-1), IndexError, "index must lie in 0 .. 2, but is -1"),
-        (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(3), IndexError, "index must lie in 0 .. 2, but is 3"),
+        (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(-1), IndexError, "index must be in 0 .. 2, but is -1"),
+        (lambda: ANY.ItemSampler(ITEMS, 4).minibatch(3), IndexError, "index must be in 0 .. 2, but is 3"),
         (lambda: ANY.ItemSampler(ITEMS, 4, 5), TypeError, "minibatcher must be a function of rows and names, but is 5"),
         (
             # Workers call `minibatch(index)`, which would skip the loop.
@@ -282,8 +282,8 @@ def test_sources() -> None:
             r"Looping defines __iter__, but workers call minibatch\(index\)",
         ),
         (lambda: ranks(rank=1, world_size=None), ValueError, "rank and world_size go together, but are 1 and None"),
-        (lambda: ranks(rank=2), ValueError, "rank must lie in 0 .. world_size - 1, but is 2 of 2"),
-        (lambda: ranks(rank=-1), ValueError, "rank must lie in 0 .. world_size - 1, but is -1 of 2"),
+        (lambda: ranks(rank=2), ValueError, "rank must be in 0 .. world_size - 1, but is 2 of 2"),
+        (lambda: ranks(rank=-1), ValueError, "rank must be in 0 .. world_size - 1, but is -1 of 2"),
         (
             lambda: ranks(drop_uneven_inputs=True, pad_uneven_inputs=True),
             ValueError,
@@ -291,7 +291,7 @@ def test_sources() -> None:
         ),
         (lambda: ranks(batch_size=0), ValueError, "batch_size must be 1 or more, but is 0"),
         (lambda: ranks(total=0), ValueError, "item_set is empty"),
-        (lambda: ranks(total=16).minibatch(2), IndexError, "index must lie in 0 .. 1, but is 2"),
+        (lambda: ranks(total=16).minibatch(2), IndexError, "index must be in 0 .. 1, but is 2"),
         (lambda: gf.DataLoader(ranks()), ValueError, "no process group of them to agree on a seed; give the DataLoade"),
         (lambda: ANY.IterableSource(5), TypeError, "iterable must be an iterable of mini-batches, but is 5"),
         (lambda: len(gf.IterableSource(iter([]))), TypeError, "has no len"),
@@ -366,7 +366,7 @@ def test_seeds() -> None:
          r"^seeds has shape \(3, 2\), but its timestamps \(2, 3\); give one per row"),
         (lambda: of_negatives(indexes=times), ValueError, "^seeds has 3 rows, but 2 timestamps"),
         (lambda: of_negatives(indexes=torch.tensor([0, 1, 2])), ValueError,
-         "^indexes of seeds with 2 timestamps must lie in 0 .. 1, but holds 2"),
+         "^indexes of seeds with 2 timestamps must be in 0 .. 1, but holds 2"),
         (lambda: of_negatives(indexes=torch.tensor([0, 1, -1])), ValueError, "^indexes of seeds .* but holds -1"),
         (lambda: timed(edges, times.repeat(2)[:3], pre_time_window=times), ValueError, "^seeds has 3 rows, but 2 pre_"),
     ]  # fmt: skip

@@ -178,5 +178,5 @@ def test_seeds_outside_of_the_graph_are_refused() -> None:
     graph = gf.from_coo(([1, 2, 3], [0, 0, 0]), num_nodes=4, edge_attributes={"time": torch.tensor([10, 20, 30])})
     items = gf.ItemSet((torch.tensor([[0, 5], [0, 2]]), [5, 5]), names=("seeds", "timestamp"))
     pipe = gf.ItemSampler(items, 2).sample_temporal_negative(graph, strict=True, edge_timestamp_attr_name="time")
-    with pytest.raises(ValueError, match=r"seeds must lie in 0 \.\. 3"):
+    with pytest.raises(ValueError, match=r"seeds must be in 0 \.\. 3"):
         next(iter(pipe))

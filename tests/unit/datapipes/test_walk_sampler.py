@@ -149,7 +149,7 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: source.sample_walks(plain, -1), ValueError, "length must be 0 or more, but is -1"),
         (lambda: walk(per_seed=0), ValueError, "per_seed must be 1 or more, but is 0"),
         (lambda: walk(p=0), ValueError, "p must be above 0, but is 0"),
-        (lambda: walk(stop=1.5), ValueError, r"stop must lie in 0 \.\. 1, but is 1\.5"),
+        (lambda: walk(stop=1.5), ValueError, r"stop must be in 0 \.\. 1, but is 1\.5"),
         (lambda: walk(stop=[0.5]), ValueError, "stop must be a number, or 3: one per step, but has 1"),
         (lambda: walk(probs_name="x"), KeyError, "Edge attribute x does not exist"),
         (lambda: walk(etypes=[LIKES]), ValueError, "has no types; leave them out|etypes have 'user:likes:item' after"),

@@ -164,8 +164,8 @@ def test_wrong_seeds_fail_on_the_rank_that_has_them() -> None:
     check: Any = check_needed
     one, typed = torch.tensor([1]), {"user": 9}
     check_refused([
-        (lambda: check(torch.tensor([3, 9]), 9), ValueError, r"seeds must lie in 0 \.\. 8, but holds 9"),
-        (lambda: check({"user": -one}, typed), ValueError, "seeds of type 'user' must lie in 0"),
+        (lambda: check(torch.tensor([3, 9]), 9), ValueError, r"seeds must be in 0 \.\. 8, but holds 9"),
+        (lambda: check({"user": -one}, typed), ValueError, "seeds of type 'user' must be in 0"),
         (lambda: check({"user": one}, 9), TypeError, "has one type, but are a dict; use an ItemSet"),
         (lambda: check(one, typed), TypeError, "types .'user'., but are a Tensor; use a HeteroItemSet"),
         (lambda: check({"shop": one}, typed), KeyError, "node type 'shop', but the graph has .'user'."),

@@ -205,7 +205,7 @@ def test_what_does_not_fit_the_files_is_refused(tmp_path: Path) -> None:
         (lambda: text(), ValueError, "feature 'f' is a list of float, and not of bytes"),
         (lambda: load(entity_key=3), TypeError, "entity_key must be a string or a tuple of 2, but is 3"),
         (lambda: load(entity_key=("id", 3)), TypeError, named),
-        (lambda: TFRecordDataLoader(2, 2), ValueError, "rank must lie in"),
+        (lambda: TFRecordDataLoader(2, 2), ValueError, "rank must be in"),
         (lambda: info(tmp_path / "zz").find_files(), FileNotFoundError,
          "no file under .* matches tfrecord_uri_pattern"),
         (lambda: info(tmp_path / "no" / "files-").find_files(), FileNotFoundError, "there is no folder"),

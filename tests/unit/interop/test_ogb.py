@@ -266,7 +266,7 @@ def test_facts_of_a_graph_with_types_are_by_edge_type(tmp_path: Path) -> None:
     }
     with pytest.raises(ValueError, match=r"relation 9 has no edge type; the graph has \[4, 7\]"):
         split(tmp_path, train=facts | {"relation": np.array([7, 4, 9])})
-    with pytest.raises(ValueError, match=r"'drug:binds:gene': tail must lie in 0 .. 1, but .* 2"):
+    with pytest.raises(ValueError, match=r"'drug:binds:gene': tail must be in 0 .. 1, but .* 2"):
         split(tmp_path, train=facts | {"relation": np.array([7, 7, 7])})
 
 
@@ -282,8 +282,8 @@ WRONG_SPLITS: list[tuple[Any, str]] = [
     ({"edges": EDGE}, r"does not contain a valid split of edges: it has \['edges'\], but neither"),
     ({"edge": EDGE[:, :1]}, r"edge must have two ids per edge, but has torch.int64 values of \(3, 1\)"),
     ({"edge": EDGE / 2}, "edge must have two ids per edge, but has torch.float64"),
-    ({"edge": EDGE + 2}, "edge must lie in 0 .. 3, but"),
-    ({"edge": EDGE, "edge_neg": EDGE - 1}, "edge_neg must lie in 0 .. 3, but"),
+    ({"edge": EDGE + 2}, "edge must be in 0 .. 3, but"),
+    ({"edge": EDGE, "edge_neg": EDGE - 1}, "edge_neg must be in 0 .. 3, but"),
     ({"edge": np.array([["a", "b"]])}, "an array must hold numbers, but is 'U1'"),
     ({"edge": np.array([[{}, 1]], dtype=object)}, "an array must hold numbers, but is 'O8'"),
     ({"edge": EDGE, "year": YEAR[:2]}, r"the members have \[3, 2\] rows"),

@@ -106,7 +106,7 @@ def test_an_id_without_a_row_is_raised_in_the_place_of_its_mini_batch(path: Path
 
     running = RunContext().drive(read_ahead(fetched(path, sampled().transform(spoil))))
     assert len([next(running) for _ in range(12)]) == 12
-    with pytest.raises(IndexError, match=r"ids must lie in 0 \.\. 199, but holds 200") as failure:
+    with pytest.raises(IndexError, match=r"ids must be in 0 \.\. 199, but holds 200") as failure:
         next(running)
     assert "in FeatureFetcher, stage 5" in failure.value.__notes__[0]
 

@@ -115,7 +115,7 @@ def whole_numbers() -> Iterator[Refusal]:
         yield call(gf.seed, given), TypeError, f"^val must be an integer, but {text}"
         yield call(layer, random_seed=[given]), TypeError, "^random_seed must "
     for seed in (2**64, -(2**63) - 1):
-        words = rf"seed must lie in -2\*\*63 .. 2\*\*64 - 1, but is {seed}"
+        words = rf"seed must be in -2\*\*63 .. 2\*\*64 - 1, but is {seed}"
         yield call(LOADER, pipe, seed=seed), ValueError, words
         yield call(gf.ItemSampler, items, 2, seed=seed), ValueError, words
     for given, error in ((-1, ValueError), (1.5, TypeError), ("1", TypeError)):

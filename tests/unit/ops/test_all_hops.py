@@ -59,7 +59,7 @@ def test_layers_stay_as_they_are_while_others_are_made() -> None:
 
 
 def test_positions_beyond_32_bits(disk_path: Path) -> None:
-    """All edges come from node 0, and lie in a file without content, which takes no room."""
+    """All edges come from node 0, in a file without content, which takes no room."""
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]
     indices = torch.from_numpy(np.memmap(disk_path / "indices", np.int32, "w+", shape=(2**34,)))
     columns, seeds = torch.tensor(indptr), torch.tensor([1, 2], dtype=torch.int32)

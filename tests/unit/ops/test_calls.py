@@ -79,18 +79,18 @@ def gather(index: Any, values: Any = SIX) -> Any:
 
 
 ROWS: list[Refusal] = [
-    (lambda: gather(torch.tensor([0, 6])), IndexError, "^index must lie in 0 .. 5, but holds 6; check the ids against"),
+    (lambda: gather(torch.tensor([0, 6])), IndexError, "^index must be in 0 .. 5, but holds 6; check the ids against"),
     (lambda: gather(ONE, torch.zeros(3, device="meta")), ValueError,
      "gather works on cpu, but values is on meta; move one to the other with"),
     (lambda: ops.copy_rows(ROW, ONE, ROW, TWO), ValueError, "from_rows and to_rows .* the same length, but have 1"),
     (lambda: ops.copy_rows(ROW, ONE, ROW[:, :1].contiguous(), ONE), ValueError,
      "rows of source and out must have the same number of bytes, but have 8 and 4"),
-    (lambda: ops.copy_rows(ROW, ONE + 1, ROW, ONE), IndexError, "from_rows must lie in 0 .. 0, but holds 1"),
-    (lambda: ops.delete_rows(SIX, torch.tensor([-1, 0])), IndexError, "places must lie in 0 .. 5, but hold -1"),
+    (lambda: ops.copy_rows(ROW, ONE + 1, ROW, ONE), IndexError, "from_rows must be in 0 .. 0, but holds 1"),
+    (lambda: ops.delete_rows(SIX, torch.tensor([-1, 0])), IndexError, "places must be in 0 .. 5, but hold -1"),
     (lambda: ops.delete_rows(SIX, TWO), ValueError, "places must ascend, without duplicates; sort them"),
     (lambda: ops.new_policy("fifo", 1), ValueError,
      "policy must be one of 'sieve', 's3-fifo', 'lru', 'clock', but is 'fifo'"),
-    (lambda: ops.note_rows(ops.new_row_plan(6, 2), torch.tensor([0, 6]), 0, 0, 0), IndexError, "^ids must lie"),
+    (lambda: ops.note_rows(ops.new_row_plan(6, 2), torch.tensor([0, 6]), 0, 0, 0), IndexError, "^ids must be"),
     (lambda: ops.new_row_plan(1, 1 << 31), ValueError, "num_slots must be at most 2147483647, but is 2147483648"),
 ]  # fmt: skip
 
@@ -110,7 +110,7 @@ RECORDS: list[Refusal] = [
     (lambda: records.scan_records(as_tensor(b""), TWO, ONE, 0, verify=True), ValueError,
      "equally long, but have 2 and 1"),
     (lambda: records.scan_records(as_tensor(b""), TWO, TWO, 1, verify=True), ValueError,
-     "begin must lie in 0 .. 0, but is 1"),
+     "begin must be in 0 .. 0, but is 1"),
 ]  # fmt: skip
 
 OTHERS: list[Refusal] = [

@@ -49,9 +49,9 @@ def test_what_is_wrong_is_named_with_what_would_be_right() -> None:
         (lambda: check_vector("ids", torch.ones(2)), TypeError,
          r"ids must be torch.int32 or torch.int64, but is torch.float32; .*\.to"),
         (lambda: check_vector("mask", ids, (torch.bool,)), TypeError, "mask must be torch.bool, but is torch.int64"),
-        (lambda: check_ids("ids", outside, 5), ValueError, "ids must lie in 0 .. 4, but holds 5; check the ids"),
-        (lambda: check_ids("ids", ids, 5, IndexError), IndexError, "ids must lie in 0 .. 4, but holds -7"),
-        (lambda: check_ids("ids", outside, 0), ValueError, "ids must lie in 0 .. -1, but holds 5"),
+        (lambda: check_ids("ids", outside, 5), ValueError, "ids must be in 0 .. 4, but holds 5; check the ids"),
+        (lambda: check_ids("ids", ids, 5, IndexError), IndexError, "ids must be in 0 .. 4, but holds -7"),
+        (lambda: check_ids("ids", outside, 0), ValueError, "ids must be in 0 .. -1, but holds 5"),
         (lambda: check_length("times", ids, 4, "edge"), ValueError, "times must have 4 values, one per edge, but has"),
         (lambda: check_count("size", 1, 2), ValueError, "size must be 2 or more, but is 1"),
         (lambda: check_count("size", 9, 2, 8), ValueError, "size must be 8 or less, but is 9"),
@@ -115,7 +115,7 @@ def test_graphs_that_were_checked_are_not_checked_again_here_or_in_another_proce
     file = io.BytesIO()
     torch.save(graph, file)
     file.seek(0)
-    with pytest.raises(ValueError, match=r"indices must lie in 0 \.\. 2999, but holds 3000"):
+    with pytest.raises(ValueError, match=r"indices must be in 0 \.\. 2999, but holds 3000"):
         sample_near_the_first_nodes(torch.load(file, weights_only=False))
 
 

@@ -118,9 +118,9 @@ def test_edge_types_must_ascend_in_each_column_and_join_the_types_of_its_ends(
 def test_large_graphs_are_checked_in_parts() -> None:
     indptr, types = torch.tensor([0, 2, 2, 5]), [0, 2, 0, 0, 1]
     for place in range(5):
-        with pytest.raises(ValueError, match=r"indices must lie in 0 .. 2, but holds 3"):
+        with pytest.raises(ValueError, match=r"indices must be in 0 .. 2, but holds 3"):
             ops.check_csc(indptr, torch.tensor([0] * place + [3] + [0] * (4 - place)))
-        with pytest.raises(ValueError, match=r"type_per_edge must lie in 0 .. 2, but holds 3"):
+        with pytest.raises(ValueError, match=r"type_per_edge must be in 0 .. 2, but holds 3"):
             ops.check_edge_types(indptr, torch.tensor([*types[:place], 3, *types[place + 1 :]]), 3)
     with pytest.raises(ValueError, match="ascend inside each column, but falls at 2"):
         ops.check_edge_types(indptr, torch.tensor([0, 2, 0, 1, 0]), 3)

@@ -174,7 +174,7 @@ def test_ids_that_were_copied_to_a_gpu_are_waited_for_only_where_they_are_wrong(
         cuda.waits.clear()
         check_ids("ids", there, 6)
         assert cuda.waits == []
-        with pytest.raises(ValueError, match=r"ids must lie in 0 \.\. 4, but holds 5"):
+        with pytest.raises(ValueError, match=r"ids must be in 0 \.\. 4, but holds 5"):
             check_ids("ids", there, 5)
 
 

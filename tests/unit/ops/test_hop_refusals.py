@@ -84,7 +84,7 @@ def test_all_hops_name_what_is_wrong() -> None:
     sums = torch.tensor([1, 2, 3])
     ends = torch.tensor([[0, 0], [2, 0], [0, 1], [0, 2], [2, 1]])
     check_refused([
-        (lambda: plain(seeds=ONE + 2), ValueError, r"seeds must lie in 0 \.\. 2, but holds 3"),
+        (lambda: plain(seeds=ONE + 2), ValueError, r"seeds must be in 0 \.\. 2, but holds 3"),
         (lambda: plain(keys=[1]), ValueError, "keys must hold 2 numbers, one per hop, but holds 1"),
         (lambda: plain(keys=[(0, 0)], method="labor"), ValueError, "keys must hold 2 pairs, one per hop, but holds 1"),
         (lambda: plain(keys=[1, -1]), ValueError, "keys must be 0 or more, but"),
@@ -104,14 +104,14 @@ def test_all_hops_name_what_is_wrong() -> None:
         (lambda: timed(method="latest", replace=True), ValueError, "edges are selected without replacement"),
         (lambda: typed(seeds=SEEDS[:2]), ValueError, "seeds must hold 3 tensors, one per node type, but holds 2"),
         (lambda: typed(seeds=[*SEEDS[:2], torch.tensor([250])]), ValueError,
-         r"seeds\[2\] must lie in 0 \.\. 249, but holds 250"),
+         r"seeds\[2\] must be in 0 \.\. 249, but holds 250"),
         (lambda: typed(fanouts=[HOPS[0], HOPS[1][:2]]), ValueError, r"or 5 \(one per edge type\), but holds 2"),
         (lambda: typed(keys=[(1, 2), (3,)], drawing=ops.Drawing("labor")), ValueError, "each hop needs two keys"),
         (lambda: check(order=[0, 1, 2, 3, 3]), ValueError, "order must hold each of the 5 edge types"),
         (lambda: check(first_ids=[0, 300, 200, 600]), ValueError, "first_ids must not decrease"),
         (lambda: check(ends=None), ValueError, "ends is missing; give the source and destination node type"),
         (lambda: check(ends=ends), ValueError, "does not join its two nodes"),
-        (lambda: check(ends=ends + torch.tensor([0, 2])), IndexError, r"ends must lie in 0 \.\. 2"),
+        (lambda: check(ends=ends + torch.tensor([0, 2])), IndexError, r"ends must be in 0 \.\. 2"),
         (lambda: check(edge_times=torch.arange(9)), ValueError, "edge_times must have 20000 values, one per edge"),
         (lambda: check(by_type=TIMED._replace(times=torch.arange(9))), ValueError,
          "by_type.times must have 20000 values, one per edge"),
@@ -163,9 +163,9 @@ def test_all_hops_on_a_gpu_name_what_is_wrong(cuda: Cuda) -> None:
         by_type = changed_arrays(GRAPH, **arrays)
         seeds = [cuda.put(torch.tensor(part)) for part in ([0, 299], [1, 50], [0])]
         check_refused([
-            (lambda: plain_hops(graph, zero - 1, [2, -1], [1, 2]), ValueError, r"lie in 0 \.\. 2, but holds -1"),
-            (lambda: ops.sample_hops(by_type, seeds, HOPS, [1, 2]), ValueError, r"seeds\[1\] must lie in 0"),
-            (lambda: sample_timed(there, zero + 1, zero, [1], [0]), ValueError, r"lie in 0 \.\. 0, but holds 1"),
+            (lambda: plain_hops(graph, zero - 1, [2, -1], [1, 2]), ValueError, r"must be in 0 \.\. 2, but holds -1"),
+            (lambda: ops.sample_hops(by_type, seeds, HOPS, [1, 2]), ValueError, r"seeds\[1\] must be in 0"),
+            (lambda: sample_timed(there, zero + 1, zero, [1], [0]), ValueError, r"must be in 0 \.\. 0, but holds 1"),
             (
                 lambda: sample_timed(changed_arrays(columns, indptr=there.indptr), zero, zero, [1], [0]),
                 ValueError, "but indices is on cpu",

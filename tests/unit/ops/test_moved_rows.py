@@ -130,8 +130,8 @@ def test_places_of_edges_that_somebody_has_changed_are_refused(inference: bool) 
         assert delete_from_columns(indptr, places).tolist() == [0, 1, 2]
         places.numpy()[0] = 9  # which no version counter of torch notices
         check_refused([
-            (lambda: delete_rows(sources, places), IndexError, "places must lie in 0 .. 2, but hold 9"),
-            (lambda: delete_from_columns(indptr, places), IndexError, "places must lie in 0 .. 2, but hold 9"),
+            (lambda: delete_rows(sources, places), IndexError, "places must be in 0 .. 2, but hold 9"),
+            (lambda: delete_from_columns(indptr, places), IndexError, "places must be in 0 .. 2, but hold 9"),
         ])  # fmt: skip
 
 

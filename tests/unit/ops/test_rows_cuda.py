@@ -19,7 +19,7 @@ def test_what_a_gpu_cannot_take_is_named(cuda: Cuda) -> None:
     with cuda.running():
         rows, first, out_of_order = cuda.put(torch.zeros(3, 1)), cuda.put(torch.tensor([0])), torch.tensor([2, 1])
         check_refused([
-            (lambda: ops.gather_rows(rows, cuda.put(torch.tensor([0, 3]))), IndexError, "index must lie in 0 .. 2"),
+            (lambda: ops.gather_rows(rows, cuda.put(torch.tensor([0, 3]))), IndexError, "index must be in 0 .. 2"),
             (lambda: ops.gather_rows(torch.zeros(3, 1), first), ValueError, "gather works on .*, but values .*pin_mem"),
             (lambda: ops.delete_rows(cuda.put(torch.zeros(4)), cuda.put(out_of_order)), ValueError, "places must asc"),
         ])  # fmt: skip

@@ -41,8 +41,8 @@ def test_one_hop_names_what_is_wrong() -> None:
     together = r"hop\.moments must be given if the graph has times, and only then"
     check_refused([
         (lambda: ops.Graph.checked(HALF, INDICES), TypeError, "indptr must be .*int32 .*, but is torch.float32"),
-        (lambda: pick(record(ZERO)), ValueError, r"seeds must lie in 0 \.\. -1, but holds 0"),
-        (lambda: pick(seeds=-ONE), ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
+        (lambda: pick(record(ZERO)), ValueError, r"seeds must be in 0 \.\. -1, but holds 0"),
+        (lambda: pick(seeds=-ONE), ValueError, r"seeds must be in 0 \.\. 2, but holds -1"),
         (lambda: pick(fanouts=-ONE - 1), ValueError, "fanouts must be -1 .* or more, but holds -2"),
         (lambda: pick(fanouts=NO_FANOUTS), ValueError, "fanouts .* must hold 1 number, .* holds 0"),
         (lambda: pick(record(INDPTR, types=INDICES, num_types=3), fanouts=TWO), ValueError,
@@ -67,7 +67,7 @@ def test_one_hop_on_a_gpu_names_what_is_wrong(cuda: Cuda) -> None:
     with cuda.running():
         zero, there, timed_there = cuda.put(ZERO), moved(graph, cuda.put), moved(timed, cuda.put)
         check_refused([
-            (lambda: pick(there, seeds=zero + 2), ValueError, r"seeds must lie in 0 \.\. 1, but holds 2"),
+            (lambda: pick(there, seeds=zero + 2), ValueError, r"seeds must be in 0 \.\. 1, but holds 2"),
             (lambda: pick(graph, seeds=zero), ValueError, r"but graph\.indptr is on cpu"),
             (lambda: pick(timed_there, seeds=zero, times=ZERO), ValueError, "but times is on cpu"),
         ])  # fmt: skip
@@ -147,13 +147,13 @@ def test_orders_walks_budgets_and_groups_name_what_is_wrong() -> None:
     check_refused([
         (lambda: ops.permute(-1, 2, 5, key=0), ValueError, rf"{part}\*\*63, but are -1, 2, 5"),
         (lambda: ops.permute(0, 6, 5, key=0), ValueError, part),
-        (lambda: walks(starts=ONE + 1), ValueError, r"starts must lie in 0 \.\. 1, but holds 2"),
-        (lambda: walks(numbers=ONE << 23), ValueError, r"numbers must lie in 0 \.\. 8388607, but holds 8388608"),
+        (lambda: walks(starts=ONE + 1), ValueError, r"starts must be in 0 \.\. 1, but holds 2"),
+        (lambda: walks(numbers=ONE << 23), ValueError, r"numbers must be in 0 \.\. 8388607, but holds 8388608"),
         (lambda: walks(steps=ops.WalkSteps(1, p=2.0)), ValueError, "sources must have 1 values, one per edge"),
         (lambda: walks(steps=ops.WalkSteps(1, stops=[2.0])), ValueError, r"stops must be in 0 \.\. 1, but is 2"),
         (lambda: walks(steps=ops.WalkSteps(1, types=[0])), ValueError, "types must be given if the graph has types"),
         (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not decrease"),
-        (lambda: budget(neighbors=torch.tensor([3, -1])), ValueError, r"neighbors must lie in 0 \.\. 4, but holds -1"),
+        (lambda: budget(neighbors=torch.tensor([3, -1])), ValueError, r"neighbors must be in 0 \.\. 4, but holds -1"),
         (lambda: budget(wanted=[1]), ValueError, r"wanted must hold 2 numbers of 0 or more, but is \[1\]"),
         (group, ValueError, "2147483648 edges are too many for indptr of torch.int32; build"),
     ])  # fmt: skip

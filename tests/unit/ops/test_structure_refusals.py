@@ -31,9 +31,9 @@ def test_what_is_no_graph_is_refused() -> None:
         (lambda: csc([1, 3], [0, 0, 0]), ValueError, r"csc_indptr must start with 0, but is \[1, 3\]..."),
         (lambda: csc([0, 2], [0, 0, 0]), ValueError, "must end with the number of edges, 3 .*, but ends with 2"),
         (lambda: csc([0, 3, 1, 3], [0, 0, 0]), ValueError, "must not decrease, but goes from 3 to 1 at node 1"),
-        (lambda: csc([0, 1, 3], [0, 2, 0]), ValueError, "indices must lie in 0 .. 1, but holds 2"),
+        (lambda: csc([0, 1, 3], [0, 2, 0]), ValueError, "indices must be in 0 .. 1, but holds 2"),
         (lambda: ops.check_edge_types(INDPTR, torch.tensor([0, 3, 1]), 3), ValueError,
-         "type_per_edge must lie in 0 .. 2, but holds 3"),
+         "type_per_edge must be in 0 .. 2, but holds 3"),
         (lambda: ops.coo_to_csc(ONE.repeat(2), ONE, 3), ValueError, "must be equally long, but have 2 and 1 ids"),
         (lambda: ops.expand_indptr(INDPTR), ValueError, "expand_indptr needs dtype or node_ids"),
         (lambda: expand(output_size=2), ValueError, "output_size must be 3, .* but is 2"),
@@ -80,13 +80,13 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
         (lambda: other("join_columns", marks=[torch.ones(99) > 0] * 2), ValueError, r"marks must be at most \[20, 20"),
         (lambda: other("mirror_edges", num_nodes=1 << 32), ValueError, "num_nodes must be"),
         (lambda: other("mark_first", indptrs=[ONE, ONE]), ValueError, "indptrs must end at 20, .* ends at 0"),
-        (lambda: merge([1, 4]), ValueError, "places must lie in 0 .. 3"),
+        (lambda: merge([1, 4]), ValueError, "places must be in 0 .. 3"),
         (lambda: merge([1, 1]), ValueError, "places must be all different"),
         (lambda: merge([1]), ValueError, "places and counts of a part must be equally long"),
         (lambda: merge(counts=[2, 1 << 62]), ValueError, "counts must be 0 or more and add up to the 2 values"),
         (lambda: merge(dtypes=[torch.int16]), TypeError, "values of torch.int64 can't be written as"),
         (lambda: merge(values=values), ValueError, "must have 1 arrays of values, at least one, but has 2"),
-        (lambda: other("read_columns", positions=torch.tensor([0, 1, 20])), ValueError, "positions must lie in 0"),
+        (lambda: other("read_columns", positions=torch.tensor([0, 1, 20])), ValueError, "positions must be in 0"),
     ])  # fmt: skip
 
 
@@ -98,8 +98,8 @@ def place(indptr: Any, indices: Any, first: int, items: Items | None = None) -> 
 def test_placing_nodes_reads_and_writes_nothing_outside() -> None:
     items = Items(torch.ones(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 2)
     check_refused([
-        (lambda: place([0, 1, 2], [0, 3], 0), IndexError, "indices must lie in 0 .. 2, but hold 3"),
+        (lambda: place([0, 1, 2], [0, 3], 0), IndexError, "indices must be in 0 .. 2, but hold 3"),
         (lambda: place([0, 1, 3], [0, 1], 0), ValueError, "indptr must ascend from 0 or more to 2 at most"),
-        (lambda: place([0, 1, 2], [0, 1], 2), ValueError, "the range must lie in 0 .. 3, but is 2 .. 4"),
+        (lambda: place([0, 1, 2], [0, 1], 2), ValueError, "the range must be in 0 .. 3, but is 2 .. 4"),
         (lambda: place([0, 0, 0], [0], 0, items), ValueError, "items must have 2 counts and 2 loads"),
     ])  # fmt: skip

@@ -17,7 +17,7 @@ from graphfeed.pyg import (
     RandomNodeLoader,
     ToSamplerOutput,
 )
-from graphfeed.pyg.data import import_pyg, read_features
+from graphfeed.pyg.data import features_of_data, import_pyg
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from tests.kinds.neighborhood import NUM_EDGES, NUM_NODES, SIZES, heterogeneous, homogeneous
 
@@ -181,7 +181,7 @@ def sampled(**options: Any) -> gf.Datapipe:
 
 
 def test_what_was_fetched_is_not_copied() -> None:
-    features = read_features(homogeneous())
+    features = features_of_data(homogeneous())
     pipe = fetch_and_fill(sampled(), features)
     assert isinstance(pipe, FillData)
     for minibatch in pipe.datapipe:

@@ -88,7 +88,7 @@ OF_DATA: list[Refusal] = [
     (lambda: nodes(unsized(), "user"), ValueError, NO_SIZE),
     (lambda: pyg.RandomNodeLoader(unsized(), 2), ValueError, NO_SIZE),
     (lambda: nodes(data(edge_index=unsorted())), ValueError, "claims to be sorted by col, but is not"),
-    (lambda: nodes(PYG.Data(edge_index=PAIRS.T + 59, num_nodes=30)), ValueError, "must lie in 0 .. 29, but holds 59"),
+    (lambda: nodes(PYG.Data(edge_index=PAIRS.T + 59, num_nodes=30)), ValueError, "must be in 0 .. 29, but holds 59"),
     (lambda: pyg.ClusterData(typed(), 2), ValueError, "data has types"),
     (lambda: pyg.ShaDowKHopSampler(typed(), 2, 2), ValueError, "data has types"),
     (lambda: pyg.GraphSAINTNodeSampler(typed(), 2), ValueError, "data has types"),
@@ -181,7 +181,7 @@ BOTH: Any = {"user": None, "item": None}
 OWN = "'time'; give input_time"
 Former: Any = pyg.NeighborSampler
 OF_NODES: list[Refusal] = [
-    (lambda: nodes(data(), IDS + 60), ValueError, "must lie in 0 .. 59, but hold 60 .. 62"),
+    (lambda: nodes(data(), IDS + 60), ValueError, "must be in 0 .. 59, but hold 60 .. 62"),
     (lambda: nodes(data(), IDS[:0]), ValueError, "is empty"),
     (lambda: nodes(data(), IDS > 0), ValueError, "is a mask of shape"),
     (lambda: nodes(data(), ONES), ValueError, "must be ids"),
@@ -198,7 +198,7 @@ OF_NODES: list[Refusal] = [
     (lambda: timed(data(), time_attr="edge_time"), ValueError, "have no 'edge_time'; give input_time"),
     (lambda: timed(typed(KNOWS, t=torch.arange(90)), "user", time_attr="t"), ValueError, "have no 't'"),
     (lambda: around_items(), ValueError, "the seeds have no 'time'; give time"),
-    (lambda: nodes(data(), sampler=[70]), IndexError, "^sampler must lie in 0 .. 59, but holds 70"),
+    (lambda: nodes(data(), sampler=[70]), IndexError, "^sampler must be in 0 .. 59, but holds 70"),
     (lambda: Former(PAIRS, sizes=[2]), TypeError, r"use NeighborLoader\(data, num_neighbors=...\)"),
     (lambda: Former(edge_index=PAIRS, num_neighbors=[2]), TypeError, "use NeighborLoader"),
 ]
@@ -219,8 +219,8 @@ OF_EDGES: list[Refusal] = [
     (lambda: links(data(edge_index=None)), ValueError, "edge_label_index is empty"),
     (lambda: links(data(), edge_label=ONES), ValueError, "edge_label must have 200 values"),
     (lambda: links(data(), edge_label_time=IDS, time_attr="time"), ValueError, "edge_label_time must have 200 values"),
-    (lambda: links(data(), torch.tensor([[60], [1]])), ValueError, "the sources of .* must lie in 0 .. 59, but hold"),
-    (lambda: links(typed(), (KIND, PAIRS.T + 25)), ValueError, "the destinations of .* must lie in 0 .. 24, but hold"),
+    (lambda: links(data(), torch.tensor([[60], [1]])), ValueError, "the sources of .* must be in 0 .. 59, but hold"),
+    (lambda: links(typed(), (KIND, PAIRS.T + 25)), ValueError, "the destinations of .* must be in 0 .. 24, but hold"),
     (lambda: links(data(), torch.ones(2, 3)), ValueError, "edge_label_index must be ids, but is torch.float32"),
     (lambda: links(typed()), ValueError, "must name an edge type"),
     (lambda: links(typed(), ("a", "b", "c")), ValueError, "has the edge type"),
@@ -345,7 +345,7 @@ OF_LABELS: list[Refusal] = [
     (lambda: draw(IDS, num_samples=0), ValueError, "num_samples must be"),
     (lambda: draw(IDS, EACH > 0), ValueError, "input_nodes of ImbalancedSampler must be ids, .* or a mask of 3 labels"),
     (lambda: draw(IDS, ONES), ValueError, "input_nodes of ImbalancedSampler must be ids"),
-    (lambda: draw(IDS, IDS + 1), ValueError, "ImbalancedSampler must lie in 0 .. 2, as there are 3 labels, but hold"),
+    (lambda: draw(IDS, IDS + 1), ValueError, "ImbalancedSampler must be in 0 .. 2, as there are 3 labels, but hold"),
     (lambda: draw(IDS, IDS - 1), ValueError, "but hold -1 .. 1"),
     (lambda: nodes(data(), IDS, sampler=draw(IDS[:2])), ValueError, "is a ImbalancedSampler of 2 seeds, but .* has 3"),
     (lambda: nodes(data(), IDS, sampler=draw(data().y, IDS + 1)), ValueError, "ImbalancedSampler of other seeds than"),

@@ -98,7 +98,7 @@ def test_edges_that_are_wrong_are_named(tmp_path: Path) -> None:
     def other(edges: Any) -> object:
         return EdgeFiles(None, 0, (0, 0), "graph.edges[0]", edges, (1, 1))
 
-    outside = r"graph\.edges\[1\]: {}s must lie in 0 \.\. 3, but holds {}"
+    outside = r"graph\.edges\[1\]: {}s must be in 0 \.\. 3, but holds {}"
     gone = tmp_path / "gone"
     check_refused([
         (lambda: read("src,dst\n1,2\n"), ValueError, r"graph\.edges\[0\]: .*no header, but after 0 edges"),

@@ -92,7 +92,7 @@ REFUSED: list[Refusal] = [
     (assigned(0), ValueError, "num_parts must be 1 or more, but is 0"),
     (assigned(1 << 31, "hash"), ValueError, "num_parts must be at most 2147483647, as parts are int32, but is 2147483"),
     (assigned(2.0), TypeError, "num_parts"),
-    (assigned(balance=torch.tensor([100])), ValueError, r"balance must lie in 0 \.\. 99, but holds 100"),
+    (assigned(balance=torch.tensor([100])), ValueError, r"balance must be in 0 \.\. 99, but holds 100"),
     (assigned(2, "hash", balance=torch.tensor([1])), ValueError,
      "balance needs method 'ldg', but the method is 'hash'"),
     (assigned(graph=graphs.typed, balance=torch.tensor([1])), TypeError,

@@ -93,7 +93,7 @@ def test_features_that_share_a_cache_are_kept_apart() -> None:
                     assert_same(read(shared[name], ids), feature.read(ids))
                 for wrong in (-1, feature.count()):
                     with pytest.raises(
-                        IndexError, match=f"index must lie in 0 .. {feature.count() - 1}, but holds {wrong}"
+                        IndexError, match=f"index must be in 0 .. {feature.count() - 1}, but holds {wrong}"
                     ):
                         shared[name].read(torch.tensor([wrong]))
         assert 0 < shared["a"].miss_rate == shared["c"].miss_rate < 1, policy

@@ -35,7 +35,7 @@ def test_a_check_after_edits_refuses_what_is_no_graph_and_so_does_sampling_from_
     graph.csc_indptr[5] = 10
     assert len(list(pipe)) == 1
     graph.indices[7] = 3000
-    with pytest.raises(ValueError, match=r"indices must lie in 0 \.\. 2999, but holds 3000"):
+    with pytest.raises(ValueError, match=r"indices must be in 0 \.\. 2999, but holds 3000"):
         graph.check()
 
 

@@ -171,8 +171,8 @@ def test_what_does_not_fit_is_named() -> None:
 
     check_refused(
         [
-            (lambda: feature.read(torch.tensor([0, 9])), IndexError, "index must lie in 0 .. 8, but holds 9"),
-            (lambda: feature.read(torch.tensor([-1])), IndexError, "index must lie in 0 .. 8, but holds -1"),
+            (lambda: feature.read(torch.tensor([0, 9])), IndexError, "index must be in 0 .. 8, but holds 9"),
+            (lambda: feature.read(torch.tensor([-1])), IndexError, "index must be in 0 .. 8, but holds -1"),
             (lambda: feature.read(torch.tensor([0.5])), TypeError, "must be torch.int32 or torch.int64"),
             (lambda: feature.read(torch.tensor([[0]])), ValueError, "must have 1 dimension"),
             (lambda: encode(math.nan), ValueError, "row 5 of the feature has nan in column 1"),

@@ -80,7 +80,7 @@ def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, tmp_path: Path)
                 (pending,) = feature.read_async(cuda.put(ids))
                 check_equal(cuda, pending.wait(), ROWS[ids], kind)
             for wrong in (100, -1):
-                with pytest.raises(IndexError, match=rf"index must lie in 0 .. 99, but holds {wrong}"):
+                with pytest.raises(IndexError, match=rf"index must be in 0 .. 99, but holds {wrong}"):
                     feature.read(cuda.put(torch.tensor([wrong])))
             assert 0 < feature.miss_rate < 1, kind
             assert feature.is_pinned() == (kind == "pinned"), kind

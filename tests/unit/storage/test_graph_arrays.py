@@ -38,9 +38,9 @@ def test_arrays_can_be_set_to_what_is_a_graph() -> None:
 
 NO_GRAPHS: list[tuple[str, Any, str]] = [
     ("indices", INDICES[:8], "csc_indptr must end with the number of edges, 8"),
-    ("indices", INDICES + 1, "indices must lie in 0 .. 4"),
+    ("indices", INDICES + 1, "indices must be in 0 .. 4"),
     ("csc_indptr", INDPTR[:-1], "csc_indptr must end with the number of edges, 9"),
-    ("csc_indptr", torch.tensor([0, 9]), "indices must lie in 0 .. 0"),
+    ("csc_indptr", torch.tensor([0, 9]), "indices must be in 0 .. 0"),
     ("csc_indptr", torch.tensor([0, 3, 4, 4, 8, 8, 9]), r"node_attributes\['age'\] must have 6 rows"),
     ("type_per_edge", torch.zeros(9), "a graph with types needs all of"),
     ("node_attributes", {"age": torch.ones(4)}, r"node_attributes\['age'\] must have 5 rows, one for each node"),

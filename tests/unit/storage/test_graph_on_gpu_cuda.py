@@ -14,7 +14,7 @@ REQUEST = SamplingRequest([torch.tensor([2])] * 2)
 def test_seeds_outside_of_their_type_and_a_graph_that_is_not_pinned_are_refused(cuda: Cuda) -> None:
     with cuda.running():
         seeds = {"user": cuda.put(torch.tensor([29])), "item": cuda.put(torch.tensor([3, 40]))}
-        with pytest.raises(ValueError, match=r"seeds of type 'item' must lie in 0 \.\. 39, but holds 40"):
+        with pytest.raises(ValueError, match=r"seeds of type 'item' must be in 0 \.\. 39, but holds 40"):
             typed().to(device_of(cuda)).sample_hops(seeds, REQUEST, [1, 2])
         with pytest.raises(ValueError, match=r"page-lock it with pin_memory_\(\)"):
             plain().sample_hops(cuda.put(torch.arange(3)), REQUEST, [1, 2])

@@ -75,7 +75,7 @@ def test_a_file_that_holds_no_graph_is_refused(tmp_path: Path) -> None:
     place = data.rindex(make_graph().indices.numpy().tobytes())
     data[place] = 99
     (tmp_path / "graph").write_bytes(data)
-    with pytest.raises(ValueError, match=r"indices must lie in 0 .. 4, but holds 99") as caught:
+    with pytest.raises(ValueError, match=r"indices must be in 0 .. 4, but holds 99") as caught:
         load_graph(tmp_path / "graph")
     assert caught.value.__notes__ == [
         f"in {tmp_path / 'graph'}, which was changed after it was saved, or written from an invalid graph"
@@ -99,16 +99,16 @@ def test_a_file_that_is_as_it_was_saved_opens_and_is_sampled_without_a_pass(tmp_
         hops = graph.sample_neighbors(seeds, fanouts, key=KEY)
         assert_same(hops, whole.sample_neighbors(seeds, fanouts, key=KEY))
     for touches_all in (graph.check, lambda: graph.cumulative_weights("w"), lambda: graph.to("meta")):
-        with pytest.raises(ValueError, match="indices must lie in"):
+        with pytest.raises(ValueError, match="indices must be in"):
             touches_all()
-    with pytest.raises(ValueError, match="indices must lie in"):
+    with pytest.raises(ValueError, match="indices must be in"):
         load_graph(tmp_path / "foreign")
 
 
 def test_only_a_valid_graph_is_saved(tmp_path: Path) -> None:
     graph = copy.deepcopy(make_graph())
     graph.indices.numpy()[0] = 99
-    with pytest.raises(ValueError, match=r"indices must lie in 0 .. 4, but holds 99"):
+    with pytest.raises(ValueError, match=r"indices must be in 0 .. 4, but holds 99"):
         graph.save(tmp_path / "graph")
     assert list(tmp_path.iterdir()) == []
 

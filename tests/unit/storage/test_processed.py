@@ -179,7 +179,7 @@ def refusals_of_graphs(folder: Path) -> list[Refusal]:
         on_disk.save(folder, data["graph"]["feature_data"][1]["path"], [1, 2, 3])
         return process(folder, data, with_edge_ids=True)
 
-    outside = r"graph\.edges\[0\]: destinations must lie in 0 \.\. 3, but holds 9"
+    outside = r"graph\.edges\[0\]: destinations must be in 0 \.\. 3, but holds 9"
     other_dtype = r"graph\.feature_data\[1\] is int64 .* another type's 'weight' is float64"
     other_shape = r"graph\.edges\[0\]: The shape of edges should be \(2, N\), but got \(1, 3\)"
     return [
@@ -205,10 +205,10 @@ def test_a_graph_that_is_as_it_was_written_is_opened_without_a_pass(tmp_path: Pa
     os.utime(path, ns=(stamp, stamp))
     graph = OnDiskDataset(tmp_path).load().graph
     assert graph is not None
-    with pytest.raises(ValueError, match="indices must lie in"):
+    with pytest.raises(ValueError, match="indices must be in"):
         graph.check()
     path.touch()
-    with pytest.raises(ValueError, match="indices must lie in"):
+    with pytest.raises(ValueError, match="indices must be in"):
         OnDiskDataset(tmp_path).load()
     np.save(path, indices)
     assert OnDiskDataset(tmp_path).load().graph is not None

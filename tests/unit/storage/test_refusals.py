@@ -29,7 +29,7 @@ NO_GRAPHS: list[Refusal] = [
     (of_arrays(INDPTR + 1), ValueError, r"csc_indptr must start with 0, but is \[1, 4, 5\]\.\.\.; is it CSC\?"),
     (of_arrays(indices=INDICES[:8]), ValueError, r"csc_indptr must end with the number of edges, 8 \(the length of "),
     (of_arrays(torch.tensor([0, 3, 2, 9])), ValueError, "must not decrease, but goes from 3 to 2 at node 1; it must"),
-    (of_arrays(indices=INDICES + 1), ValueError, r"indices must lie in 0 \.\. 4, but holds 5; check the ids"),
+    (of_arrays(indices=INDICES + 1), ValueError, r"indices must be in 0 \.\. 4, but holds 5; check the ids"),
     (of_arrays(INDPTR.float()), TypeError, r"csc_indptr must be torch.int32 or torch.int64, but is torch.float32"),
     (of_arrays(indices=INDICES.short()), TypeError, "indices must be torch.int32 or torch.int64, but is torch.int16;"),
     (of_arrays("012"), TypeError, "csc_indptr must be a torch.Tensor, a NumPy array, or a list of numbers or of rows"),
@@ -48,7 +48,7 @@ NO_TYPES: list[Refusal] = [
     (of_types(node_type_to_id={"user": 1, "item": 2}), ValueError, "node_type_to_id must number its types 0 .. 1, but"),
     (of_types(node_type_to_id={"user": 0, "thing": 1}), ValueError, "Unrecognized node type 'item' in '.*'; there are"),
     (of_types(edge_type_to_id={"user:user": 0}), ValueError, "edge_type_to_id has 'user:user'; an edge type is 'sour"),
-    (of_types(edge_type_to_id={"user:knows:user": 0}), ValueError, "type_per_edge must lie in 0 .. 0, but holds 2"),
+    (of_types(edge_type_to_id={"user:knows:user": 0}), ValueError, "type_per_edge must be in 0 .. 0, but holds 2"),
     (of_types(type_per_edge=ZERO), ValueError, "type_per_edge must have 6 values, one per edge, but has 1"),
     (of_types(type_per_edge=torch.tensor([0, 2, 0, 2, 1, 1])), ValueError, "must ascend inside each column, but falls"),
     (of_types(type_per_edge=torch.tensor([1, 0, 2, 2, 1, 1])), ValueError, "type_per_edge is 1 for edge 0, but that"),
@@ -70,15 +70,15 @@ WAYS: dict[str, Sample] = {
     "sample_hops": lambda graph, seeds: graph.sample_hops(seeds, SamplingRequest([ALL]), [0]),
 }
 SEEDS: list[tuple[Any, type[Exception], str]] = [
-    (torch.tensor([0, 5]), ValueError, r"seeds must lie in 0 \.\. 4, but holds 5"),
-    (torch.tensor([-1]), ValueError, r"seeds must lie in 0 \.\. 4, but holds -1"),
+    (torch.tensor([0, 5]), ValueError, r"seeds must be in 0 \.\. 4, but holds 5"),
+    (torch.tensor([-1]), ValueError, r"seeds must be in 0 \.\. 4, but holds -1"),
     (["0"], TypeError, "seeds must be a torch.Tensor, a NumPy array, or a list of numbers or of rows"),
     ({"user": ZERO}, TypeError, "seeds is a dict by type, but the graph has one type; give a tensor"),
 ]
 SEEDS_BY_TYPE: list[tuple[Any, type[Exception], str]] = [
     ({"thing": ZERO}, KeyError, r"seeds have node type 'thing', but the graph has \['item', 'user'\]"),
-    ({"user": torch.tensor([2])}, ValueError, r"seeds of type 'user' must lie in 0 \.\. 1, but holds 2"),
-    ({"item": torch.tensor([0, -1])}, ValueError, r"seeds of type 'item' must lie in 0 \.\. 2, but holds -1"),
+    ({"user": torch.tensor([2])}, ValueError, r"seeds of type 'user' must be in 0 \.\. 1, but holds 2"),
+    ({"item": torch.tensor([0, -1])}, ValueError, r"seeds of type 'item' must be in 0 \.\. 2, but holds -1"),
     (ZERO, TypeError, r"seeds must be a dict by node type, as the graph has types \['item', 'user'\], but is a Tens"),
 ]
 
@@ -92,8 +92,8 @@ def test_seeds_that_are_no_nodes_also_before_they_are_converted() -> None:
     given: Any = far
     check_refused([
         (lambda: narrow.sample_neighbors(torch.tensor(far), ALL), ValueError, r"0 \.\. 4, but holds 4294967296"),
-        (lambda: narrow.sample_neighbors(given, ALL), ValueError, r"seeds must lie in 0 \.\. 4, but holds 4294967296"),
-        (lambda: typed.sample_neighbors({"user": given}, ALL), ValueError, "'user' must lie in .* holds 4294967296"),
+        (lambda: narrow.sample_neighbors(given, ALL), ValueError, r"seeds must be in 0 \.\. 4, but holds 4294967296"),
+        (lambda: typed.sample_neighbors({"user": given}, ALL), ValueError, "'user' must be in .* holds 4294967296"),
     ])  # fmt: skip
 
 
@@ -150,7 +150,7 @@ ONE_HOP: list[Refusal] = [
     (labor(random_seed=[1, 2, 3]), ValueError, "random_seed must hold 1 or 2 numbers, but holds 3"),
     (labor(random_seed=7), TypeError, "random_seed must hold 1 or 2 numbers, but is 7; put it in a list"),
     (labor(random_seed=[1, 2], seed2_contribution=1.5), ValueError,
-     r"seed2_contribution must lie in 0 \.\. 1, but is 1\.5"),
+     r"seed2_contribution must be in 0 \.\. 1, but is 1\.5"),
 ]  # fmt: skip
 HOPS: list[Refusal] = [
     (hops(1), ValueError, r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"),

@@ -61,7 +61,7 @@ def check_page_rank(edge_types: Sequence[str], top: int, alpha: float, bound: fl
         raise ValueError(f"PageRank needs a graph without types, but it has {brief(list(edge_types))}")
     check_count("top", top, 1, MOST_TOP)
     if not 0.001 <= alpha <= 1:
-        raise ValueError(f"alpha must lie in 0.001 .. 1, but is {brief(alpha)}")
+        raise ValueError(f"alpha must be in 0.001 .. 1, but is {brief(alpha)}")
     if not 0 < bound <= 1:
         raise ValueError(f"bound must be above 0 and at most 1, but is {brief(bound)}")
 

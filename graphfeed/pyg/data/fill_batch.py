@@ -9,12 +9,12 @@ import torch
 from graphfeed.datapipes import MiniBatch, spread_to_seeds
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.structure import join_columns, mark_first
-from graphfeed.pyg.data.data_features import as_given, join_frames
+from graphfeed.pyg.data.features_of_data import as_given, join_frames
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph import layer_columns
 
 
-def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:
+def fill_batch(minibatch: MiniBatch, by_hop: bool = False) -> Any:
     """Return a mini-batch as a PyG `Data`, or `HeteroData` if the graph has types; see `MiniBatch.to_pyg_data`."""
     pyg = import_pyg("torch_geometric.data", "to_pyg_data()")
     if not is_typed(minibatch):

@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes import check_amount
 from graphfeed.ops.arguments import as_tensor, brief, checked, holds_whole
 from graphfeed.ops.sampling import as_times
-from graphfeed.pyg.data.data_graph import data_edges
+from graphfeed.pyg.data.graph_of_data import data_edges
 from graphfeed.pyg.data.store_data import EdgeType, end_types, plain_index
 from graphfeed.pyg.data.tables import Tables, tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -168,7 +168,7 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
     if len(nodes) == 0:
         raise ValueError(f"{name} is empty; give at least one seed")
     if int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes:
-        raise ValueError(f"{name} must lie in 0 .. {num_nodes - 1}, but hold {int(nodes.min())} .. {int(nodes.max())}")
+        raise ValueError(f"{name} must be in 0 .. {num_nodes - 1}, but hold {int(nodes.min())} .. {int(nodes.max())}")
     times = None
     if given.times is not None:
         times = as_tensor("input_time", given.times).cpu()
@@ -315,7 +315,7 @@ def check_link_ends(data: Tables, pairs: torch.Tensor, edge_type: EdgeType | Non
         count = data.count_nodes(end_types(edge_type)[row])
         low, high = int(pairs[row].min()), int(pairs[row].max())
         if low < 0 or high >= count:
-            raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")
+            raise ValueError(f"the {name} of edge_label_index must be in 0 .. {count - 1}, but hold {low} .. {high}")
 
 
 def split_edge_type(data: Tables, given: Any) -> tuple[EdgeType, Any]:

@@ -66,7 +66,7 @@ class DataFeatures:
         return self.edge_names.get(None, self.edge_names) if any(self.edge_names.values()) else None
 
 
-def read_features(data: Any, custom_cls: Any = None, of_edges: Collection[str] = ()) -> DataFeatures:
+def features_of_data(data: Any, custom_cls: Any = None, of_edges: Collection[str] = ()) -> DataFeatures:
     """Return the features of a PyG `Data` or `HeteroData`, sharing its memory, or those of a pair of stores.
 
     Mini-batches of a pair of stores are instances of `custom_cls`; None: a `Data` or a `HeteroData`. A feature is a
@@ -163,7 +163,7 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
     """Return "node" or "edge" if an attribute has a row for each, following PyG's classification, or else None.
 
     An attribute that PyG assigns to nodes or edges, but has another number of rows, is an error. Any other attribute
-    that looks like one is kept whole, with a warning. For `of_edges` see `read_features`.
+    that looks like one is kept whole, with a warning. For `of_edges` see `features_of_data`.
     """
     if name in NOT_FETCHED:
         return None
