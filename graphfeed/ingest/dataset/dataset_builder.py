@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
-from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, warn_of_leaks
+from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, rows_of_edges, warn_of_leaks
 from graphfeed.ingest.dataset.inputs import load_rows, open_references
 from graphfeed.ingest.dataset.journal import JOURNAL, InputFiles, Journal, step_digest
 from graphfeed.ingest.dataset.node_steps import collect_nodes, ingest_nodes, rows_of_arrays
@@ -177,7 +177,7 @@ class Builder:
         fields = {name: value for name, value in vars(table).items() if name != "files"}
         arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
         given = self.inputs.remember(str(path) for path in arrays if path.suffix in NUMPY and path.is_file())
-        columns = [self.with_rows, self.attributes] if isinstance(table, EdgeTable) else []
+        columns = [self.spec.time_unit, *([self.with_rows, self.attributes] if isinstance(table, EdgeTable) else [])]
         others_keys = [self.keys[other] for other in others]
         self.keys[step] = step_digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
@@ -265,7 +265,9 @@ class Builder:
 
         def run() -> dict[str, Any]:
             with self.progress(f"reading edges {edge_type or ''}".strip(), 0) as bar:
-                rows = Query(self.engine, self.spec, self.writer, table, *self.load_edges(edge_type), bar)
+                relation, bad = self.load_edges(edge_type)
+                relation = rows_of_edges(self.engine, relation, table, ends)
+                rows = Query(self.engine, self.spec, self.writer, table, relation, bad, bar)
                 return ingest_edges(rows, number, edge_type, ends)
 
         key = self.key_of(step, table, sources, *(f"node_{end}" for end, _ in ends))

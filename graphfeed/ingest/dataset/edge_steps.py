@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from graphfeed.ingest.dataset.link_steps import write_links
 from graphfeed.ingest.dataset.query import Query
 from graphfeed.ingest.dataset.spec import EdgeTable
-from graphfeed.ingest.dataset.values import ids, numbers, rule
+from graphfeed.ingest.dataset.values import Check, ids, numbers, rule
 from graphfeed.ingest.queries import entries
 from graphfeed.ingest.queries import numbers as sql_of
-from graphfeed.ingest.queries.columns import is_integer
+from graphfeed.ingest.queries.columns import is_integer, is_missing
 from graphfeed.ingest.tables.arrow_types import is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
+from graphfeed.ingest.tables.relation import Relation
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import Edges
 
@@ -52,6 +53,21 @@ def ingest_edges(
     return described | {"problems": rows.bad.as_list(), "time": rows.time_type}
 
 
+def rows_of_edges(
+    engine: Engine, relation: Relation, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
+) -> Relation:
+    """Return the rows that are edges, with the position of each as `place` if that is its source."""
+    if table.source_is_row:
+        relation = replace(relation, sql=entries.with_places(relation.sql))
+    if not table.optional:
+        return relation
+    column, (number, described) = relation.columns[table.destination, True], ends[1]
+    missing = is_missing(column.sql) if column.raw or is_text(column.type) else f"{column.sql} IS NULL"
+    if described.get("left_out"):
+        missing += f" OR {entries.is_left_out(number, ids(column, described['texts']).sql)}"
+    return relation.filtered(engine, f"NOT ({missing})")
+
+
 def read_ends(
     rows: Query, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
 ) -> tuple[dict[str, str], list[str]]:
@@ -59,6 +75,11 @@ def read_ends(
     columns, joins = {}, []
     names = {"source": table.source, "destination": table.destination}
     for (end, name), (node, described) in zip(names.items(), ends, strict=True):
+        if end == "source" and table.source_is_row:
+            count = described["count"]
+            rows.checks.append(Check(f"place >= {count}", "its number", f"but there are {count} nodes", "place"))
+            columns[end] = "place"
+            continue
         column = rows.relation.columns[name, True]
         if not described["texts"] and is_text(column.type):
             # If some of the strings are integers, the others are invalid rows.

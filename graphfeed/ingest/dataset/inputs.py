@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.dataset.bad_rows import BadRows
 from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, TableSpec
-from graphfeed.ingest.dataset.values import NAN_REASON, NARROW_REASON
+from graphfeed.ingest.dataset.values import NAN_REASON, NARROW_REASON, is_until
 from graphfeed.ingest.tables.engine import Engine
 from graphfeed.ingest.tables.relation import WIDTH_REASON, Key, NoColumn, Relation, load_relation
 from graphfeed.ingest.tables.table import TableSource, read_archive
@@ -28,11 +28,13 @@ def load_rows(
         may_skip = table.id is not None
         named = [table.id, table.names]
     else:
-        named = [table.source, table.destination]
+        named = [None if table.source_is_row else table.source, table.destination]
         if isinstance(table.weight, str):
             columns.setdefault((table.weight, False), "weight")
     if isinstance(table.time, str):
         columns.setdefault((table.time, False), "integer")
+    for column in table.until:
+        columns.setdefault((column, False), "integer")
     columns |= {(column, True): "id" for column in named if column is not None}
     columns = columns or {(sources[0].names[0], False): "any"}  # to count the rows
 
@@ -42,9 +44,11 @@ def load_rows(
         problems.count(source.name, WIDTH_REASON, count, f"{WIDTH_REASON}: {text}")
 
     try:
-        return load_relation(engine, name, sources, columns, on_width)
+        relation = load_relation(engine, name, sources, columns, on_width)
     except NoColumn as error:
         raise ValueError(f"{argument_of(table, error.column)}: {error}") from error
+    kept = [is_until(relation.columns[column, False], bound) for column, bound in table.until.items()]
+    return relation.filtered(engine, " AND ".join(kept)) if kept else relation
 
 
 def argument_of(table: TableSpec, column: str) -> str:
@@ -52,8 +56,9 @@ def argument_of(table: TableSpec, column: str) -> str:
     for name in ("id", "names", "source", "destination", "weight", "time", "label"):
         if getattr(table, name, None) == column:
             return name
-    if column in table.encode:
-        return "encode"
+    for name in ("encode", "until"):
+        if column in getattr(table, name):
+            return name
     return next((f"features.{name}" for name, columns in table.features.items() if column in columns), "split")
 
 

@@ -48,6 +48,9 @@ def ingest_nodes(rows: Query, number: int, node_type: str | None) -> dict[str, A
         engine.run(entries.create_column(f"ids_{number}", "id", own.sql, kept))
         found = write_table_ids(engine, rows.writer, number, "names" if table.id is None else "ids")
         named |= {"names": found["ids"]} if table.id is None else found
+        if table.id is not None and relation.rest is not None:
+            engine.run(entries.create_column(f"left_out_{number}", "id", own.sql, relation.rest))
+            named["left_out"] = True
     if rows.time is not None:
         engine.run(entries.create_column(f"times_{number}", "time", f"({rows.time.sql})::BIGINT", kept))
     engine.run(entries.drop_rows(f"rows_{prefix}"))

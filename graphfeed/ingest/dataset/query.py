@@ -20,6 +20,7 @@ from graphfeed.ingest.dataset.values import (
     Values,
     beyond_float32,
     feature,
+    in_seconds,
     is_value,
     masks,
     numbers,
@@ -218,7 +219,10 @@ class Query:
         if isinstance(self.table.time, str):
             column = self.relation.columns[self.table.time, False]
             self.time = numbers(column, "a time", whole=True)
-            self.time_type = [name.strip(), str(column.type), unit_of(column.type)]
+            unit = unit_of(column.type)
+            if self.spec.time_unit is not None:
+                self.time, unit = in_seconds(column, self.time)
+            self.time_type = [name.strip(), str(column.type), unit]
             self.checks += self.time.checks
 
     @property

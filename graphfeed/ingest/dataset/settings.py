@@ -1,6 +1,7 @@
 """Checks of the settings of tables: which values can be the name of a column, a number or a row."""
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,16 @@ def as_columns(name: str, columns: Any) -> tuple[str, ...]:
     if not (given and all(map(is_column, given))):
         raise TypeError(f"{name} must be a column or a list of columns, but is {brief(columns)}")
     return tuple(map(str, given))
+
+
+def as_bounds(until: Any) -> dict[str, Any]:
+    """Return the latest value by column, with dates as strings."""
+    if not isinstance(until, Mapping):
+        raise TypeError(f"until must be a mapping of columns to their latest values, but is {brief(until)}")
+    for column, bound in until.items():
+        if not is_column(column) or not (is_whole(bound) or isinstance(bound, (str, date))):
+            raise TypeError(f"until must map columns to integers, dates or times, but has {brief({column: bound})}")
+    return {str(column): str(bound) if isinstance(bound, date) else bound for column, bound in until.items()}
 
 
 def check_reverses(edges: Mapping[str, Any]) -> None:

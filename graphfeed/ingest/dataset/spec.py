@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias
 import yaml
 
 from graphfeed.ingest.dataset.settings import (
+    as_bounds,
     as_columns,
     as_flag,
     check_constant,
@@ -20,6 +21,7 @@ from graphfeed.ingest.dataset.settings import (
     is_whole,
 )
 from graphfeed.ingest.dataset.split import Split
+from graphfeed.ingest.dataset.yaml_entries import as_entry, read_entry, refuse_rest
 from graphfeed.ingest.queries.numbers import MOST_FLOAT32
 from graphfeed.ops.arguments import brief, checked
 from graphfeed.ops.process import local_path
@@ -45,6 +47,7 @@ class TableSpec:
         dtype: "float32" to store features of integers and booleans as floats. By default they keep their dtype.
         encode: A column of categories, or a list of columns. Each becomes a feature of its name: the position of the
             value among the sorted distinct values, which are the feature's metadata "categories".
+        until: Latest value by column of times: rows with a later time, or without one, are left out.
     """
 
     files: Files = None
@@ -55,6 +58,7 @@ class TableSpec:
     header: bool = True
     dtype: str | None = field(default=None, kw_only=True)
     encode: str | Sequence[str] = field(default=(), kw_only=True)
+    until: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         files = () if self.files is None else self.files
@@ -65,6 +69,7 @@ class TableSpec:
         features = {str(name): as_columns(f"features.{name}", columns) for name, columns in self.features.items()}
         object.__setattr__(self, "features", features)
         self.check_encoded()
+        object.__setattr__(self, "until", as_bounds(self.until))
         self.check_columns("label")
         self.check_flags("header")
         if is_column(self.split):
@@ -161,6 +166,10 @@ class EdgeTable(TableSpec):
             destinations are drawn once, for the data set. Items then have labels, 1 and 0, and indexes.
         training_graph: Whether the graph has only the edges that the split assigns to training. With neither a task nor
             a label, the other edges are left out and there are no items.
+        source_is_row: Whether the source of each edge is the node with the number of its row, as in a table of nodes
+            with references to others. Rows left out by `until` are not counted. There is no column `source`.
+        optional: Whether to leave out rows without a destination, and those whose destination `until` left out of its
+            table. By default, both are invalid.
         reverse_of: Edge type whose edges these are, with exchanged ends: those of the graph, with their times, weights
             and features. They are not items of a task. Nothing else is given then.
     """
@@ -174,6 +183,8 @@ class EdgeTable(TableSpec):
     negatives: int = 0
     training_graph: bool = False
     reverse_of: str | None = None
+    source_is_row: bool = False
+    optional: bool = False
 
     def __post_init__(self) -> None:
         if self.reverse_of is not None:
@@ -183,7 +194,7 @@ class EdgeTable(TableSpec):
         for name in ("source", "destination"):
             if getattr(self, name) is None:
                 raise TypeError(f"{name} must be the name of a column, but is None")
-        self.check_flags("time_sorted", "training_graph")
+        self.check_flags("time_sorted", "training_graph", "source_is_row", "optional")
         if not self.files and self.reverse_of is None:
             raise ValueError(
                 "files is missing; name the files of the edges, or in reverse_of the edge type that they are reverse to"
@@ -234,6 +245,8 @@ class Spec:
             without types.
         nodes: Node tables by type. Without a table, the nodes of a type are those that its edges name.
         folder: Folder that relative paths start from; by default the working folder.
+        time_unit: "s" to convert dates and times of any unit to whole seconds, rounded down. By default, all times must
+            have the same unit.
 
     Raises:
         ValueError: Types do not match each other.
@@ -249,8 +262,11 @@ class Spec:
     nodes: Mapping[str, NodeTable] = field(default_factory=dict)
     name: str = ""
     folder: Path = Path()
+    time_unit: str | None = None
 
     def __post_init__(self) -> None:
+        if self.time_unit not in {None, "s"}:
+            raise ValueError(f"time_unit must be 's', but is {brief(self.time_unit)}")
         if not self.edges:
             raise ValueError("edges is empty; give at least one edge type")
         check_tables("edges", self.edges, EdgeTable)
@@ -262,7 +278,7 @@ class Spec:
                     f"the edge type {brief(next(iter(self.edges)))} names no node types, but nodes has "
                     f"{list(self.nodes)}; write it 'source:relation:destination'"
                 )
-            check_reverses(self.edges)
+            self.check_edges()
             return
         for name in self.nodes:
             if ":" in name or not name:
@@ -275,7 +291,17 @@ class Spec:
         unknown = {name for name in unknown if not self.nodes[name].files and self.nodes[name].count is None}
         if unknown:
             raise ValueError(f"no edge type has the node types {sorted(unknown)}, and they have no files and no count")
+        self.check_edges()
+
+    def check_edges(self) -> None:
+        """Raise unless reverse edges match the original ones, and rows that are sources are those of a node table."""
         check_reverses(self.edges)
+        for name, table in self.edges.items():
+            source = ends_of(name)[0] if self.typed else next(iter(self.nodes), None)
+            if table.source_is_row and not (
+                source in self.nodes and (self.nodes[source].files or self.nodes[source].count)
+            ):
+                raise ValueError(f"edges.{name}: source_is_row needs the table of the nodes {source!r}; give its files")
 
     @property
     def has_edge_features(self) -> bool:
@@ -305,6 +331,7 @@ class Spec:
     def to_yaml(self) -> str:
         """Return the specification as YAML, without default values. Frames can't be written."""
         data: dict[str, Any] = {"name": self.name} if self.name else {}
+        data |= {} if self.time_unit is None else {"time_unit": self.time_unit}
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             if tables:
                 data[key] = {name: as_entry(table) for name, table in tables.items()}
@@ -319,7 +346,7 @@ class Spec:
             ValueError: A key is unknown or has an invalid value; the error names it.
         """
         top = Section(data, file=file)
-        name = top.get("name", str, "")
+        name, time_unit = top.get("name", str, ""), top.get("time_unit", str, None)
         tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
         for key, table_class in (("nodes", NodeTable), ("edges", EdgeTable)):
             for entry, values in top.get(key, dict, {}).items():
@@ -327,7 +354,7 @@ class Spec:
                 tables[key][str(entry)] = read_entry(section, table_class)
         refuse_rest(top)
         try:
-            return cls(tables["edges"], tables["nodes"], name, folder)
+            return cls(tables["edges"], tables["nodes"], name, folder, time_unit)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
 
@@ -338,48 +365,6 @@ def check_tables(name: str, tables: Mapping[Any, Any], kind: type[TableSpec]) ->
             raise TypeError(
                 f"{name} must be a dict of names of types to {kind.__name__}, but has {brief({type_name: table})}"
             )
-
-
-def as_entry(table: TableSpec) -> dict[str, Any]:
-    """Return the settings of a table that differ from the defaults, as plain values."""
-    entry: dict[str, Any] = {}
-    for setting in dataclasses.fields(table):
-        value = getattr(table, setting.name)
-        default = setting.default_factory() if setting.default_factory is not dataclasses.MISSING else setting.default
-        if isinstance(value, Split):
-            value = {key: part for key, part in dataclasses.asdict(value).items() if part is not None}
-        elif isinstance(value, tuple):
-            value = [os.fspath(part) for part in value]
-            value = value[0] if len(value) == 1 else value or default
-        elif isinstance(value, dict):
-            value = {name: list(part) if len(part) > 1 else part[0] for name, part in value.items()}
-        is_end = setting.name in {"source", "destination"} and getattr(table, "reverse_of", None) is None
-        if value != default or is_end:
-            entry[setting.name] = value
-    return entry
-
-
-def read_entry(section: Section, cls: type) -> Any:
-    """Build a table, or the split of one, from a section."""
-    section.read |= {setting.name for setting in dataclasses.fields(cls)}
-    refuse_rest(section)
-    values = {name: value for name, value in section.values.items() if value is not None}
-    if isinstance(values.get("split"), Mapping):
-        values["split"] = read_entry(Section(values["split"], section.name("split"), section.file), Split)
-    files = values.get("files", "")
-    if not all(isinstance(path, str) for path in (files if isinstance(files, list) else [files])) or files == []:
-        name = section.name("files")
-        raise ValueError(f"{section.file}: {name} must be a path or a list of paths, but is {brief(files)}")
-    try:
-        return cls(**values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{section.file}: {section.key}: {error}") from error
-
-
-def refuse_rest(section: Section) -> None:
-    for key in section.rest():
-        known = ", ".join(sorted(section.read))
-        raise ValueError(f"{section.file}: {section.name(str(key))} is unknown; the keys are {known}")
 
 
 @checked

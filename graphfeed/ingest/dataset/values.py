@@ -1,6 +1,6 @@
 """The values that a column of a table gives, and the rules for its invalid rows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -221,13 +221,40 @@ def parts_of_time(column: TableColumn, split: Split) -> tuple[dict[str, str], li
     return {part: sql_of.is_between(found.sql, *own) for part, own in parts.items()}, found.checks
 
 
-def as_time(text: str, unit: str) -> int:
-    """Convert a date or a time to a number of units since 1970, rounded up."""
+NANOSECONDS = {"day": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
+"""Length of the units of times."""
+
+
+def as_time(text: str, unit: str, *, down: bool = False) -> int:
+    """Convert a date or a time to a number of units since 1970, rounded up, or `down`."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
-    nanoseconds = int(np.datetime64(moment, "us").astype(np.int64)) * 1000
-    return -(-nanoseconds // {"day": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit])
+    nanoseconds, each = int(np.datetime64(moment, "us").astype(np.int64)) * 1000, NANOSECONDS[unit]
+    return nanoseconds // each if down else -(-nanoseconds // each)
+
+
+def in_seconds(column: TableColumn, values: Values) -> tuple[Values, str]:
+    """Return a column of dates or times in seconds since 1970, rounded down, and the unit."""
+    unit = unit_of(column.type) or "numbers"
+    name, zone = unit.removesuffix(" in UTC"), " in UTC" if unit.endswith(" in UTC") else ""
+    if name not in NANOSECONDS:
+        raise TypeError(
+            f"{column.table}: {column.name} must have dates or times, because time_unit is 's', but has {column.type}"
+        )
+    return replace(values, sql=sql_of.as_seconds(values.sql, NANOSECONDS[name])), f"s{zone}"
+
+
+def is_until(column: TableColumn, bound: Any) -> str:
+    """Return SQL for whether a time is at most a bound; false without a time."""
+    found, unit = numbers(column, "a time", whole=True), unit_of(column.type)
+    try:
+        latest = int(bound) if unit is None else as_time(bound, unit.removesuffix(" in UTC"), down=True)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{column.table}: until must be a bound of {column.name}, which has {column.type}, but is {brief(bound)}"
+        ) from error
+    return f"coalesce(({found.sql}) <= {latest}, false)"
 
 
 def is_value(column: TableColumn, wanted: str) -> str:

@@ -27,6 +27,21 @@ def number_rows(name: str) -> str:
     return f"(SELECT rowid AS n, * FROM {name})"
 
 
+def filter_rows(rows: str, condition: str) -> str:
+    """Return the rows that fulfil a condition."""
+    return f"(SELECT * FROM {rows} WHERE {condition})"
+
+
+def with_places(rows: str) -> str:
+    """Return rows with the position of each as `place`."""
+    return f"(SELECT *, row_number() OVER (ORDER BY n) - 1 AS place FROM {rows})"
+
+
+def is_left_out(number: int, sql: str) -> str:
+    """Return whether an id is that of a row of a node table which was left out."""
+    return f"coalesce({sql} IN (SELECT id FROM left_out_{number} WHERE id IS NOT NULL), false)"
+
+
 def drop_rows(name: str) -> str:
     """Remove a table of rows, if there is one."""
     return f"DROP TABLE IF EXISTS {name}"
@@ -205,7 +220,8 @@ def join_ids(table: str, alias: str, sql: str) -> str:
 def create_edges(table: str, columns: Mapping[str, str], rows: str, joins: Sequence[str]) -> str:
     """Create a table of edges in the order of their rows, with expressions by name."""
     selected = ", ".join(["n", *(f"{sql} AS {name}" for name, sql in columns.items())])
-    order = "ORDER BY n" if joins else ""  # a join does not keep the order
+    # Neither a join nor a window keeps the order.
+    order = "ORDER BY n" if joins or "place" in columns.values() else ""
     return f"CREATE OR REPLACE TABLE {table} AS SELECT {selected} FROM {' '.join([rows, *joins])} {order}"
 
 

@@ -90,6 +90,15 @@ def is_between(sql: str, low: int | None, high: int | None) -> str:
     return f"coalesce({' AND '.join(bounds)}, false)"
 
 
+def as_seconds(sql: str, nanoseconds: int) -> str:
+    """Return a number of units of this length in whole seconds, rounded down."""
+    each = 10**9 // nanoseconds
+    if each == 0:
+        return f"({sql}) * {nanoseconds // 10**9}"
+    # The engine rounds towards zero.
+    return f"(({sql}) - ((({sql}) % {each}) + {each}) % {each}) // {each}"
+
+
 def is_value(sql: str, wanted: str, number: str | None, equal: float | None) -> str:
     """Return whether a value is a string, or as a `number` equal to `equal`, if that is given."""
     same = f"{sql}::VARCHAR = {literal(wanted)}"

@@ -71,6 +71,8 @@ class Relation:
     firsts: Sequence[tuple[int, int]]
     """The number of the first row of each table, even if it has no rows, and the table's index, in ascending order."""
     count: Callable[[], int]
+    rest: str | None = None
+    """SQL for the rows that were left out, if any could be."""
 
     @cached_property
     def num_rows(self) -> int:
@@ -81,6 +83,12 @@ class Relation:
         """Return the table of a row, and the row's position in it."""
         first, file = self.firsts[bisect_right(self.firsts, n, key=itemgetter(0)) - 1]
         return self.sources[file], n - first
+
+    def filtered(self, engine: Engine, condition: str) -> "Relation":
+        """Return the relation of the rows that fulfil a condition, which is never NULL."""
+        sql = entries.filter_rows(self.sql, condition)
+        rest = entries.filter_rows(self.sql, f"NOT ({condition})")
+        return replace(self, sql=sql, rest=rest, count=lambda: int(engine.rows(entries.count_all(sql))[0][0]))
 
     def by_table(self, engine: Engine, rows: str) -> list[tuple[int, int, int]]:
         """Return the code, the first row and the count of rows, grouped by table and code."""
