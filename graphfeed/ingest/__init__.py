@@ -5,8 +5,10 @@
 
 from graphfeed.ingest.dataset.dataset_builder import build_dataset
 from graphfeed.ingest.dataset.guess_spec import guess_spec
+from graphfeed.ingest.dataset.relbench import from_relbench
 from graphfeed.ingest.dataset.spec import EdgeTable, NodeTable, Spec, read_spec
 from graphfeed.ingest.dataset.split import Split
+from graphfeed.ingest.dataset.task_table import TaskTable
 from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
@@ -27,7 +29,9 @@ __all__ = [
     "Split",
     "TFDatasetOptions",
     "TFRecordDataLoader",
+    "TaskTable",
     "build_dataset",
+    "from_relbench",
     "guess_spec",
     "inspect_dataset",
     "inspect_graph_file",

@@ -10,8 +10,8 @@ from graphfeed.ops.arguments import nearest
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.datasets import LEGACY_NAMES
 
-KNOWN_NAMES = {field.name for field in fields(MiniBatch)} | {"input_id"}
-"""The fields of a mini-batch, and an attribute that `to_pyg_data()` reads."""
+KNOWN_NAMES = {field.name for field in fields(MiniBatch)} | {"input_id", "destinations"}
+"""The fields of a mini-batch, and attributes that `to_pyg_data()` and `sample_listed_pair` read."""
 
 
 class ItemNameWarning(UserWarning):
@@ -30,7 +30,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
 
     Returns:
         A `MiniBatch`, or the batch itself if there are no names. A name that is not a field becomes an attribute;
-        `input_id`, which `MiniBatch.to_pyg_data` reads, does so without a warning.
+        `input_id`, which `MiniBatch.to_pyg_data` reads, and `destinations` do so without a warning.
 
     Warns:
         ItemNameWarning: There are no names, or a name is not a field.

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,13 @@ import numpy as np
 
 from graphfeed.ingest.dataset.bad_rows import BadRows, OnError
 from graphfeed.ingest.dataset.edge_steps import TableEdges, ingest_edges, reversed_edges, rows_of_edges, warn_of_leaks
-from graphfeed.ingest.dataset.inputs import load_rows, open_references
+from graphfeed.ingest.dataset.inputs import load_rows, open_references, refuse_numbers_that_are_columns
 from graphfeed.ingest.dataset.journal import JOURNAL, InputFiles, Journal, step_digest
 from graphfeed.ingest.dataset.node_steps import collect_nodes, ingest_nodes, rows_of_arrays
 from graphfeed.ingest.dataset.query import Query
 from graphfeed.ingest.dataset.spec import EdgeTable, Spec, read_spec
-from graphfeed.ingest.dataset.task_metadata import describe_tasks, narrow_seeds
+from graphfeed.ingest.dataset.task_metadata import describe_tasks, narrow_seeds, task_metadata
+from graphfeed.ingest.dataset.task_steps import ingest_task
 from graphfeed.ingest.queries import entries
 from graphfeed.ingest.tables.engine import Engine, as_numpy
 from graphfeed.ingest.tables.relation import Relation
@@ -130,12 +130,18 @@ class Builder:
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
             for type_name, table in tables.items()
         }
+        self.sources |= {
+            (f"tasks.{part}", name): find_sources(files, spec.folder, header=True, pairs=False, memory=memory)
+            for name, task in spec.tasks.items()
+            for part, files in task.parts.items()
+        }
         self.inputs = InputFiles()
         # Before anything is read: schemas are only valid as long as the files don't change.
         self.inputs.remember(source.name for group in self.sources.values() for source in group if source.is_file)
         for (key, name), group in self.sources.items():
             tables_of_key: Mapping[str | None, Any] = self.nodes if key == "nodes" else self.edges
-            refuse_numbers_that_are_columns(f"{key} {name or ''}".strip(), tables_of_key[name], group)
+            if key in {"nodes", "edges"}:
+                refuse_numbers_that_are_columns(f"{key} {name or ''}".strip(), tables_of_key[name], group)
         warn_of_leaks(self.edges, self.sources)
         self.problems: list[dict[str, Any]] = []
         self.keys: dict[str, str] = {}
@@ -155,6 +161,7 @@ class Builder:
                 nodes = {name: self.read_nodes(number, name) for number, name in enumerate(self.nodes)}
                 counts = {name: described["count"] for name, described in nodes.items()}
                 edges = self.read_all_edges(nodes)
+                tasks = {name: self.read_task(number, name, nodes) for number, name in enumerate(self.spec.tasks)}
                 self.write_times(engine, counts)
             key = step_digest([self.spec.typed, list(self.nodes), self.originals, self.keys])
 
@@ -163,7 +170,7 @@ class Builder:
                     return {"topology": self.sort(engine, edges, counts)}
 
             topology = self.once("sort", key, sort)["topology"]
-            metadata = self.describe(nodes, edges, topology, in_memory)
+            metadata = self.describe(nodes, edges, tasks, topology, in_memory)
             self.journal.keep_only([*self.keys, "sort"])
             self.writer.remove_others(metadata)
             self.writer.finish(metadata, progress=self.progress)
@@ -175,7 +182,11 @@ class Builder:
         # Frames are never considered equal to those of another run.
         frames = [os.urandom(8).hex() for source in sources if not source.is_file]
         fields = {name: value for name, value in vars(table).items() if name != "files"}
-        arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
+        arrays = [
+            self.spec.folder / name.partition("#")[0]
+            for names in getattr(table, "features", {}).values()
+            for name in names
+        ]
         given = self.inputs.remember(str(path) for path in arrays if path.suffix in NUMPY and path.is_file())
         columns = [self.spec.time_unit, *([self.with_rows, self.attributes] if isinstance(table, EdgeTable) else [])]
         others_keys = [self.keys[other] for other in others]
@@ -273,6 +284,20 @@ class Builder:
         key = self.key_of(step, table, sources, *(f"node_{end}" for end, _ in ends))
         return self.once(step, key, run)
 
+    def read_task(self, number: int, name: str, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
+        """Read the items of a task, unless an earlier run did, and return their description."""
+        task, order, step = self.spec.tasks[name], list(self.nodes), f"task_{number}"
+        sources = {part: self.sources[f"tasks.{part}", name] for part in task.parts}
+        ends = [(order.index(end), nodes[end]) for end in (task.nodes, task.destination_nodes) if end is not None]
+
+        def run() -> dict[str, Any]:
+            with self.progress(f"reading task {name}", 0) as bar:
+                make = partial(Query, self.engine, self.spec, self.writer, bar=bar)
+                return ingest_task(self.engine, make, task, number, sources, ends, BadRows(self.on_error))
+
+        every = [source for group in sources.values() for source in group]
+        return self.once(step, self.key_of(step, task, every, *(f"node_{end}" for end, _ in ends)), run)
+
     def sort(
         self, engine: Engine, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]
     ) -> dict[str, Any]:
@@ -325,11 +350,12 @@ class Builder:
         self,
         nodes: Mapping[str | None, dict[str, Any]],
         edges: Mapping[str | None, dict[str, Any]],
+        of_tasks: Mapping[str, dict[str, Any]],
         topology: dict[str, Any],
         in_memory: bool,
     ) -> dict[str, Any]:
         """Return the metadata of the data set."""
-        narrow_seeds(self.writer.folder, nodes, edges)
+        narrow_seeds(self.writer.folder, nodes, edges, of_tasks)
         features, tasks = [], []
         reverses = {table.reverse_of: name for name, table in self.spec.edges.items() if table.reverse_of is not None}
         for domain, described in (("node", nodes), ("edge", edges)):
@@ -340,6 +366,10 @@ class Builder:
                     entry |= {} if codes is None else {"categories": codes}
                     features.append(entry | {"path": self.writer.path(file), "in_memory": in_memory})
             tasks += describe_tasks(described, domain, self.writer, in_memory, reverses)
+        for name, info in of_tasks.items():
+            task = self.spec.tasks[name]
+            entry = task_metadata({task.nodes: info}, name, self.writer, in_memory) | dict(task.metadata)
+            tasks.append(entry | ({} if task.destinations is None else {"destination_type": task.destination_nodes}))
         ids = {
             type_name or "": {name: self.writer.path(file) for name, file in files.items()}
             for type_name, info in nodes.items()
@@ -365,14 +395,3 @@ WITHOUT = {"weight": 1, "time": ALWAYS}
 
 def has_any(tables: Mapping[str | None, Any], name: str) -> bool:
     return any(getattr(table, name, None) is not None for table in tables.values())
-
-
-def refuse_numbers_that_are_columns(name: str, table: Any, sources: list[TableSource]) -> None:
-    """Raise a ValueError if a weight or a time is an integer that could also be the name of a column."""
-    numbers = {key: value for key in ("weight", "time") if isinstance(value := getattr(table, key, None), int)}
-    for (key, value), source in product(numbers.items(), sources):
-        if str(value) in source.names:
-            raise ValueError(
-                f"{name}: {key} is {value}, which may be a number for all rows or the column {value} of "
-                f"{source.name}; write '{value}' in quotes for the column, or {float(value)} for the number"
-            )

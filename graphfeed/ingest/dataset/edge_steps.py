@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,17 @@ from graphfeed.ingest.queries import numbers as sql_of
 from graphfeed.ingest.queries.columns import is_integer, is_missing
 from graphfeed.ingest.tables.arrow_types import is_text
 from graphfeed.ingest.tables.engine import Engine, as_numpy
-from graphfeed.ingest.tables.relation import Relation
+from graphfeed.ingest.tables.relation import Relation, TableColumn
 from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import Edges
 
+End: TypeAlias = tuple[int, dict[str, Any]]
+"""The number of a node type, and the description of its nodes."""
 MOST_NARROW = 1 << 31
 """Below this number of nodes, ids take four bytes."""
 
 
-def ingest_edges(
-    rows: Query, number: int, edge_type: str | None, ends: Sequence[tuple[int, dict[str, Any]]]
-) -> dict[str, Any]:
+def ingest_edges(rows: Query, number: int, edge_type: str | None, ends: Sequence[End]) -> dict[str, Any]:
     """Read the edges of a type into a table, and return their description; `ends` describes their node types."""
     name, table, engine = f"edges_{number}", rows.table, rows.engine
     assert isinstance(table, EdgeTable)
@@ -53,9 +53,7 @@ def ingest_edges(
     return described | {"problems": rows.bad.as_list(), "time": rows.time_type}
 
 
-def rows_of_edges(
-    engine: Engine, relation: Relation, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
-) -> Relation:
+def rows_of_edges(engine: Engine, relation: Relation, table: EdgeTable, ends: Sequence[End]) -> Relation:
     """Return the rows that are edges, with the position of each as `place` if that is its source."""
     if table.source_is_row:
         relation = replace(relation, sql=entries.with_places(relation.sql))
@@ -68,11 +66,9 @@ def rows_of_edges(
     return relation.filtered(engine, f"NOT ({missing})")
 
 
-def read_ends(
-    rows: Query, table: EdgeTable, ends: Sequence[tuple[int, dict[str, Any]]]
-) -> tuple[dict[str, str], list[str]]:
+def read_ends(rows: Query, table: EdgeTable, ends: Sequence[End]) -> tuple[dict[str, str], list[str]]:
     """Return SQL for the node numbers of sources and destinations, and the joins that find them."""
-    columns, joins = {}, []
+    columns, joins = dict[str, str](), list[str]()
     names = {"source": table.source, "destination": table.destination}
     for (end, name), (node, described) in zip(names.items(), ends, strict=True):
         if end == "source" and table.source_is_row:
@@ -80,23 +76,28 @@ def read_ends(
             rows.checks.append(Check(f"place >= {count}", "its number", f"but there are {count} nodes", "place"))
             columns[end] = "place"
             continue
-        column = rows.relation.columns[name, True]
-        if not described["texts"] and is_text(column.type):
-            # If some of the strings are integers, the others are invalid rows.
-            ((some,),) = rows.engine.rows(entries.is_any([is_integer(column.sql)], rows.relation.sql))
-            if not some:
-                raise TypeError(f"{column.table}: {name} has strings, but the ids of these nodes are integers")
-        found, count = ids(column, described["texts"]), described["count"]
-        if described["ids"] is None:
-            place, reason = found.sql, f"which is out of range: there are {count} nodes, numbered from 0"
-            lost = f"({place} < 0 OR {place} >= {count})"
-        else:
-            place, reason = f"{end}_ids.rowid", "but no row of the nodes has that id"
-            lost = f"{place} IS NULL"
-            joins.append(entries.join_ids(f"ids_{node}", f"{end}_ids", found.sql))
-        rows.checks += [*found.checks, rule(column, lost, reason)]
-        columns[end] = f"TRY_CAST({place} AS {'INTEGER' if count < MOST_NARROW else 'BIGINT'})"
+        columns[end] = place_of(rows, rows.relation.columns[name, True], end, (node, described), joins)
     return columns, joins
+
+
+def place_of(rows: Query, column: TableColumn, end: str, node: End, joins: list[str]) -> str:
+    """Return SQL for the node numbers of a column of ids; add its rules, and the join that finds them if one does."""
+    number, described = node
+    if not described["texts"] and is_text(column.type):
+        # If some of the strings are integers, the others are invalid rows.
+        ((some,),) = rows.engine.rows(entries.is_any([is_integer(column.sql)], rows.relation.sql))
+        if not some:
+            raise TypeError(f"{column.table}: {column.name} has strings, but the ids of these nodes are integers")
+    found, count = ids(column, described["texts"]), described["count"]
+    if described["ids"] is None:
+        place, reason = found.sql, f"which is out of range: there are {count} nodes, numbered from 0"
+        lost = f"({place} < 0 OR {place} >= {count})"
+    else:
+        place, reason = f"{end}_ids.rowid", "but no row of the nodes has that id"
+        lost = f"{place} IS NULL"
+        joins.append(entries.join_ids(f"ids_{number}", f"{end}_ids", found.sql))
+    rows.checks += [*found.checks, rule(column, lost, reason)]
+    return f"TRY_CAST({place} AS {'INTEGER' if count < MOST_NARROW else 'BIGINT'})"
 
 
 def read_weight(rows: Query, table: EdgeTable) -> dict[str, str]:

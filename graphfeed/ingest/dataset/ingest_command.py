@@ -9,6 +9,7 @@ from typing import Any
 
 from graphfeed.ingest.dataset.dataset_builder import build_dataset
 from graphfeed.ingest.dataset.guess_spec import guess_yaml
+from graphfeed.ingest.dataset.relbench import MANIFEST, from_relbench
 from graphfeed.loader import ProcessExecutor
 from graphfeed.ops.arguments import check_count, parse_bytes
 from graphfeed.storage.datasets import TASK_SECONDS, memory_for_sorting
@@ -21,6 +22,7 @@ def add_ingest_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--guess", action="store_true", help="print a first specification for the tables, from their names and columns"
     )
+    parser.add_argument("--task", help=f"a task of the data set of RelBench whose {MANIFEST} is given")
     parser.add_argument(
         "--memory",
         metavar="BYTES",
@@ -45,9 +47,12 @@ def run_ingest(options: Any) -> None:
     if options.guess:
         sys.stdout.write(guess_yaml(options.paths))
         return
+    if options.task is not None and options.paths[0].name != MANIFEST:
+        raise ValueError(f"--task is for data sets of RelBench, with a {MANIFEST}, but {options.paths[0]} is given")
     if len(options.paths) != 2:
         raise ValueError(f"give the specification and the folder to write, but {len(options.paths)} paths are given")
-    spec, folder = options.paths
+    path, folder = options.paths
+    spec = from_relbench(path, options.task) if path.name == MANIFEST else path
     check_count("--workers", options.workers, 1)
     memory = memory_for_sorting() // options.workers
     memory = memory if options.memory is None else parse_bytes("--memory", options.memory)

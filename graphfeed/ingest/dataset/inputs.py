@@ -1,6 +1,7 @@
 """Inputs of an entry: columns of its tables, and arrays that its features name."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ from graphfeed.storage.memory import map_npy
 
 
 def load_rows(
-    engine: Engine, name: str, table: NodeTable | EdgeTable, sources: Sequence[TableSource], problems: BadRows
+    engine: Engine,
+    name: str,
+    table: NodeTable | EdgeTable,
+    sources: Sequence[TableSource],
+    problems: BadRows,
+    more: Mapping[Key, str] | None = None,
 ) -> Relation:
-    """Load the columns of an entry that are needed."""
+    """Load the columns of an entry that are needed, and `more`."""
     columns: dict[Key, str] = {(column, False): role for column, role in roles_of(table).items()}
     may_skip = True
     if isinstance(table, NodeTable):
@@ -33,6 +39,7 @@ def load_rows(
             columns.setdefault((table.weight, False), "weight")
     if isinstance(table.time, str):
         columns.setdefault((table.time, False), "integer")
+    columns |= more or {}
     for column in table.until:
         columns.setdefault((column, False), "integer")
     columns |= {(column, True): "id" for column in named if column is not None}
@@ -132,3 +139,14 @@ def is_narrowed(values: NDArray[Any]) -> NDArray[np.bool_]:
         return np.asarray(np.isinf(narrow) & ~np.isinf(values))
     wide = values.astype(np.float64)  # exact for all integers that float32 can represent
     return np.asarray((narrow != wide) | (np.abs(wide) >= 1 << 53))
+
+
+def refuse_numbers_that_are_columns(name: str, table: Any, sources: Sequence[TableSource]) -> None:
+    """Raise a ValueError if a weight or a time is an integer that could also be the name of a column."""
+    numbers = {key: value for key in ("weight", "time") if isinstance(value := getattr(table, key, None), int)}
+    for (key, value), source in product(numbers.items(), sources):
+        if str(value) in source.names:
+            raise ValueError(
+                f"{name}: {key} is {value}, which may be a number for all rows or the column {value} of "
+                f"{source.name}; write '{value}' in quotes for the column, or {float(value)} for the number"
+            )

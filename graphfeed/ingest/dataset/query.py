@@ -56,6 +56,8 @@ class Query:
     relation: Relation
     bad: BadRows
     bar: ProgressBar
+    real_labels: bool = False
+    """Whether labels of integers are numbers rather than classes."""
     given: dict[str, NDArray[Any]] = field(init=False)
     """Arrays that the features name."""
     narrowed: list[str] = field(default_factory=list)
@@ -195,13 +197,14 @@ class Query:
             self.label = self.read_feature(column.name)
             self.checks += self.label.checks
         else:
-            whole = not arrow().types.is_floating(column.type)
+            whole = not arrow().types.is_floating(column.type) and not self.real_labels
             found = numbers(column, "a number", whole=whole, optional=True)
             self.checks += found.checks
             sql = f"coalesce(({found.sql})::BIGINT, -1)"
             if not whole:
                 value = f"coalesce({found.sql}::DOUBLE, 'nan')"
-                ((whole,),) = self.engine.rows(entries.are_whole(value, self.relation.sql))
+                if not self.real_labels:
+                    ((whole,),) = self.engine.rows(entries.are_whole(value, self.relation.sql))
                 if whole:
                     sql = sql_of.label_of_float(value)
                     self.checks.append(rule(column, f"{value} BETWEEN {1 << 53} AND 9e18", ROUNDED_REASON))
@@ -298,12 +301,14 @@ class Query:
         self, arrays: RowFiles, source: str, count: int, columns: Mapping[str, str], ends: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Write the items of each part, and return their files and the classes of the labels."""
-        # In addition to `of_items`, columns may have timestamps. Without ends, the rows are nodes.
+        # In addition to `of_items`, columns may have timestamps. Without ends, the rows are nodes; one end names them.
         largest, first = -1, 0
         passes = self.batches(source, [*ends, *columns.values()], count) if self.parts else ()
         for found, rows, _ in passes:
             seeds = [as_numpy(next(found)) for _ in ends]
-            items = {"seeds": np.stack(seeds, axis=1) if ends else np.arange(first, first + rows)}
+            items = {"seeds": np.arange(first, first + rows)}
+            if ends:
+                items["seeds"] = np.stack(seeds, axis=1) if len(ends) > 1 else seeds[0].astype(np.int64)
             own = {name: next(found) for name in columns}
             if "timestamp" in own:
                 items["timestamp"] = as_numpy(own["timestamp"])
@@ -312,7 +317,7 @@ class Query:
                 if items["labels"].dtype.kind == "i":
                     largest = max(largest, int(items["labels"].max(initial=-1)))
             # If edges of some type have features, items of all types have the ids, because they share member names.
-            if ends and self.spec.has_edge_features:
+            if len(ends) > 1 and self.spec.has_edge_features:
                 items["seed_edge_ids"] = np.arange(first, first + rows)
             for part in self.parts:
                 chosen = as_numpy(own[part])

@@ -21,6 +21,7 @@ from graphfeed.ingest.dataset.settings import (
     is_whole,
 )
 from graphfeed.ingest.dataset.split import Split
+from graphfeed.ingest.dataset.task_table import TaskTable
 from graphfeed.ingest.dataset.yaml_entries import as_entry, read_entry, refuse_rest
 from graphfeed.ingest.queries.numbers import MOST_FLOAT32
 from graphfeed.ops.arguments import brief, checked
@@ -247,6 +248,7 @@ class Spec:
         folder: Folder that relative paths start from; by default the working folder.
         time_unit: "s" to convert dates and times of any unit to whole seconds, rounded down. By default, all times must
             have the same unit.
+        tasks: Tasks whose items have tables of their own, by name; for these, nodes need types.
 
     Raises:
         ValueError: Types do not match each other.
@@ -263,6 +265,7 @@ class Spec:
     name: str = ""
     folder: Path = Path()
     time_unit: str | None = None
+    tasks: Mapping[str, TaskTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.time_unit not in {None, "s"}:
@@ -271,6 +274,7 @@ class Spec:
             raise ValueError("edges is empty; give at least one edge type")
         check_tables("edges", self.edges, EdgeTable)
         check_tables("nodes", self.nodes, NodeTable)
+        check_tables("tasks", self.tasks, TaskTable)
         object.__setattr__(self, "folder", Path(self.folder))
         if len(self.edges) == 1 and not any(":" in name for name in (*self.edges, *self.nodes)):
             if len(self.nodes) > 1:
@@ -296,11 +300,14 @@ class Spec:
     def check_edges(self) -> None:
         """Raise unless reverse edges match the original ones, and rows that are sources are those of a node table."""
         check_reverses(self.edges)
+        for name, task in self.tasks.items():
+            for node_type in (task.nodes, task.destination_nodes):
+                if node_type is not None and not (self.typed and node_type in self.node_tables):
+                    raise ValueError(f"tasks.{name}: there are no nodes of the type {node_type!r}")
         for name, table in self.edges.items():
             source = ends_of(name)[0] if self.typed else next(iter(self.nodes), None)
-            if table.source_is_row and not (
-                source in self.nodes and (self.nodes[source].files or self.nodes[source].count)
-            ):
+            given = self.nodes.get(source or "", NodeTable())
+            if table.source_is_row and not given.files and given.count is None:
                 raise ValueError(f"edges.{name}: source_is_row needs the table of the nodes {source!r}; give its files")
 
     @property
@@ -332,7 +339,7 @@ class Spec:
         """Return the specification as YAML, without default values. Frames can't be written."""
         data: dict[str, Any] = {"name": self.name} if self.name else {}
         data |= {} if self.time_unit is None else {"time_unit": self.time_unit}
-        for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
+        for key, tables in (("nodes", self.nodes), ("edges", self.edges), ("tasks", self.tasks)):
             if tables:
                 data[key] = {name: as_entry(table) for name, table in tables.items()}
         return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))
@@ -347,19 +354,19 @@ class Spec:
         """
         top = Section(data, file=file)
         name, time_unit = top.get("name", str, ""), top.get("time_unit", str, None)
-        tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
-        for key, table_class in (("nodes", NodeTable), ("edges", EdgeTable)):
+        tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}, "tasks": {}}
+        for key, table_class in (("nodes", NodeTable), ("edges", EdgeTable), ("tasks", TaskTable)):
             for entry, values in top.get(key, dict, {}).items():
                 section = Section(values, f"{key}.{entry}", file)
                 tables[key][str(entry)] = read_entry(section, table_class)
         refuse_rest(top)
         try:
-            return cls(tables["edges"], tables["nodes"], name, folder, time_unit)
+            return cls(tables["edges"], tables["nodes"], name, folder, time_unit, tables["tasks"])
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
 
 
-def check_tables(name: str, tables: Mapping[Any, Any], kind: type[TableSpec]) -> None:
+def check_tables(name: str, tables: Mapping[Any, Any], kind: type[Any]) -> None:
     for type_name, table in tables.items():
         if not isinstance(type_name, str) or not isinstance(table, kind):
             raise TypeError(

@@ -56,6 +56,9 @@ def task_metadata(
                     {"name": item, "format": "numpy", "path": writer.path(file), "in_memory": in_memory}
                     for item, file in info["items"][part].items()
                 ]
+                for entry_of in data if part in info.get("offsets", {}) else ():
+                    if entry_of["name"] == "destinations":
+                        entry_of["offsets"] = writer.path(info["offsets"][part])
                 group_size = info.get("group_sizes", {}).get(part)
                 more = {} if group_size is None else {"group_size": group_size}
                 sets.setdefault(key, []).append({"type": type_name, "data": data, **more})
@@ -71,7 +74,7 @@ def task_metadata(
     return entry | sets
 
 
-def narrow_seeds(folder: Path, *described: Mapping[str | None, dict[str, Any]]) -> None:
+def narrow_seeds(folder: Path, *described: Mapping[Any, dict[str, Any]]) -> None:
     """Convert seeds to the dtype of the graph's ids, which is unknown before all nodes have been counted."""
     dtype = id_dtype(sum(info["count"] for info in described[0].values()), True)  # nodes are described first
     for info in (info for by_type in described for info in by_type.values()):

@@ -42,6 +42,37 @@ def is_left_out(number: int, sql: str) -> str:
     return f"coalesce({sql} IN (SELECT id FROM left_out_{number} WHERE id IS NOT NULL), false)"
 
 
+def coded(rows: str, code: int) -> str:
+    """Return rows with the same code."""
+    return f"(SELECT n, {code} AS code FROM {rows})"
+
+
+def create_lists(table: str, lists: str, rows: str, number: int | None, count: int) -> str:
+    """Create a table of the ids in lists, with the row `n` of each, its position `k`, and its node's `place` or NULL.
+
+    The `number` is that of the table of ids; None if they are those of `count` rows.
+    """
+    listed = f"SELECT n, unnest({lists}) AS id, unnest(range(len({lists}))) AS k FROM {rows}"
+    if number is None:
+        found = f"SELECT *, CASE WHEN id >= 0 AND id < {count} THEN id END AS place FROM ({listed})"
+    else:
+        join = join_ids(f"ids_{number}", "ids", "listed.id")
+        found = f"SELECT listed.*, ids.rowid AS place FROM ({listed}) AS listed {join}"
+    return f"CREATE OR REPLACE TABLE {table} AS {found}"
+
+
+def count_listed(table: str, lists: str, part: str) -> str:
+    """Return the number of nodes in the list of each row of a part."""
+    found = f"{table} LEFT JOIN {lists} ON {lists}.n = {table}.n"
+    return f"SELECT count(place) FROM {found} WHERE {part} GROUP BY {table}.n ORDER BY {table}.n"
+
+
+def select_listed(table: str, lists: str, part: str) -> str:
+    """Return the nodes in the lists of the rows of a part."""
+    rows = f"SELECT n FROM {table} WHERE {part}"
+    return f"SELECT place FROM {lists} WHERE place IS NOT NULL AND n IN ({rows}) ORDER BY n, k"
+
+
 def drop_rows(name: str) -> str:
     """Remove a table of rows, if there is one."""
     return f"DROP TABLE IF EXISTS {name}"
@@ -105,6 +136,11 @@ def length_of_first(sql: str, rows: str) -> str:
 def distinct_values(sql: str, rows: str, most: int) -> str:
     """Return the distinct values of a column in ascending order, at most `most`."""
     return f"SELECT DISTINCT {sql} AS value FROM {rows} WHERE {sql} IS NOT NULL ORDER BY value LIMIT {most}"
+
+
+def count_letters(values: str) -> str:
+    """Return the number of values in a query, and that of their characters."""
+    return f"SELECT count(*), coalesce(sum(len(value)), 0) FROM ({values})"
 
 
 def create_codes(kind: str, sql: str, rows: str) -> str:

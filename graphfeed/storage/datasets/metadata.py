@@ -66,6 +66,8 @@ class OnDiskTVTSetData:
     path: str
     name: str | None = None
     in_memory: bool = True
+    offsets: str | None = None
+    """File of the offsets of lists, one per item, if the member has lists."""
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,7 @@ def parse_items(section: Section) -> OnDiskTVTSet:
                 part.get("path", str),
                 part.get("name", str, None),
                 part.get("in_memory", bool, True),
+                part.get("offsets", str, None),
             )
         )
         part.end()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from graphfeed.storage.datasets.array_files import load_array, open_array
 from graphfeed.storage.datasets.dataset_writer import DatasetWriter
+from graphfeed.storage.datasets.item_lists import ItemLists
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
@@ -95,6 +96,8 @@ def write_items(
     for index, spec in enumerate(items.data):
         own = f"{key}.data[{index}]"
         path = stay_inside(folder, spec.path, f"{own}.path")
+        if spec.offsets is not None:
+            raise ValueError(f"{FILE_NAME}: {own}.offsets: a data set to preprocess has no lists; leave it out")
         array = open_array(path, spec.format, f"{FILE_NAME}: {own}")
         if array.ndim == 0:
             raise ValueError(f"{FILE_NAME}: {own} must have rows, but is one number; save it as an array")
@@ -142,8 +145,13 @@ def open_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
             path = stay_inside(folder, spec.path, key)
             torch_file = spec.format == "torch"
             # Mapped copy-on-write: torch has no read-only tensors, and writes must not reach the file.
-            array = open_array(path, "torch", key) if torch_file else load_array(path, key, mapped=not spec.in_memory)
-            members.append(torch.from_numpy(array))
+            mapped = not spec.in_memory
+            array = open_array(path, "torch", key) if torch_file else load_array(path, key, mapped=mapped)
+            member: Any = torch.from_numpy(array)
+            if spec.offsets is not None:
+                offsets = load_array(stay_inside(folder, spec.offsets, key), f"{key}.offsets", mapped=mapped)
+                member = ItemLists(member, torch.from_numpy(offsets))
+            members.append(member)
         names = [spec.name for spec in items.data]
         given = tuple(members) if len(members) > 1 else members[0]
         by_type[items.type] = ItemSet(given, names=names, group_size=items.group_size)

@@ -24,7 +24,7 @@ def moments(rng: np.random.Generator, count: int, missing: float) -> list[dateti
 def rows_of(seed: int, texts: bool) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     rng = np.random.default_rng(seed)
     names = [f"u{number}" if texts else number * 3 for number in rng.permutation(30).tolist()]
-    users = {"id": names, "joined": moments(rng, 30, 0.1)}
+    users: dict[str, list[Any]] = {"id": names, "joined": moments(rng, 30, 0.1)}
     chosen = [None if rng.random() < 0.2 else names[number] for number in rng.integers(0, 30, 200)]
     return users, {"user": chosen, "at": moments(rng, 200, 0.1)}
 
@@ -120,7 +120,7 @@ def test_bounds_and_times_need_times(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="until must map columns to integers, dates or times, but has"):
         NodeTable("n.parquet", until={"at": None})
     with pytest.raises(TypeError, match="until must be a mapping"):
-        NodeTable("n.parquet", until="2020-01-01")
+        NodeTable("n.parquet", until="2020-01-01")  # type: ignore[arg-type]
     edges = {
         "n:r:n": EdgeTable({"source": np.array([0]), "destination": np.array([0]), "at": np.array([5])}, time="at")
     }
