@@ -50,6 +50,7 @@ process.ENTRY_POINTS.update(
         "as_stage": "graphfeed.interop.torch_pipes:as_stage",
         "compute_blocks": "graphfeed.interop.dgl:compute_blocks",
         "legacy_names": "graphfeed.interop.graphbolt:translate",
+        "relbench_loader": "graphfeed.pyg.loaders.listed_link_loader:ListedLinkLoader",
         "to_pyg_data": "graphfeed.pyg.data.fill_batch:fill_batch",
     },
     executors={"servers": "graphfeed.distributed.servers.remote_executor:SamplingServers"},

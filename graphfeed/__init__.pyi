@@ -85,13 +85,13 @@ from graphfeed.channels import SampleMessage as SampleMessage, SamplerPool as Sa
 from graphfeed.cuda_report import cuda_check as cuda_check
 from graphfeed.datapipes import BudgetSampler as BudgetSampler, CompactPerLayer as CompactPerLayer
 from graphfeed.datapipes import FanoutSampler as FanoutSampler, ItemNameWarning as ItemNameWarning
-from graphfeed.datapipes import PageRankSampler as PageRankSampler, PairNegativeSampler as PairNegativeSampler
-from graphfeed.datapipes import PipelineGraph as PipelineGraph, SamplePerLayer as SamplePerLayer
-from graphfeed.datapipes import SkipGramPairs as SkipGramPairs, SubgraphInducer as SubgraphInducer
-from graphfeed.datapipes import TemporalNegativeSampler as TemporalNegativeSampler, TemporalSampler as TemporalSampler
-from graphfeed.datapipes import ToMatrix as ToMatrix, VisitSampler as VisitSampler, WalkSampler as WalkSampler
-from graphfeed.datapipes import exclude_seed_edges as exclude_seed_edges, minibatcher_default as minibatcher_default
-from graphfeed.datapipes import with_negatives as with_negatives
+from graphfeed.datapipes import ListedPairSampler as ListedPairSampler, PageRankSampler as PageRankSampler
+from graphfeed.datapipes import PairNegativeSampler as PairNegativeSampler, PipelineGraph as PipelineGraph
+from graphfeed.datapipes import SamplePerLayer as SamplePerLayer, SkipGramPairs as SkipGramPairs
+from graphfeed.datapipes import SubgraphInducer as SubgraphInducer, TemporalNegativeSampler as TemporalNegativeSampler
+from graphfeed.datapipes import TemporalSampler as TemporalSampler, ToMatrix as ToMatrix, VisitSampler as VisitSampler
+from graphfeed.datapipes import WalkSampler as WalkSampler, exclude_seed_edges as exclude_seed_edges
+from graphfeed.datapipes import minibatcher_default as minibatcher_default, with_negatives as with_negatives
 from graphfeed.distributed import CooperativeConv as CooperativeConv, CooperativeConvFunction as CooperativeConvFunction
 from graphfeed.distributed import DistContext as DistContext, DistLinkNeighborLoader as DistLinkNeighborLoader
 from graphfeed.distributed import DistLoader as DistLoader, DistNeighborLoader as DistNeighborLoader

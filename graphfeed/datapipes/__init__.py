@@ -11,6 +11,7 @@ from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.minibatch import Batch, MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negatives.fixed_negatives import FixedNegatives
+from graphfeed.datapipes.negatives.listed_pair_sampler import ListedPairSampler
 from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler, check_amount
 from graphfeed.datapipes.negatives.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
@@ -49,13 +50,13 @@ from graphfeed.datapipes.transform import Transform, apply_stages, describe_plac
 __all__ = [
     "Batch", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
     "FanoutSampler", "FeatureFetcher", "FixedNegatives", "InSubgraphSampler", "ItemNameWarning", "ItemSampler",
-    "IterableSource", "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborMatrix",
-    "NeighborSampler", "NodeRecord", "PageRankSampler", "PairNegativeSampler", "PipelineGraph", "Placement",
-    "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "SkipGramPairs", "Source", "SubgraphInducer", "SubgraphSampler",
-    "TemporalLayerNeighborSampler", "TemporalNegativeSampler", "TemporalNeighborSampler", "TemporalSampler", "ToMatrix",
-    "Transform", "UniformNegativeSampler", "VisitSampler", "WalkSampler", "apply_stages", "arranged", "check_amount",
-    "check_is_graph", "check_rising", "describe_place", "exclude_seed_edges", "find", "find_rank", "is_node", "length",
-    "minibatcher_default", "nodes_of_items", "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse",
-    "with_negatives", "worker_name",
+    "IterableSource", "LayerNeighborSampler", "ListedPairSampler", "MiniBatch", "MiniBatchTransformer",
+    "NegativeSampler", "NeighborMatrix", "NeighborSampler", "NodeRecord", "PageRankSampler", "PairNegativeSampler",
+    "PipelineGraph", "Placement", "SamplePerLayer", "SeedEdgesExcluder", "Shardable", "SkipGramPairs", "Source",
+    "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNegativeSampler",
+    "TemporalNeighborSampler", "TemporalSampler", "ToMatrix", "Transform", "UniformNegativeSampler", "VisitSampler",
+    "WalkSampler", "apply_stages", "arranged", "check_amount", "check_is_graph", "check_rising", "describe_place",
+    "exclude_seed_edges", "find", "find_rank", "is_node", "length", "minibatcher_default", "nodes_of_items",
+    "place_edges", "replace", "spread_to_seeds", "to_graph", "traverse", "with_negatives", "worker_name",
 ]
 # fmt: on

@@ -23,6 +23,7 @@ from graphfeed.pyg.loaders.hgt_loader import HGTLoader
 from graphfeed.pyg.loaders.imbalanced_sampler import ImbalancedSampler
 from graphfeed.pyg.loaders.link_loader import LinkLoader
 from graphfeed.pyg.loaders.link_neighbor_loader import LinkNeighborLoader
+from graphfeed.pyg.loaders.listed_link_loader import EndsOfPairs, ListedLinkLoader
 from graphfeed.pyg.loaders.neighbor_loader import NeighborLoader
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 from graphfeed.pyg.loaders.pyg_loader import InitWorker
@@ -53,12 +54,12 @@ else:
 
 
 __all__ = [
-    "CachedLoader", "ClusterData", "ClusterLoader", "DrawEdgeEnds", "DrawWalks", "ExcludeSeedLinks", "FillData",
-    "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler", "HGTLoader",
-    "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees", "InitWorker", "ItemsAt",
+    "CachedLoader", "ClusterData", "ClusterLoader", "DrawEdgeEnds", "DrawWalks", "EndsOfPairs", "ExcludeSeedLinks",
+    "FillData", "GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler",
+    "HGTLoader", "HGTSampler", "HeteroSamplerOutput", "ImbalancedSampler", "InduceTrees", "InitWorker", "ItemsAt",
     "JoinedNeighborSampler", "JoinedTemporalSampler", "LinkLoader", "LinkNeighborLoader", "LinkSeeds",
-    "MetaPath2VecLoader", "NegativeSampling", "NeighborLoader", "NeighborSampler", "Node2VecLoader", "NodeLoader",
-    "NumNeighbors", "OrderedItemSampler", "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader", "SampleWith",
-    "SamplerOutput", "ShaDowKHopSampler", "TemporalDataLoader", "ToPyGData", "ToRootedBatch", "ToSamplerOutput",
-    "ToTemporalData", "ToWindows", "ZipBatches", "ZipLoader", "from_pyg", "to_pyg",
+    "ListedLinkLoader", "MetaPath2VecLoader", "NegativeSampling", "NeighborLoader", "NeighborSampler", "Node2VecLoader",
+    "NodeLoader", "NumNeighbors", "OrderedItemSampler", "PyGLayerData", "PyGLayerHeteroData", "RandomNodeLoader",
+    "SampleWith", "SamplerOutput", "ShaDowKHopSampler", "TemporalDataLoader", "ToPyGData", "ToRootedBatch",
+    "ToSamplerOutput", "ToTemporalData", "ToWindows", "ZipBatches", "ZipLoader", "from_pyg", "to_pyg",
 ]  # fmt: skip

@@ -198,6 +198,11 @@ def timed_pairs() -> gf.Datapipe:
     return gf.ItemSampler(items, batch_size=1000 // BATCHES, shuffle=True)
 
 
+def listed_items() -> gf.Datapipe:
+    lists = torch.arange(3000).reshape(1000, 3) % NUM_NODES
+    return gf.ItemSampler(gf.ItemSet((torch.arange(1000), lists), names=("seeds", "destinations")), 1000 // BATCHES)
+
+
 def edge_items() -> gf.Datapipe:
     pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
     return gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=1000 // BATCHES, shuffle=True)
@@ -241,6 +246,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.IterableSource: iterable,
     gf.LayerNeighborSampler: lambda: labelled_items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
     gf.MiniBatchTransformer: lambda: labelled_items().transform(add_degree),
+    gf.ListedPairSampler: lambda: listed_items().sample_listed_pair(None, NUM_NODES, 2, True),
     gf.NeighborSampler: lambda: labelled_items().sample_neighbor(graph(), [2, 3], prob_name="w"),
     gf.PageRankSampler: lambda: few_items().sample_by_ppr(graph(), 5, bound=1e-3),
     gf.PairNegativeSampler: lambda: edge_items().sample_negative_pairs(

@@ -61,6 +61,9 @@ PYG: dict[str, Callable[[], Call]] = {
     "GraphSAINTRandomWalkSampler": lambda: of_loader(pyg.GraphSAINTRandomWalkSampler, data(), 2, 2),
     "ZipLoader": lambda: of_loader(pyg.ZipLoader, [pyg.NeighborLoader(data(), [2])]),
     "TemporalDataLoader": lambda: of_loader(pyg.TemporalDataLoader, events(), 2, 1.0),
+    "ListedLinkLoader": lambda: of_loader(
+        pyg.ListedLinkLoader, typed_data(), [2], ("a", IDS), ("b", torch.ones(len(IDS), NODES).to_sparse_csr()), NODES
+    ),
     "NegativeSampling": lambda: call(pyg.NegativeSampling, mode="binary"),
     "ClusterData": lambda: call(pyg.ClusterData, data=data(), num_parts=2, log=False),
     "RandomNodeLoader": lambda: of_loader(pyg.RandomNodeLoader, data(), 2),

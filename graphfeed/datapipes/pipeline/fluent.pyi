@@ -80,6 +80,9 @@ class Fluent:
         *,
         cooperative: bool = False,
     ) -> Datapipe: ...
+    def sample_listed_pair(
+        self, edge_type: str | None, num_destinations: int, ratio: int = 1, strict: bool = False
+    ) -> Datapipe: ...
     def sample_negative(self, negative_ratio: int) -> Datapipe: ...
     def sample_negative_pairs(
         self,
