@@ -36,7 +36,7 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
         >>> lists = torch.tensor([[7, -1], [8, 9]])
         >>> pipe = ItemSampler(ItemSet((torch.tensor([0, 1]), lists), names=("seeds", "destinations")), batch_size=2)
         >>> next(iter(pipe.sample_listed_pair(None, 10, strict=True))).seeds.tolist()
-        [[0, 7], [1, 9], [0, 6], [1, 3]]
+        [[0, 7], [1, 9], [0, 2], [1, 0]]
     """
 
     edge_type: str | None

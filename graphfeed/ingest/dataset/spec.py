@@ -248,7 +248,7 @@ class Spec:
         folder: Folder that relative paths start from; by default the working folder.
         time_unit: "s" to convert dates and times of any unit to whole seconds, rounded down. By default, all times must
             have the same unit.
-        tasks: Tasks whose items have tables of their own, by name; for these, nodes need types.
+        tasks: Tasks whose items are in separate tables, by name; for these, nodes need types.
 
     Raises:
         ValueError: Types do not match each other.

@@ -1,4 +1,4 @@
-"""Specification of a task whose items have tables of their own."""
+"""Specification of a task whose items are in separate tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from graphfeed.ops.arguments import brief
 
 @dataclass(frozen=True)
 class TaskTable:
-    """A task whose items are rows of tables of their own: a node, a time, and what to predict.
+    """A task whose items are in separate tables: each row has a node, a time, and the value or the edges to predict.
 
     Args:
         nodes: Node type of the items.
