@@ -32,6 +32,8 @@ NEWEST_NUMBA = "0.68.1"
 """Newest release of Numba with which all tests were run."""
 NEEDED = ("torch", "numpy", "numba", "torchdata", "pyyaml", "tqdm")
 EXTRAS = ("cloudpickle", "cupy-cuda12x", "cupy-cuda13x", "pyarrow", "pymetis", "prometheus-client", "torch-geometric")
+SHOWN = 3
+"""Number of names in a list that may be long."""
 PROBED = 1 << 22
 """Size of a few huge pages."""
 SMALL = 1 << 30
@@ -80,6 +82,12 @@ class Machine:
         default_factory=lambda: ops.load_kernels("cpu", "compiler.folders").folders()
     )
     """Folders from which kernels are loaded, and the one where they are saved, if any is writable."""
+    library: tuple[str, Sequence[str]] = field(default_factory=lambda: look_at_library())
+    """Why no kernel comes from the library of this installation, if none does, and the kernels that it lacks."""
+
+    @property
+    def has_all_kernels(self) -> bool:
+        return not any(self.library)
 
 
 def find_versions(names: Iterable[str]) -> dict[str, str]:
@@ -99,6 +107,18 @@ def find_descriptors() -> tuple[int, int] | None:
     return soft, hard
 
 
+def look_at_library() -> tuple[str, Sequence[str]]:
+    library = ops.load_kernels("cpu", "compiler.library")
+    if library.is_ignored():
+        return "is ignored, because GRAPHFEED_KERNELS=compile is set", ()
+    opened = library.open_library()
+    if opened.code is None:
+        return opened.reason, ()
+    found = ops.load_kernels("cpu", "compiler.ahead").all_kernels()
+    name = ops.load_kernels("cpu", "compiler.store").function_name
+    return "", sorted({kernel.name for kernel, dtypes in found if library.find_function(name(kernel, dtypes)) is None})
+
+
 def look_at_machine(machine: Machine) -> Iterator[Finding]:
     yield check_versions(machine)
     yield check_cores(machine)
@@ -107,12 +127,14 @@ def look_at_machine(machine: Machine) -> Iterator[Finding]:
     yield check_huge_pages(machine)
     yield check_descriptors(machine)
     yield check_kernels()
+    yield check_library(machine)
     yield check_machine_code(machine)
 
 
 def check_versions(machine: Machine) -> Finding:
     """Name the required packages that are missing, or all that are installed."""
-    missing = [name for name in NEEDED if name not in machine.versions]
+    needed = [name for name in NEEDED if name != "numba" or not machine.has_all_kernels]
+    missing = [name for name in needed if name not in machine.versions]
     if missing:
         return Finding("missing", "packages", f"pip install {' '.join(missing)}")
     found = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
@@ -191,14 +213,26 @@ def check_kernels(run: Callable[[list[torch.Tensor]], Any] = ops.unique_and_comp
         return Finding("failed", "kernels", f"{type(error).__name__}: {error}")
 
 
+def check_library(machine: Machine) -> Finding:
+    """Name the kernels that don't come compiled with the installation."""
+    reason, missing = machine.library
+    if reason:
+        return Finding("change" if "install graphfeed again" in reason else "ok", "library", reason)
+    if missing:
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        said = f"was built from other sources, so these are compiled: {', '.join(missing[:SHOWN])}{more}"
+        return Finding("ok", "library", said)
+    return Finding("ok", "library", "has all kernels, so none is compiled")
+
+
 def check_machine_code(machine: Machine) -> Finding:
     readable, writable = machine.code_folders
     count = len({path.name for folder in readable for path in folder.glob("*.code")})
     said = f"{count} kernels are on disk"
-    if writable is None:
+    if writable is None and not machine.has_all_kernels:
         more = "no folder is writable, so each process compiles the others; set GRAPHFEED_CACHE_DIR"
         return Finding("change", "machine code", f"{said}, but {more}")
-    return Finding("ok", "machine code", f"{said}; new ones are saved in {writable}")
+    return Finding("ok", "machine code", f"{said}; new ones are saved in {writable or 'no folder'}")
 
 
 def look_at_gpus(with_kernels: bool, has_driver: bool | None = None) -> Iterator[Finding]:

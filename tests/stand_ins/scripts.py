@@ -20,7 +20,8 @@ def without_kernels(folder: Path) -> dict[str, str]:
     """Return settings with which a process finds no compiled kernels at first, and keeps its own in a folder."""
     # The features are part of the names of files: written twice, they are the same features, and no file has that name.
     features = binding.get_host_cpu_features().flatten()
-    return {"GRAPHFEED_CACHE_DIR": str(folder), "NUMBA_CPU_FEATURES": f"{features},{features}"}
+    compiled = {"GRAPHFEED_KERNELS": "compile", "GRAPHFEED_CACHE_DIR": str(folder)}
+    return {**compiled, "NUMBA_CPU_FEATURES": f"{features},{features}"}
 
 
 def run(

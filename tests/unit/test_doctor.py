@@ -81,7 +81,7 @@ def test_an_interruption_while_commands_are_imported_is_one_line(
 def test_a_line_says_how_each_part_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    subjects = ["packages", "cores", "memory", "/dev/shm", "huge pages", "descriptors", "kernels", "machine code"]
+    subjects = ["packages", "cores", "memory", "/dev/shm", "huge pages", "descriptors", "kernels", "library"]
     assert [line[9:].partition("  ")[0] for line in lines[:8]] == subjects
     assert f"torch {torch.__version__}".partition("+")[0] in lines[0]
 
@@ -101,6 +101,7 @@ def test_what_is_missing_or_fails_is_named_with_what_to_do() -> None:
 
     installed = {name: "1" for name in doctor.NEEDED if name not in ("numba", "tqdm")}
     assert doctor.check_versions(Machine(installed)) == Finding("missing", "packages", "pip install numba tqdm")
+    assert doctor.check_versions(Machine({**installed, "tqdm": "1"}, library=("", ()))).status == "ok"
     failed = Finding("failed", "kernels", "OSError: no memory that can be executed")
     assert doctor.check_kernels(fail) == failed
 
@@ -134,7 +135,7 @@ def test_the_cores_of_a_container_are_counted(tmp_path: Path, files: dict[str, s
 def test_what_is_scarce_is_said_with_what_to_do(tmp_path: Path) -> None:
     scarce = Machine(
         memory=(5e8, 1e9), shared_folder=tmp_path, shared_bytes=64 << 20, huge_pages=False, descriptors=(256, 4096),
-        code_folders=((tmp_path,), None),
+        code_folders=((tmp_path,), None), library=("", ["a", "b", "c", "d"]),
     )  # fmt: skip
     found = {finding.subject: finding for finding in doctor.look_at_machine(scarce)}
     advice = {
@@ -147,6 +148,16 @@ def test_what_is_scarce_is_said_with_what_to_do(tmp_path: Path) -> None:
     for subject, text in advice.items():
         assert found[subject].status == "change"
         assert text in found[subject].said
+    assert found["library"].said == "was built from other sources, so these are compiled: a, b, c and 1 more"
+
+
+def test_a_library_of_kernels_that_is_not_used_is_named(tmp_path: Path) -> None:
+    whole = Machine(code_folders=((tmp_path,), None), library=("", ()))
+    assert doctor.check_library(whole) == Finding("ok", "library", "has all kernels, so none is compiled")
+    assert doctor.check_machine_code(whole).status == "ok"
+    refused = "is not used: its content has changed; install graphfeed again"
+    for reason, status in (("does not come with this installation", "ok"), (refused, "change")):
+        assert doctor.check_library(Machine(library=(reason, ()))) == Finding(status, "library", reason)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -47,6 +47,11 @@ def load_word(array: Any, at: Any) -> Any:
     return array[at : at + 8].view(np.uint64)[0]
 
 
+def has_crc32c() -> bool:
+    """Return whether the processor for which a kernel is compiled has `add_to_crc32c`: a constant in machine code."""
+    return False
+
+
 def add_to_crc32c(checksum: Any, word: Any) -> Any:
     """Return a CRC32C, as uint64, updated with the eight bytes of a word. Requires a processor with SSE 4.2."""
     raise NotImplementedError("the CRC32C instruction needs SSE 4.2; use the tables instead")

@@ -22,7 +22,7 @@ import llvmlite
 import numpy as np
 import pytest
 
-from graphfeed.ops.cpu.compiler import store
+from graphfeed.ops.cpu.compiler import machine, store
 from graphfeed.ops.cpu.compiler.folders import SOURCES, Notices
 from graphfeed.ops.cpu.compiler.kernel import Kernel
 from graphfeed.ops.cpu.compiler.machine import processor
@@ -155,9 +155,9 @@ def test_another_compiler_and_another_machine_have_files_of_their_own(
     for others, change in enumerate(
         [
             (llvmlite, "__version__", "0.1"),
-            (store, "numba_version", lambda: "0.1"),
-            (store, "processor", lambda: ("generic", features)),
-            (store, "processor", lambda: (name, "")),
+            (machine, "numba_version", lambda: "0.1"),
+            (machine, "processor", lambda: ("generic", features)),
+            (machine, "processor", lambda: (name, "")),
         ]
     ):
         with monkeypatch.context() as patch:

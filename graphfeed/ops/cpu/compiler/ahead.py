@@ -128,7 +128,7 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
             except OSError:
                 return None
         try:
-            answer = ask(process, [kernel.__module__, kernel.__name__, *dtypes])
+            answer = ask(process, [kernel.__module__, kernel.__name__, "", *dtypes])
         except (OSError, ValueError):  # an idle helper has just exited: try another one
             end(process)
             continue
@@ -142,13 +142,24 @@ def compile_in_helper(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, byt
     return None
 
 
-def start_helper() -> "subprocess.Popen[str]":
-    """Start a helper in a new session, so that Ctrl-C in the terminal doesn't reach it."""
+def start_helper(**target: str) -> "subprocess.Popen[str]":
+    """Start a helper in a new session, so that Ctrl-C in the terminal doesn't reach it.
+
+    Args:
+        target: Environment variables that select another processor than this process does.
+    """
     command = [sys.executable, "-P", "-c", PROGRAM.format(folder=str(SOURCES.parent))]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_") or name in TARGET}
+    settings = inherited | SETTINGS | target
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(
-        command, env=inherited | SETTINGS, stdin=pipe, stdout=pipe, stderr=null, text=True, start_new_session=True
+        command,
+        env=settings,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=null,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -197,13 +208,13 @@ def serve() -> None:
     threading.Thread(target=read, daemon=True).start()
     while True:
         try:
-            module, name, *dtypes = json.loads(jobs.get(timeout=IDLE_SECONDS))
+            module, name, symbol, *dtypes = json.loads(jobs.get(timeout=IDLE_SECONDS))
         except queue.Empty:
             os._exit(0)  # the daemon thread that reads stdin would disturb a regular exit
         try:
             from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
 
-            symbol, code = compile_kernel(getattr(import_module(module), name), tuple(dtypes))
+            symbol, code = compile_kernel(getattr(import_module(module), name), tuple(dtypes), symbol)
             answer: Any = symbol, base64.b64encode(code).decode()
         except Exception as error:
             answer = f"{module}.{name} for {dtypes}: {type(error).__name__}: {error}"

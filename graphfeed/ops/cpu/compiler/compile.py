@@ -24,8 +24,11 @@ LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
 """C library functions that machine code may call."""
 
 
-def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
-    """Return the name of the compiled function, and its object file. Only one thread may call this at a time."""
+def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...], symbol: str = "") -> tuple[str, bytes]:
+    """Return the name of the compiled function, and its object file. Only one thread may call this at a time.
+
+    If a name is given, it is that of a function in a shared library. Otherwise, it is chosen here.
+    """
     # A copy, because other threads may import more functions in the meantime.
     for function, is_known in list(DEVICE_FUNCTIONS.items()):
         if not is_known:
@@ -34,17 +37,23 @@ def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]
     callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
     module = binding.parse_assembly(callback.inspect_llvm())
     module.verify()
-    symbol = f"{kernel.name}.{'-'.join(dtypes)}.{blake2b(str(module).encode(), digest_size=8).hexdigest()}"
+    is_shared = bool(symbol)
+    if not is_shared:
+        symbol = f"{kernel.name}.{'-'.join(dtypes)}.{blake2b(str(module).encode(), digest_size=8).hexdigest()}"
     for function in module.functions:
         if function.name == callback.native_name:
             function.name = symbol
         elif not function.is_declaration:
             function.linkage = "internal"
+    if is_shared:  # a library exports its kernels only
+        for variable in module.global_variables:
+            if not variable.is_declaration:
+                variable.linkage = "internal"
     foreign = {function.name for function in module.functions if function.is_declaration} - LINKED
     foreign = {name for name in foreign if not name.startswith("llvm.")}
     if foreign:
         raise NotImplementedError(f"{kernel.name} needs {sorted(foreign)}: kernels can't create arrays or raise errors")
-    return symbol, target_machine().emit_object(module)
+    return symbol, target_machine(is_shared).emit_object(module)
 
 
 def make_entry(kernel: Kernel, dtypes: tuple[str, ...]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from numba.extending import (
 )
 
 from graphfeed.ops.cpu import instructions
-from graphfeed.ops.cpu.compiler import program
+from graphfeed.ops.cpu.compiler import machine, program
 
 WORD, BYTE, FLAG, INT32 = ir.IntType(64), ir.IntType(8), ir.IntType(1), ir.IntType(32)
 WILL_NEED = 3
@@ -119,6 +119,11 @@ def generate_load_word(context: Any, builder: Any, signature: Any, arguments: Ar
     address = array_address(context, builder, signature.args[0], *arguments)
     # The address may be unaligned.
     return builder.load(builder.bitcast(address, WORD.as_pointer()), align=1)
+
+
+@instruction(instructions.has_crc32c, types.boolean)
+def generate_has_crc32c(_context: Any, _builder: Any, _signature: Any, _arguments: Arguments) -> Any:
+    return FLAG(int("+sse4.2" in machine.processor()[1].split(",")))
 
 
 @instruction(instructions.add_to_crc32c, types.uint64, types.uint64, types.uint64)

@@ -2,18 +2,25 @@
 
 import os
 from functools import cache
+from importlib.metadata import distributions
 from typing import Any
 
+import llvmlite
 from llvmlite import binding
 
 
 @cache
-def target_machine() -> Any:
-    """Return the machine to generate code for: this one, or the processor named by NUMBA_CPU_NAME."""
+def target_machine(is_shared: bool = False) -> Any:
+    """Return the machine to generate code for: this one, or the processor named by NUMBA_CPU_NAME.
+
+    With `is_shared`, the code is for a shared library; otherwise, it is linked into this process.
+    """
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     name, features = processor()
     target = binding.Target.from_triple(binding.get_process_triple())
+    if is_shared:
+        return target.create_target_machine(cpu=name, features=features, opt=3, reloc="pic", codemodel="default")
     # On x86, code is not moved after it is loaded.
     reloc = {"x86": "static", "ppc": "pic"}.get(target.name[:3], "default")
     return target.create_target_machine(
@@ -27,6 +34,17 @@ def processor() -> tuple[str, str]:
     if given:
         return given, os.environ.get("NUMBA_CPU_FEATURES", "")
     return binding.get_host_cpu_name(), os.environ.get("NUMBA_CPU_FEATURES", binding.get_host_cpu_features().flatten())
+
+
+@cache
+def numba_version() -> str:
+    """Return the installed version of Numba without importing it, or an empty string if it is unknown."""
+    return next((found.version for found in distributions(name="numba")), "")
+
+
+def dependencies() -> tuple[str, ...]:
+    """Return all that machine code depends on except its sources."""
+    return numba_version(), llvmlite.__version__, *processor()
 
 
 @cache

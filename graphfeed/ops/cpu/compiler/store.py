@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from hashlib import blake2b
-from importlib.metadata import distributions
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-
-import llvmlite
+from typing import Any
 
 from graphfeed.ops.cpu.compiler.folders import NOTICES, SOURCES, folders, is_trusted
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
-from graphfeed.ops.cpu.compiler.machine import link, processor
+from graphfeed.ops.cpu.compiler.library import find_function, is_ignored, open_library
 from graphfeed.ops.kernel_load import KernelLoad
-from graphfeed.ops.process import ForkLock, regular_file
+from graphfeed.ops.process import ForkLock, install_hint, regular_file
 
 if sys.platform != "win32":
     import fcntl
@@ -46,7 +46,7 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
     found, load = find_or_compile(kernel, dtypes)
     with COMPILING.lock:
         if dtypes not in kernel.codes:
-            address = link(*found)
+            address = found if isinstance(found, int) else llvm().link(*found)
             kernel.codes[dtypes] = MachineCode(address, CALL(address))
         elif not load.compiled:  # another thread has linked it in the meantime
             return
@@ -54,12 +54,19 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
         watcher(load)
 
 
-def find_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[tuple[str, bytes], KernelLoad]:
-    """Return the name of a kernel's function and its object file, compiled if it is not on disk, and a `KernelLoad`."""
-    start, (stem, name) = time.monotonic(), stored_names(kernel, dtypes)
-    readable, writable = folders()
-    found = read_stored(readable, name)
-    compiled = found is None
+def find_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[int | tuple[str, bytes], KernelLoad]:
+    """Return a kernel's machine code, compiled if it is neither in the library nor on disk, and a `KernelLoad`.
+
+    The code is an address in the library, or else the name of a function and its object file.
+    """
+    start, compiled = time.monotonic(), False
+    found: int | tuple[str, bytes] | None = find_function(function_name(kernel, dtypes))
+    if found is None:
+        check_compiler(kernel, dtypes)
+        stem, name = stored_names(kernel, dtypes)
+        readable, writable = folders()
+        found = read_stored(readable, name)
+        compiled = found is None
     if found is None:
         turn = nullcontext() if writable is None else file_lock(writable / f"{name}.lock")
         with NOTICES.timing(writable), turn:
@@ -70,21 +77,43 @@ def find_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[tuple[str,
     return found, KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
 
 
+def function_name(kernel: Kernel, dtypes: tuple[str, ...]) -> str:
+    """Return the name that a kernel has in a library of the current sources."""
+    return f"{kernel.name}.{'-'.join(dtypes)}.{kernel_digest(Path(kernel.function.__code__.co_filename))}"
+
+
+def check_compiler(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
+    """Raise an ImportError that says why a kernel is needed that has to be compiled, if Numba is not installed."""
+    if find_spec("llvmlite") and find_spec("numba"):
+        return
+    if is_ignored():
+        reason = "GRAPHFEED_KERNELS=compile is set"
+    else:
+        reason = f"the library of kernels {open_library().reason or 'was built from other sources'}"
+    raise ImportError(
+        f"{' for '.join([kernel.name, *dtypes])} must be compiled, which needs Numba: "
+        f"{install_hint('compile')} ({reason})"
+    )
+
+
+def llvm() -> Any:
+    """Import the module that needs LLVM, which a process with a library of kernels never does."""
+    return import_module("graphfeed.ops.cpu.compiler.machine")
+
+
 def stored_names(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
     """Return the common prefix of a kernel's file names, and the file name for its current sources."""
     # Machines of several kinds may share a folder; each has its own files.
-    machine = source_digest(repr((numba_version(), llvmlite.__version__, *processor())).encode(), 8).hex()
+    machine = source_digest(repr(llvm().dependencies()).encode(), 8).hex()
     stem = f"{kernel.name}.{'-'.join(dtypes)}.{machine}"
     return stem, f"{stem}{kernel_digest(Path(kernel.function.__code__.co_filename))}"
 
 
-@cache
-def numba_version() -> str:
-    """Return the installed version of Numba without importing it, or an empty string if it is unknown."""
-    return next((found.version for found in distributions(name="numba")), "")
-
-
 def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
+    """Return whether a kernel is in the library or on disk."""
+    if find_function(function_name(kernel, dtypes)) is not None:
+        return True
+    check_compiler(kernel, dtypes)
     name = f"{stored_names(kernel, dtypes)[1]}.code"
     return any((folder / name).exists() for folder in folders()[0])
 

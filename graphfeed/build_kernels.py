@@ -1,0 +1,122 @@
+"""Compiles all CPU kernels ahead of time, into a library in the package's folder, and makes a wheel with it.
+
+This is the command `python -m graphfeed.build_kernels`. It needs Numba, and the linker of a C compiler named `cc`. With
+the library, nothing is compiled at run time, and Numba is not imported. `--wheel` makes a wheel for this platform of
+the pure Python wheel. Numba is not a dependency of that wheel, but its extra `compile`.
+"""
+
+import argparse
+import base64
+import csv
+import hashlib
+import io
+import platform
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphfeed.ops import load_kernels
+
+PURE = "py3-none-any"
+PACKAGE = Path(__file__).parent
+LIBRARY_FOLDER = "graphfeed/ops/cpu"
+REQUIRES_NUMBA = re.compile(r"^Requires-Dist: numba[^;\n]*\n", re.MULTILINE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m graphfeed.build_kernels", description=summary)
+    parser.add_argument("--wheel", type=Path, help="a pure Python wheel of these sources")
+    parser.add_argument("--out", type=Path, help="the folder for the new wheel; by default, that of the pure wheel")
+    options = parser.parse_args(arguments)
+    try:
+        if options.wheel is None:
+            said = str(build(None))
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                said = str(make_wheel(options.wheel, build(Path(folder)), options.out or options.wheel.parent))
+    except (OSError, RuntimeError, ValueError) as error:
+        sys.stderr.write(f"graphfeed.build_kernels: {error}\n")
+        return 1
+    sys.stdout.write(f"{said}\n")
+    return 0
+
+
+def build(folder: Path | None) -> Path:
+    """Return the library of the package if it is up to date; otherwise build it, in the package or another folder."""
+    module = load_kernels("cpu", "compiler.build")
+    found: Path | None = module.current_library()
+    if found is None:
+        found = module.build_library(*([] if folder is None else [folder]), note=show_progress)
+        sys.stderr.write("\n")
+    return found
+
+
+def show_progress(done: int, total: int) -> None:
+    sys.stderr.write(f"\rgraphfeed: {done} of {total} kernels compiled")
+    sys.stderr.flush()
+
+
+def platform_tag() -> str:
+    """Return the tag of the wheels that have a library for this system and architecture."""
+    machine = platform.machine().lower()
+    if sys.platform == "linux" and platform.libc_ver()[0] == "glibc" and machine in ("x86_64", "aarch64"):
+        return f"py3-none-manylinux_2_28_{machine}"
+    if sys.platform == "darwin" and machine == "arm64":
+        return "py3-none-macosx_11_0_arm64"
+    raise ValueError(f"there are no wheels with a library of kernels for {sys.platform} on {machine}")
+
+
+def make_wheel(pure: Path, library: Path, folder: Path) -> Path:
+    """Write the wheel of this platform: the files of a pure wheel, and the library; Numba is no dependency there.
+
+    Raises:
+        ValueError: The kernels in the wheel are not those that the library was built from.
+    """
+    if not pure.name.endswith(f"-{PURE}.whl"):
+        raise ValueError(f"--wheel must be a wheel that ends with -{PURE}.whl, but is {pure}")
+    out = folder / pure.name.replace(PURE, platform_tag())
+    with zipfile.ZipFile(pure) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
+        check_sources(source)
+        record: list[tuple[str, str, int | str]] = []
+
+        def put(info: zipfile.ZipInfo, content: bytes) -> None:
+            target.writestr(info, content, zipfile.ZIP_DEFLATED)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            record.append((info.filename, f"sha256={digest}", len(content)))
+
+        for info in source.infolist():
+            content, folder_name, name = source.read(info), *info.filename.rpartition("/")[::2]
+            if folder_name.endswith(".dist-info") and name == "WHEEL":
+                text = content.decode().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false")
+                content = text.replace(f"Tag: {PURE}", f"Tag: {platform_tag()}").encode()
+            elif folder_name.endswith(".dist-info") and name == "METADATA":
+                content = REQUIRES_NUMBA.sub("", content.decode(), count=1).encode()
+            if folder_name.endswith(".dist-info") and name == "RECORD":
+                last = info
+                continue
+            put(info, content)
+        own = zipfile.ZipInfo(f"{LIBRARY_FOLDER}/{library.name}", last.date_time)
+        own.external_attr = 0o100644 << 16
+        put(own, library.read_bytes())
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([*record, (last.filename, "", "")])
+        target.writestr(last, lines.getvalue(), zipfile.ZIP_DEFLATED)
+    return out
+
+
+def check_sources(wheel: zipfile.ZipFile) -> None:
+    """Raise a ValueError if the kernels in a wheel differ from those of this package, which are in the library."""
+    for name in wheel.namelist():
+        if name.startswith(f"{LIBRARY_FOLDER}/") or name == "graphfeed/ops/random.py":
+            path = PACKAGE.parent / name
+            if not path.is_file() or path.read_bytes() != wheel.read(name):
+                raise ValueError(f"{name} in the wheel differs from {path}; build the wheel from these sources")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
