@@ -72,7 +72,7 @@ def platform_tag() -> str:
 
 
 def make_wheel(pure: Path, library: Path, folder: Path) -> Path:
-    """Write the wheel of this platform: the files of a pure wheel, and the library; Numba is no dependency there.
+    """Write the wheel of this platform: the files of a pure wheel and the library, without Numba as a dependency.
 
     Raises:
         ValueError: The kernels in the wheel are not those that the library was built from.

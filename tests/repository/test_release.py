@@ -20,6 +20,9 @@ import graphfeed as gf
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LARGEST_WHEEL = 5_000_000
+LARGEST_LIBRARY = 1_000_000
+OPERATIONS = "tests.unit.compiler.test_library_bits"
+"""Prints digests of the results of all operations."""
 LICENCES = ("LICENSE", "NOTICE", "graphfeed/storage/datasets/WORDNET-LICENSE.txt")
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 PLACEHOLDER = "OWNER"
@@ -198,8 +201,41 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def platform_wheel(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the wheel of this platform, with a library of kernels."""
+    (pure,), folder = built.glob("*.whl"), tmp_path_factory.mktemp("platform")
+    command = [sys.executable, "-m", "graphfeed.build_kernels", "--wheel", pure, "--out", folder]
+    return Path(run(*command).strip())
+
+
+def install(wheel: Path, folder: Path, without: tuple[str, ...] = ()) -> Path:
+    """Install a wheel in a new environment that has all other packages of this one, except some; return its Python."""
+    venv.create(folder)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
+    (site,) = folder.glob("lib/*/site-packages")
+    for path in (path for own in sys.path if own.endswith("site-packages") for path in Path(own).iterdir()):
+        left_out = path.suffix == ".pth" or path.name.startswith(("graphfeed", "__editable__", *without))
+        if not left_out and not (site / path.name).exists():
+            (site / path.name).symlink_to(path)
+    return python
+
+
+def check_installed(python: Path, folder: Path) -> None:
+    """Run the doctor and the program of the README in an environment."""
+    about = "import graphfeed, importlib.metadata as about; print(graphfeed.__file__, about.version('graphfeed'))"
+    (site,) = python.parents[1].glob("lib/*/site-packages")
+    assert run(python, "-c", about, cwd=folder) == f"{site / 'graphfeed' / '__init__.py'} {gf.__version__}\n"
+    run(python.with_name("graphfeed"), "doctor", cwd=folder)
+    text = (REPOSITORY / "README.md").read_text()
+    shown = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    program, expected = ("".join(parts) for parts in zip(*shown, strict=True))
+    assert run(python, "-c", program, cwd=folder) == expected
+
+
 @pytest.mark.release
-@pytest.mark.timeout(900)  # kernels are compiled again
+@pytest.mark.timeout(1800)  # kernels are compiled again
 class TestRelease:
     """Tests that take half a minute or more."""
 
@@ -217,20 +253,48 @@ class TestRelease:
         assert digests_in(tmp_path / "dist") == digests_in(built)
 
     def test_it_runs_in_an_environment_of_its_own(self, built: Path, tmp_path: Path) -> None:
-        venv.create(tmp_path / "venv")
-        python = tmp_path / "venv" / "bin" / "python"
         (wheel,) = built.glob("*.whl")
-        run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
-        # Its dependencies are those of this environment; its own site-packages come first.
-        (site,) = (tmp_path / "venv").glob("lib/*/site-packages")
-        (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
-        about = "import graphfeed, importlib.metadata as about; print(graphfeed.__file__, about.version('graphfeed'))"
-        assert run(python, "-c", about, cwd=tmp_path) == f"{site / 'graphfeed' / '__init__.py'} {gf.__version__}\n"
-        run(python.with_name("graphfeed"), "doctor", cwd=tmp_path)
-        text = (REPOSITORY / "README.md").read_text()
-        shown = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-        program, expected = ("".join(parts) for parts in zip(*shown, strict=True))
-        assert run(python, "-c", program, cwd=tmp_path) == expected
+        check_installed(install(wheel, tmp_path / "venv"), tmp_path)
+
+    def test_the_wheel_of_this_platform_adds_a_library_and_moves_numba_to_an_extra(
+        self, built: Path, platform_wheel: Path
+    ) -> None:
+        run(sys.executable, "-m", "twine", "check", "--strict", platform_wheel)
+        run(sys.executable, "-m", "check_wheel_contents", platform_wheel)
+        pure, own = (zipfile.ZipFile(path) for path in (next(built.glob("*.whl")), platform_wheel))
+        (library,) = {*own.namelist()} - {*pure.namelist()}
+        assert library.startswith("graphfeed/ops/cpu/kernels.so.")
+        assert own.getinfo(library).compress_size < LARGEST_LIBRARY
+        changed = {name for name in pure.namelist() if pure.read(name) != own.read(name)}
+        about = f"graphfeed-{gf.__version__}.dist-info"
+        assert changed == {f"{about}/{name}" for name in ("METADATA", "RECORD", "WHEEL")}
+        before, after = (wheel.read(f"{about}/METADATA").decode().splitlines() for wheel in (pure, own))
+        (numba,) = {*before} - {*after}
+        assert numba.startswith("Requires-Dist: numba")
+        assert f'{numba}; extra == "compile"' in after
+        assert {*after} < {*before}
+        tag = platform_wheel.stem.partition("py3-none-")[2]
+        assert f"Tag: py3-none-{tag}\n" in own.read(f"{about}/WHEEL").decode()
+
+    def test_the_wheel_of_this_platform_runs_without_numba_and_gives_the_same_bits(
+        self, platform_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        python = install(platform_wheel, tmp_path / "venv", without=("numba", "llvmlite"))
+        check_installed(python, tmp_path)
+        missing = "import importlib.util as own; print(own.find_spec('numba'), own.find_spec('llvmlite'))"
+        assert run(python, "-c", missing, cwd=tmp_path) == "None None\n"
+        run(python, REPOSITORY / "examples" / "wordnet_sage.py", cwd=tmp_path)
+        (tmp_path / "tests").symlink_to(REPOSITORY / "tests")
+        program = "import json; from tests.laws.test_golden_bits import PIPELINES, measure\n"
+        program += "print(json.dumps({name: measure(name) for name in PIPELINES}))"
+        held = json.loads((REPOSITORY / "tests" / "laws" / "golden_bits.json").read_text())
+        found = json.loads(run(python, "-c", program, cwd=tmp_path))
+        assert found == {name: held[name] for name in found}
+        own = json.loads(run(python, "-m", OPERATIONS, cwd=tmp_path))
+        monkeypatch.setenv("GRAPHFEED_KERNELS", "compile")
+        here = json.loads(run(sys.executable, "-m", OPERATIONS))
+        assert (own["modules"], own["compiled"]) == ([], [])
+        assert own["bits"] == here["bits"]
 
 
 def digests_in(folder: Path) -> dict[str, str]:

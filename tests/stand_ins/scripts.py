@@ -3,9 +3,8 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
-
-from llvmlite import binding
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 100.0
@@ -19,7 +18,7 @@ from tests.kinds import pipelines
 def without_kernels(folder: Path) -> dict[str, str]:
     """Return settings with which a process finds no compiled kernels at first, and keeps its own in a folder."""
     # The features are part of the names of files: written twice, they are the same features, and no file has that name.
-    features = binding.get_host_cpu_features().flatten()
+    features = import_module("llvmlite.binding").get_host_cpu_features().flatten()
     compiled = {"GRAPHFEED_KERNELS": "compile", "GRAPHFEED_CACHE_DIR": str(folder)}
     return {**compiled, "NUMBA_CPU_FEATURES": f"{features},{features}"}
 

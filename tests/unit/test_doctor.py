@@ -89,7 +89,9 @@ def test_a_line_says_how_each_part_is(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_newest_numba_that_was_tested_is_the_newest_that_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     major, minor, _ = doctor.NEWEST_NUMBA.split(".")
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert f"numba>=0.60,<{major}.{int(minor) + 1}" in project["dependencies"]
+    allowed = f"numba>=0.60,<{major}.{int(minor) + 1}"
+    assert allowed in project["dependencies"]
+    assert project["optional-dependencies"]["compile"] == [allowed]
     assert f"\nnumba=={doctor.NEWEST_NUMBA}\n" in (REPOSITORY / "constraints.txt").read_text()
     main(["doctor"])
     assert f"the newest tested Numba is {doctor.NEWEST_NUMBA}\n" in capsys.readouterr().out

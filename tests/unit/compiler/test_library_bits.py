@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measured(**settings: str) -> dict[str, Any]:
-    done = run("-m", "tests.laws.test_kernel_library", cwd=REPOSITORY, seconds=600, **settings)
+    done = run("-m", "tests.unit.compiler.test_library_bits", cwd=REPOSITORY, seconds=600, **settings)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
