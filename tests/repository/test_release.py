@@ -271,7 +271,7 @@ class TestRelease:
         before, after = (wheel.read(f"{about}/METADATA").decode().splitlines() for wheel in (pure, own))
         (numba,) = {*before} - {*after}
         assert numba.startswith("Requires-Dist: numba")
-        assert f'{numba}; extra == "compile"' in after
+        assert f"{numba}; extra == 'compile'" in after
         assert {*after} < {*before}
         tag = platform_wheel.stem.partition("py3-none-")[2]
         assert f"Tag: py3-none-{tag}\n" in own.read(f"{about}/WHEEL").decode()
