@@ -134,6 +134,7 @@ from graphfeed.storage import EncodedFeature as EncodedFeature, GPUFeatureCache 
 from graphfeed.storage import NegativeQuery as NegativeQuery
 from graphfeed.storage import NodeWeights as NodeWeights, ORIGINAL_EDGE_ID as ORIGINAL_EDGE_ID
 from graphfeed.storage import OnDiskFeatureData as OnDiskFeatureData, Seeds as Seeds, TemporalQuery as TemporalQuery
+from graphfeed.storage import TrainableFeature as TrainableFeature
 from graphfeed.storage import bytes_to_number_of_items as bytes_to_number_of_items
 from graphfeed.storage import compact_csc_format as compact_csc_format, convert_to_hetero as convert_to_hetero
 from graphfeed.storage import etype_str_to_tuple as etype_str_to_tuple, etype_tuple_to_str as etype_tuple_to_str

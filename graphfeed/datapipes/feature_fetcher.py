@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 
@@ -15,7 +15,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, check_known, nearest
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.features import PYG_DIM, StoreKey
+from graphfeed.storage.features import PYG_DIM, StoreKey, Trained
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
@@ -59,6 +59,17 @@ def seed_edges_of(minibatch: MiniBatch) -> ByType:
     return minibatch.seed_edge_ids
 
 
+def add_features(result: MiniBatch, before: MiniBatch) -> None:
+    """Add the features that a mini-batch had before to those of the result."""
+    if before.node_features:
+        result.node_features = {**before.node_features, **(result.node_features or {})}
+    if before.edge_features:
+        pairs = zip(before.edge_features, result.edge_features or [{}] * len(before.edge_features), strict=True)
+        result.edge_features = [{**old, **new} for old, new in pairs]
+    if before.seed_edge_features:
+        result.seed_edge_features = {**before.seed_edge_features, **(result.seed_edge_features or {})}
+
+
 class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     """Fetches the features of the input nodes, of each hop's edges, and of edge seeds.
 
@@ -70,6 +81,7 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     threads can fetch if all features are in CPU memory, local or on other ranks. Worker processes can fetch if all
     features are in memory that they share, and if other stages that they can run follow; if none do, threads of the
     main process fetch, which saves one copy of the rows. `changed(runs_in=...)` chooses where (see `Placement`).
+    Rows of a `TrainableFeature` require gradients; the loader fetches them when the next mini-batch is asked for.
 
     Raises:
         KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs of earlier
@@ -92,6 +104,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     seed_edge_feature_keys: Names | None = None
     """Names of features of the edges in the mini-batch's `seed_edge_ids`, or a dict of names by edge type. The item set
     needs a member `seed_edge_ids`, as those of `graphfeed ingest` have. Negatives have no features."""
+    trained: bool | None = None
+    """Whether only features that are trained are fetched, or only others. The loader sets it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,6 +129,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
                     f"{'' if near else sorted(map(str, known))!s:.120}"
                 )
         self.check_rows()
+        if self.cooperative and self.awaits_steps():
+            raise ValueError("cooperative=True can't fetch rows of a TrainableFeature, which one process trains alone")
 
     def check_types(self, known: list[StoreKey]) -> None:
         """Raise for a type that is in neither the store, nor the graphs of earlier stages, nor the items."""
@@ -158,7 +174,14 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
             "edge": self.edge_feature_keys,
             "seed_edge": self.seed_edge_feature_keys,
         }
-        return {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
+        lists = {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
+        if self.trained is None:
+            return lists
+        return {argument: [key for key in keys if self.trains(key) == self.trained] for argument, keys in lists.items()}
+
+    def trains(self, key: StoreKey) -> bool:
+        """Return whether a feature is trained (`TrainableFeature`)."""
+        return key in self.feature_store and isinstance(self.feature_store[key], Trained)
 
     def requests(self) -> list[tuple[str, StoreKey]]:
         """Return pairs of "node", "edge" or "seed_edge" and the key of a feature to fetch."""
@@ -183,12 +206,16 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
         result = copy.copy(minibatch)
         if self.dims:
             result.feature_dims = {**(minibatch.feature_dims or {}), **self.dims}
+        # Mini-batches that a program makes itself have no keys.
+        key = object() if minibatch.key is None else minibatch.key
         if "node" in self.wanted:
-            result.node_features = self.read("node", nodes_of(minibatch))
+            result.node_features = self.read("node", nodes_of(minibatch), key)
         if "edge" in self.wanted:
-            result.edge_features = [self.read("edge", ids) for ids in edges_of(minibatch)]
+            result.edge_features = [self.read("edge", ids, key) for ids in edges_of(minibatch)]
         if "seed_edge" in self.wanted:
-            result.seed_edge_features = self.read("seed_edge", seed_edges_of(minibatch))
+            result.seed_edge_features = self.read("seed_edge", seed_edges_of(minibatch), key)
+        if self.trained:
+            add_features(result, minibatch)
         return result
 
     def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[StoreKey, torch.Tensor]]:
@@ -201,13 +228,16 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
         if "seed_edge" in self.wanted:
             yield from self.look_ups("seed_edge", seed_edges_of(minibatch))
 
-    def read(self, domain: str, ids: ByType | None) -> dict[Any, torch.Tensor]:
-        """Return the features of some nodes or edges, by name or by (type, name)."""
+    def read(self, domain: str, ids: ByType | None, minibatch: Any = None) -> dict[Any, torch.Tensor]:
+        """Return the features of some nodes or edges of a mini-batch with a key, by name or by (type, name)."""
         features: dict[Any, torch.Tensor] = {}
         store, reads_plainly = self.feature_store, self.feature_store.reads_plainly()
         for key, wanted in self.look_ups(domain, ids):
             # The keys were checked when the stage was built.
-            rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)
+            if self.trains(key):
+                rows = cast("Trained", store[key]).fetch(wanted, minibatch)
+            else:
+                rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)
             # If the ids are on a GPU, rows that were read from CPU memory are copied there.
             rows = rows if wanted.is_cpu or not is_gpu(wanted.device) else rows.to(wanted.device)
             features[key[2] if key[1] is None else key[1:]] = rows
@@ -229,6 +259,16 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
             # A feature that the store lacks is an error only if the mini-batch has nodes or edges of its type.
             if wanted is not None and (wanted.numel() or key in self.feature_store):
                 yield key, wanted
+
+    def awaits_steps(self) -> bool:
+        """Return whether rows are trained, and so must not be fetched before the step for the previous mini-batch."""
+        return any(self.trains(key) for _, key in self.requests())
+
+    def split_trained(self) -> "FeatureFetcher":
+        """Return two stages, of which the second one fetches the rows that are trained; or this one if all rows are."""
+        if all(self.trains(key) for _, key in self.requests()):
+            return self
+        return self.changed(datapipe=self.changed(trained=False), trained=True)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate plus one row of each feature per node or edge; None if the dtype of one is unknown."""

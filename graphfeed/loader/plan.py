@@ -21,6 +21,7 @@ from graphfeed.loader.rules import (
     check_workers,
     cooperate,
     copy_on_stream,
+    fetch_trained_last,
     overlap_feature_fetch,
     overlap_graph_fetch,
     pin_before_copy,
@@ -33,11 +34,13 @@ from graphfeed.storage.features import RowMemory
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# The order matters. Cooperation of ranks comes before any placement. The place where features are fetched determines
-# which copies run in workers, and both determine the cut. The cut determines which stages can run ahead of the copy.
-# A copy needs no stream if fetching after it has one. Pinned memory helps only a copy on a stream.
+# The order matters. Cooperation of ranks, and stages of their own for rows that are trained, come before any placement.
+# The place where features are fetched determines which copies run in workers, and both determine the cut. The cut
+# determines which stages can run ahead of the copy. A copy needs no stream if fetching after it has one. Pinned memory
+# helps only a copy on a stream.
 RULES: tuple[Rule, ...] = (
     cooperate,
+    fetch_trained_last,
     shard_items,
     fetch_in_workers,
     pass_idle_copies,

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from graphfeed.datapipes import Datapipe, Transform
-from graphfeed.datapipes.pipeline import find, traverse
+from graphfeed.datapipes.pipeline import Placement, find, traverse
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch
 from graphfeed.ops import is_gpu
@@ -84,6 +84,17 @@ class FetchStage(Protocol):
 
 
 @runtime_checkable
+class TrainedFetch(Protocol):
+    """A stage that may read rows that are trained: `step()` changes them between two mini-batches."""
+
+    def awaits_steps(self) -> bool:
+        """Return whether the stage reads such rows."""
+
+    def split_trained(self) -> Datapipe:
+        """Return two stages, of which the second one reads only such rows; or this one."""
+
+
+@runtime_checkable
 class CopiesToDevice(Protocol):
     """A stage that moves mini-batches to a device."""
 
@@ -94,6 +105,11 @@ class CopiesToDevice(Protocol):
 def fetches_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
     given = options.overlap_feature_fetch
     return stage.traits.overlap_fetch is not False if given is None else given
+
+
+def awaits_steps(pipe: Datapipe) -> bool:
+    """Return whether a stage, or one before it, must not run ahead of the caller's step."""
+    return any(isinstance(stage, TrainedFetch) and stage.awaits_steps() for stage in traverse(pipe))
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
@@ -119,7 +135,13 @@ def sampled_on_device(pipe: Datapipe[Any]) -> tuple[torch.device | str, Datapipe
 
 
 def check_workers(pipe: Datapipe, options: LoaderOptions) -> None:
-    """Raise a ValueError if there are workers although sampling on a device runs in the main process."""
+    """Raise a ValueError if workers would have to run stages that only the main process can run."""
+    for stage in traverse(pipe):
+        if stage.traits.runs_in is Placement.WORKER and awaits_steps(stage):
+            raise ValueError(
+                f"runs_in of {type(stage).__name__} is Placement.WORKER, but workers run ahead, and rows of a "
+                "TrainableFeature are fetched after each step; leave runs_in as Placement.AUTO"
+            )
     sampled = sampled_on_device(pipe)
     if sampled is None or options.num_workers == 0:
         return
@@ -137,6 +159,15 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
     rewritten: Datapipe = load_entry_point("rules", "cooperate")(pipe, options)
     return rewritten
+
+
+def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
+    """Rows that are trained are fetched when the next mini-batch is asked for, after the step; others run ahead."""
+
+    def split(stage: Datapipe) -> Datapipe:
+        return stage.split_trained() if isinstance(stage, TrainedFetch) and stage.awaits_steps() else stage
+
+    return pipe.rewrite(split)
 
 
 def run_last_on_stream(
@@ -160,7 +191,7 @@ def overlap_graph_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def wanted(stage: Datapipe) -> bool:
         traits, given = stage.traits, options.overlap_graph_fetch
         ahead = bool(traits.overlap_fetch) if given is None else given
-        return traits.reads_graph and device_of(stage) is not None and ahead
+        return traits.reads_graph and device_of(stage) is not None and ahead and not awaits_steps(stage)
 
     return run_last_on_stream(pipe, "graph", options, wanted)
 
@@ -169,7 +200,8 @@ def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Features are fetched on a device ahead of the caller's step, in their own thread and on their own stream."""
 
     def wanted(stage: Datapipe) -> bool:
-        return isinstance(stage, FetchStage) and device_of(stage) is not None and fetches_ahead(stage, options)
+        fetches = isinstance(stage, FetchStage) and device_of(stage) is not None and fetches_ahead(stage, options)
+        return fetches and not awaits_steps(stage)
 
     return run_last_on_stream(pipe, "feature", options, wanted)
 
@@ -193,7 +225,8 @@ def copy_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     ahead = {id(source) for stage in find(pipe, StreamPrefetch) for source in traverse(stage)[:-1]}
 
     def wanted(stage: Datapipe) -> bool:
-        return isinstance(stage, CopiesToDevice) and is_gpu(stage.device) and id(stage) not in ahead
+        copies = isinstance(stage, CopiesToDevice) and is_gpu(stage.device) and id(stage) not in ahead
+        return copies and not awaits_steps(stage)
 
     return run_last_on_stream(pipe, "copy", options, wanted)
 
@@ -228,8 +261,14 @@ def run_main_stages_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def prefetch(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not moves(stage) or device_of(stage) is not None:
             return stage
-        return stage if is_ahead(stage.datapipe) else stage.changed(datapipe=ahead(stage.datapipe))
+        unfit = is_ahead(stage.datapipe) or awaits_steps(stage)
+        return stage if unfit else stage.changed(datapipe=ahead(stage.datapipe))
 
-    pipe = pipe.rewrite(prefetch)
-    # On a device, the stages would use the thread's stream rather than the caller's.
-    return pipe if is_ahead(pipe) or moves(pipe) or device_of(pipe) is not None else ahead(pipe)
+    def put(pipe: Datapipe) -> Datapipe:
+        if awaits_steps(pipe):
+            # Only what comes before all rows that are trained may run ahead.
+            return pipe.with_inputs(put)
+        # On a device, the stages would use the thread's stream rather than the caller's.
+        return pipe if is_ahead(pipe) or moves(pipe) or device_of(pipe) is not None else ahead(pipe)
+
+    return put(pipe.rewrite(prefetch))

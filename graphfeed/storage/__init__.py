@@ -16,6 +16,7 @@ from graphfeed.storage.features.feature_cache import CPUFeatureCache, bytes_to_n
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
 from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, GPUFeatureCache, gpu_cached_feature
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
+from graphfeed.storage.features.trainable_feature import TrainableFeature
 from graphfeed.storage.graph import (
     CANONICAL_ETYPE_DELIMITER,
     ORIGINAL_EDGE_ID,
@@ -48,8 +49,9 @@ __all__ = [
     "FeatureStore", "FusedCSCSamplingGraph", "GPUCachedFeature", "GPUFeatureCache", "HeteroItemSet", "ItemSet",
     "NegativeQuery", "NodeWeights", "OnDiskDataset", "OnDiskFeatureData", "OnDiskTask", "SampledSubgraph",
     "SamplingGraph", "SamplingRequest", "Seeds", "Task", "TemporalQuery", "TorchBasedFeature", "TorchBasedFeatureStore",
-    "add_reverse_edges", "bytes_to_number_of_items", "compact_csc_format", "convert_to_hetero", "cpu_cached_feature",
-    "datasets", "etype_str_to_tuple", "etype_tuple_to_str", "from_coo", "fused_csc_sampling_graph",
-    "gpu_cached_feature", "load_from_shared_memory", "load_graph", "preprocess_ondisk_dataset", "revert_to_homo",
-    "seed_type_str_to_ntypes", "unique_and_compact_csc_formats", "wrap_with_cached_feature",
+    "TrainableFeature", "add_reverse_edges", "bytes_to_number_of_items", "compact_csc_format", "convert_to_hetero",
+    "cpu_cached_feature", "datasets", "etype_str_to_tuple", "etype_tuple_to_str", "from_coo",
+    "fused_csc_sampling_graph", "gpu_cached_feature", "load_from_shared_memory", "load_graph",
+    "preprocess_ondisk_dataset", "revert_to_homo", "seed_type_str_to_ntypes", "unique_and_compact_csc_formats",
+    "wrap_with_cached_feature",
 ]  # fmt: skip

@@ -227,12 +227,14 @@ def row_calls() -> dict[str, Call]:
     values, places = torch.arange(20).view(5, 4), torch.tensor([1, 3])
     factors = {"scale": torch.ones(4), "offset": torch.zeros(4)}
     coded = {"codes": values.byte(), "index": places, "bits": 8, **factors}
+    trained = {"rows": torch.ones(5, 2), "state": torch.zeros(5, 2), "ids": places, "gradients": torch.ones(2, 2)}
     read = {"start": 8, "ids": torch.tensor([0, 2, 2]), "out": torch.zeros(3, 2), "places": torch.tensor([2, 0, 1])}
     return {
         "clear_policy": Call(with_policy(ops.clear_policy), {"policy": "lru"}),
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
         "decode_halves": Call(ops.decode_halves, {"values": values.half(), "index": places}),
         "decode_rows": Call(ops.decode_rows, coded),
+        "draw_rows": Call(ops.draw_rows, {"rows": torch.zeros(3, 2), "first": 1, "key": 5, "bound": 0.5}),
         "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),
         "find_slots": Call(with_plan(ops.find_slots), {"ids": INDICES}),
         "index_select": Call(ops.index_select, {"tensor": values, "index": places}),
@@ -244,6 +246,7 @@ def row_calls() -> dict[str, Call]:
         "read_bytes": Call(in_a_file(read_bytes), {"start": 3}),
         "read_rows": Call(in_a_file(ops.read_rows), read),
         "replace_keys": Call(with_policy(ops.replace_keys), {"policy": "sieve", "keys": INDICES}),
+        "train_rows": Call(partial(ops.train_rows, rule=ops.StepRule("adagrad", 0.5)), trained),
     }
 
 

@@ -42,12 +42,11 @@ from graphfeed.storage.datasets import (
     FileTask,
     check_new_folder,
     checksums_of,
-    map_new_npy,
     run_tasks,
 )
 from graphfeed.storage.features import row_type
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
-from graphfeed.storage.memory import FilePlace, find_places, map_npy, new_stamp, stamp_file, tensors_in
+from graphfeed.storage.memory import FilePlace, find_places, map_new_npy, map_npy, new_stamp, stamp_file, tensors_in
 
 Entries: TypeAlias = list[dict[str, Any]]
 """The result of a task: for each array that it has written, the fields of an `ArrayEntry`."""

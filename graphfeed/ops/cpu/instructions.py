@@ -22,6 +22,11 @@ def count_bits(value: Any) -> int:
     return int(value).bit_count()
 
 
+def square_root(value: Any) -> Any:
+    """Return the square root of a float, rounded once to its own dtype."""
+    return np.sqrt(value)
+
+
 def lanes_below(values: Any, index: Any, limit: Any) -> np.uint64:
     """Return a mask of the values below a limit among 32 values of a uint32 array, starting at an index. Uses SIMD."""
     return np.uint64(sum(1 << number for number, value in enumerate(values[index : index + 32]) if value < limit))

@@ -26,6 +26,7 @@ from graphfeed.ops.cpu.instructions import (
     multiply_high,
     prefetch,
     read_at,
+    square_root,
     will_need,
 )
 
@@ -34,7 +35,7 @@ __all__ = [
     "Int64s", "Kernel", "Program", "SentIds", "UInt8s", "UInt16s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s",
     "Weights", "Words", "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of",
     "interface_address", "kernel", "lanes_below", "less_product", "load_word", "lowest_bit", "multiply_high",
-    "prefetch", "read_at", "will_need",
+    "prefetch", "read_at", "square_root", "will_need",
 ]  # fmt: skip
 
 AHEAD = 32

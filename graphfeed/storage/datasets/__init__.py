@@ -9,7 +9,6 @@ from graphfeed.storage.datasets.array_files import (
     check_file,
     checksum,
     load_array,
-    map_new_npy,
     sync_folder,
     write_array,
     write_rows,
@@ -36,7 +35,7 @@ __all__ = [
     "ArrayWriter", "Dataset", "DatasetWriter", "EdgeArray", "Edges", "FileTask", "HeteroItemSet", "ItemLists",
     "ItemSet", "OnDiskDataset", "OnDiskTask", "RowFiles", "Section", "Sorting", "Task", "check_file",
     "check_new_folder", "checksum", "checksums_of", "id_dtype", "identify", "inspect_dataset", "inspect_graph_file",
-    "load_array", "load_yaml", "map_new_npy", "memory_for_sorting", "new_folder", "num_groups_of", "open_in_files",
+    "load_array", "load_yaml", "memory_for_sorting", "new_folder", "num_groups_of", "open_in_files",
     "preprocess_ondisk_dataset", "rows_of_groups", "run_tasks", "split_column_ranges", "stay_inside", "sync_folder",
     "wordnet", "write_array", "write_edges", "write_rows", "write_text",
 ]  # fmt: skip

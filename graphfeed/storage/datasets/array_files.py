@@ -63,16 +63,6 @@ def check_file(path: Path, key: str) -> None:
         raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
 
 
-def map_new_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> "np.memmap[Any, Any]":
-    """Map a new `.npy` file of zeros for writing. Its space is reserved, where the system can do so."""
-    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            # If the disk is full, this is an OSError, and writes to the mapping would end the process.
-            os.posix_fallocate(file.fileno(), 0, mapped.offset + mapped.nbytes)
-    return mapped
-
-
 def write_rows(file: BinaryIO, rows: NDArray[Any]) -> None:
     """Append the bytes of an array to a file. NumPy's `tofile` doesn't report why it could not write all of them."""
     file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)

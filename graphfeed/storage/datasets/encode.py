@@ -12,13 +12,14 @@ import torch
 import yaml
 
 from graphfeed.ops.arguments import nearest
-from graphfeed.storage.datasets.array_files import checksum, map_new_npy, sync_folder, write_array, write_text
+from graphfeed.storage.datasets.array_files import checksum, sync_folder, write_array, write_text
 from graphfeed.storage.datasets.dataset_writer import PROCESSED
 from graphfeed.storage.datasets.folder_writing import process_lock
 from graphfeed.storage.datasets.metadata import FILE_NAME, read_yaml
 from graphfeed.storage.datasets.on_disk_dataset import open_in_files
 from graphfeed.storage.datasets.preprocess import LOCK
 from graphfeed.storage.features.encoded_feature import EncodedFeature, encode
+from graphfeed.storage.memory import map_new_npy
 
 BITS: dict[str, int | torch.dtype] = {"4": 4, "8": 8, "float16": torch.float16}
 """Choices of the command. NumPy's files can't store bfloat16."""

@@ -21,6 +21,7 @@ from graphfeed.storage.features.feature import (
 )
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import RowCache, bytes_of
+from graphfeed.storage.features.trainable_feature import check_constant
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
@@ -36,9 +37,8 @@ class CachedFeature(Feature):
 
     @checked
     def __init__(self, fallback_feature: Feature, cache: RowCache | Any, offset: int = 0) -> None:
-        # Any thread may read. Rows are modified only through `update`: the cache does not notice other changes.
-        self._fallback_feature = fallback_feature
-        self._cache = cache
+        # Any thread may read. Only `update` modifies rows: the cache does not notice other changes.
+        self._fallback_feature, self._cache = check_constant(fallback_feature), cache
         # Added to the ids to get the cache's keys: several features may share a cache, each with its own offset.
         self._offset = offset
         self._dtype = row_type(fallback_feature)

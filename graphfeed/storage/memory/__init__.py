@@ -12,7 +12,7 @@ from graphfeed.storage.memory.memory_limits import (
     memory_limit,
     ranks_of_machine,
 )
-from graphfeed.storage.memory.new_file import has_stamp, new_file, new_stamp, stamp_file, write_tensors
+from graphfeed.storage.memory.new_file import has_stamp, map_new_npy, new_file, new_stamp, stamp_file, write_tensors
 from graphfeed.storage.memory.outside_files import (
     ARRAY_SHELLS,
     BROKEN,
@@ -42,7 +42,7 @@ __all__ = [
     "ARRAY_SHELLS", "BROKEN", "DTYPES", "DTYPE_NAMES", "Cache", "FilePlace", "Frame", "Handle", "Movable", "Place",
     "Shareable", "SharedBlock", "Shell", "TensorSpec", "all_pinned", "available_memory", "check_nodes_fit",
     "child_values", "clear_headers", "control_groups", "count_bytes", "decode_tensors", "describe_tensors",
-    "encode_tensors", "find_places", "from_bytes", "has_stamp", "map_npy", "memory_limit", "new_file", "new_stamp",
-    "ranks_of_machine", "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array", "stamp_file",
-    "tensor_repr", "tensors_in", "to_device", "write_tensors",
+    "encode_tensors", "find_places", "from_bytes", "has_stamp", "map_new_npy", "map_npy", "memory_limit", "new_file",
+    "new_stamp", "ranks_of_machine", "read_frame", "read_specs", "read_tensors", "shapes_repr", "shell_array",
+    "stamp_file", "tensor_repr", "tensors_in", "to_device", "write_tensors",
 ]  # fmt: skip

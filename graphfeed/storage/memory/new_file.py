@@ -17,7 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
 from graphfeed.ops.process import regular_file
 
@@ -97,6 +99,16 @@ def write_tensors(path: Path, value: Any) -> None:
     torch.save(value, content)
     with new_file(path, content.tell()) as file:
         file.write(content.getbuffer())
+
+
+def map_new_npy(path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> "np.memmap[Any, Any]":
+    """Map a new `.npy` file of zeros for writing. Its space is reserved, where the system can do so."""
+    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            # If the disk is full, this is an OSError, and writes to the mapping would end the process.
+            os.posix_fallocate(file.fileno(), 0, mapped.offset + mapped.nbytes)
+    return mapped
 
 
 def open_unfinished(path: Path, mode: int, hidden: bool) -> tuple[BinaryIO, Path]:

@@ -76,6 +76,12 @@ def generate_count_bits(_context: Any, builder: Any, _signature: Any, arguments:
     return builder.ctpop(arguments[0])
 
 
+@instruction(instructions.square_root, lambda kind: kind(kind), None)
+def generate_square_root(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    kind = arguments[0].type
+    return external(builder, f"llvm.sqrt.{'f32' if kind == ir.FloatType() else 'f64'}", kind, arguments[0])
+
+
 @instruction(instructions.lanes_below, types.uint64, None, types.intp, types.uint32)
 def generate_mark_below(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
     """Generate one comparison of all lanes of a vector."""

@@ -1,0 +1,320 @@
+"""A feature whose rows are trained: a table of embeddings with its optimizer."""
+
+import math
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import distributed
+
+from graphfeed.ops import MASK, draw_unkeyed, fold
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_seed, check_vector, checked
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import current_limits
+from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
+from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
+from graphfeed.storage.features.trained_files import read_checkpoint, write_checkpoint
+from graphfeed.storage.memory.new_file import map_new_npy
+
+OPTIMIZERS = {"adagrad": 1e-10, "adam": 1e-8, "sgd": 0.0}
+"""Default of epsilon for each optimizer."""
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """A feature whose rows change with each step, so that they can't be read ahead or cached."""
+
+    def fetch(self, ids: torch.Tensor, key: Any = None) -> torch.Tensor:
+        """Return the rows at `ids` as a leaf that requires a gradient, for the mini-batch with a key."""
+
+    def step(self) -> None:
+        """Update the rows that were fetched."""
+
+
+def check_constant(feature: Feature) -> Feature:
+    """Return a feature that a cache may be in front of; raise a TypeError if it is trained."""
+    if isinstance(feature, Trained):
+        raise TypeError(
+            f"rows of a {type(feature).__name__} can't be cached, because steps change them; use the feature itself"
+        )
+    return feature
+
+
+class TrainableFeature(Feature):
+    """A feature whose rows are trained, for nodes or edges without features. It has its own optimizer.
+
+    `fetch_feature` yields its rows as tensors that require gradients. After `backward()`, `step()` updates only the
+    rows of the mini-batch. Workers sample ahead, but the rows themselves are fetched when you ask for the next
+    mini-batch, after the step. So the table is the same for any number of workers. Under `torch.no_grad()`, as in an
+    evaluation, rows are only read.
+
+    A step must follow each mini-batch: fetching rows before it is an error, and so is a second one. `save` writes
+    checkpoints. The table is trained by one process: it can't be pickled, and several ranks can't share it.
+
+    Args:
+        num_rows: Number of rows.
+        dim: Numbers per row.
+        optimizer: "adagrad", "adam" or "sgd". Adam has a number of steps for each row, and decays only the moments of
+            rows that are updated.
+        lr: Learning rate. You may set the attribute `lr` between steps.
+        dtype: torch.float32 or torch.float64.
+        rowwise: Whether Adagrad keeps one sum for each row, of the mean of its squared gradients, instead of one for
+            each number, which takes as much memory as the rows.
+        combine: Whether gradients of equal ids in a mini-batch are added ("sum") or averaged ("mean").
+        eps: Added to the denominator; 1e-10 for Adagrad and 1e-8 for Adam by default.
+        betas: Decay rates of Adam's moments.
+        seed: The first rows are uniform draws by seed, row and column. None draws a seed (`graphfeed.seed`).
+        init: The largest number of the first rows; 1 / sqrt(dim) by default.
+        path: A new `.npy` file that is mapped, for a table that is larger than the memory. The state of the optimizer
+            is in another one, `NAME.state.npy`. These files change with each step: after a crash, load a checkpoint.
+
+    Raises:
+        FileExistsError: A file is there already.
+        OSError: The disk is too small for the files.
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> table = TrainableFeature(4, 2, optimizer="sgd", lr=0.5, seed=0)
+        >>> before, ids = table.read().clone(), torch.tensor([3, 1])
+        >>> table.fetch(ids).sum().backward()
+        >>> table.step()
+        >>> (before - table.read()).tolist()
+        [[0.0, 0.0], [0.5, 0.5], [0.0, 0.0], [0.5, 0.5]]
+    """
+
+    @checked
+    def __init__(  # noqa: PLR0913 - those of an optimizer, too
+        self,
+        num_rows: int,
+        dim: int,
+        optimizer: Literal["adagrad", "adam", "sgd"] = "adagrad",
+        lr: float = 0.01,
+        dtype: torch.dtype = torch.float32,
+        *,
+        rowwise: bool = True,
+        combine: Literal["sum", "mean"] = "sum",
+        eps: float | None = None,
+        betas: tuple[float, float] = (0.9, 0.999),
+        seed: int | None = None,
+        init: float | None = None,
+        path: str | Path | None = None,
+    ) -> None:
+        check_count("num_rows", num_rows, 0)
+        check_count("dim", dim, 1)
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer must be one of {list(OPTIMIZERS)}, but is {brief(optimizer)}")
+        if combine not in ("sum", "mean"):
+            raise ValueError(f"combine must be 'sum' or 'mean', but is {brief(combine)}")
+        if dtype not in FLOATS:
+            raise ValueError(f"dtype must be torch.float32 or torch.float64, but is {dtype}")
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas must be at least 0 and below 1, but are {betas}")
+        self.lr = lr
+        """Learning rate of the next step."""
+        name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
+        self._rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, tuple(betas), combine == "mean")
+        self._num_steps = 0
+        self._fetched: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._key: Any = None
+        shapes = (num_rows, dim), (num_rows, self._rule.width(dim))
+        self._rows, self._state = (
+            new_table(shape, dtype, None if path is None else file)
+            for shape, file in zip(shapes, files_of(path), strict=True)
+        )
+        seed = draw_unkeyed() if seed is None else check_seed("seed", seed)
+        self._draw(fold(seed & MASK, 0), 1 / math.sqrt(dim) if init is None else init)
+
+    def _draw(self, key: int, bound: float) -> None:
+        # In parts, between which Ctrl-C can interrupt.
+        step = max(current_limits().part_values // self._rows.shape[1], 1)
+        for first in range(0, self.count(), step):
+            draw_rows(self._rows[first : first + step], first, key, bound)
+
+    def fetch(self, ids: torch.Tensor, key: Any = None) -> torch.Tensor:
+        """Return the rows at `ids` as a leaf that requires a gradient, which the next `step()` uses.
+
+        Several fetches before a step are added up, as long as they are for the same mini-batch. Without gradients, as
+        under `torch.no_grad()`, this is `read`.
+
+        Args:
+            ids: int32 or int64, 1-D. Others than those of rows raise an IndexError.
+            key: The key of the mini-batch; any fetch without one belongs to the same mini-batch.
+
+        Raises:
+            RuntimeError: Rows of another mini-batch were fetched, and `step()` didn't follow.
+        """
+        if not torch.is_grad_enabled():
+            return self.read(ids)
+        if self._fetched and key is not None and key != self._key:
+            raise RuntimeError(
+                "rows of the mini-batch before were fetched, and step() didn't follow; call step() after backward(), "
+                "or zero_grad() to drop its gradients, use torch.no_grad() to only read, and don't buffer mini-batches "
+                "after this stage"
+            )
+        rows = self.read(ids).requires_grad_()
+        # A copy, because the ids are the caller's.
+        self._fetched.append((as_ids("ids", ids).to("cpu", copy=True), rows))
+        self._key = key
+        return rows
+
+    def step(self) -> None:
+        """Update the rows that were fetched since the last step by their gradients.
+
+        Raises:
+            RuntimeError: No rows were fetched since the last step, or they have no gradients.
+        """
+        if not self._fetched:
+            raise RuntimeError(
+                "no rows were fetched since the last step(); call it once for each mini-batch, after backward(), and "
+                "not under torch.no_grad()"
+            )
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise NotImplementedError(
+                "a TrainableFeature is trained by one process, but there are several ranks, whose tables would differ; "
+                "train the rows as torch.nn.Embedding in a DistributedDataParallel model"
+            )
+        used = [(ids, rows.grad) for ids, rows in self._fetched if rows.grad is not None]
+        if not used:
+            raise RuntimeError("the rows that were fetched have no gradients; call backward() of a loss that uses them")
+        ids = torch.cat([ids.long() for ids, _ in used]) if len(used) > 1 else used[0][0]
+        gradients = [gradient.to_dense() if gradient.is_sparse else gradient for _, gradient in used]
+        # Before the update, so that no gradient is used twice, even after Ctrl-C. The kernel can't be interrupted.
+        self.zero_grad()
+        rule = self._rule._replace(lr=self.lr)
+        train_rows(self._rows, self._state, ids, torch.cat(gradients) if len(used) > 1 else gradients[0], rule)
+        self._num_steps += 1
+
+    def zero_grad(self) -> None:
+        """Drop the rows that were fetched since the last step, with their gradients."""
+        self._fetched, self._key = [], None
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps so far."""
+        return self._num_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows and the state of the optimizer, which are not copied: the next step changes them.
+
+        Raises:
+            RuntimeError: Rows were fetched, and `step()` didn't follow, so that a mini-batch would be lost.
+        """
+        if self._fetched:
+            raise RuntimeError(
+                "rows of a mini-batch were fetched, and step() didn't follow; call step() or zero_grad() first"
+            )
+        return {**self._options(), "rows": self._rows, "state": self._state}
+
+    def _options(self) -> dict[str, Any]:
+        return {"num_steps": self._num_steps, **self._rule._replace(lr=self.lr)._asdict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Copy the rows and the state of the optimizer, its learning rate and its other numbers.
+
+        Raises:
+            ValueError: The state is of another number of rows, dtype or optimizer. The table is unchanged.
+        """
+        lacks = {*StepRule._fields, "num_steps", "rows", "state"} - state_dict.keys()
+        if lacks:
+            raise ValueError(f"state_dict lacks {sorted(lacks)}; give what state_dict() of a TrainableFeature returns")
+        rows, state = state_dict["rows"], state_dict["state"]
+        for what, found, wanted in (
+            ("optimizer", state_dict["name"], self._rule.name),
+            ("rows", described(rows), described(self._rows)),
+            ("state", described(state), described(self._state)),
+        ):
+            if found != wanted:
+                raise ValueError(f"{what} of the state is {found}, but this table has {wanted}; create it alike")
+        rule = StepRule(*(state_dict[name] for name in StepRule._fields))
+        self.zero_grad()
+        self._rows.copy_(rows)
+        self._state.copy_(state)
+        self.lr, self._num_steps = rule.lr, state_dict["num_steps"]
+        self._rule = rule._replace(betas=tuple(rule.betas))
+
+    @checked
+    def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:
+        """Write a checkpoint to a folder, with the state of a loader, `loader.state_dict()`.
+
+        The tables are copied in parts, so this takes no memory. `manifest.json` comes last: until it is complete, the
+        folder has the checkpoint before.
+
+        Raises:
+            OSError: The disk is full. The folder has the checkpoint before.
+            RuntimeError: As for `state_dict`.
+        """
+        tables = {name: value for name, value in self.state_dict().items() if name in ("rows", "state")}
+        write_checkpoint(Path(folder), tables, {**self._options(), "loader": loader_state})
+
+    @checked
+    def load(self, folder: str | Path) -> dict[str, Any] | None:
+        """Read a checkpoint that `save` wrote to a folder, and return the state of the loader.
+
+        Raises:
+            FileNotFoundError: The folder has no complete checkpoint, or lacks a file.
+            ValueError: A file is damaged, or as for `load_state_dict`. The table is unchanged.
+        """
+        found = read_checkpoint(Path(folder))
+        self.load_state_dict(found)
+        loader_state: dict[str, Any] | None = found["loader"]
+        return loader_state
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids` without gradients; all rows if None, which are not copied."""
+        if ids is None:
+            return self._rows
+        ids = as_ids("ids", ids)
+        check_vector("ids", ids)
+        return gather_rows(self._rows, ids.cpu())
+
+    def size(self) -> torch.Size:
+        """Return the shape of a row."""
+        return self._rows.shape[1:]
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self._rows.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the rows."""
+        return self._rows.dtype
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        """Overwrite the rows at `ids`, or all rows, by others of the same shape. The optimizer keeps its state."""
+        if ids is None:
+            ids = torch.arange(self.count(), device="cpu")
+        TorchBasedFeature(self._rows).update(value, ids)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TrainableFeature can't be pickled or copied, because only one table is trained; save() it to a folder, "
+            "and load() it into another one"
+        )
+
+    def __repr__(self) -> str:
+        kind = dtype_and_shape(self.dtype, self._rows.shape)
+        return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self._num_steps} steps)"
+
+
+def files_of(path: str | Path | None) -> tuple[Path, Path]:
+    rows = Path("" if path is None else path)
+    return rows, rows.with_name(f"{rows.stem}.state.npy") if rows.name else rows
+
+
+def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
+    """Return a table of zeros, in memory or in a new file."""
+    if path is None or 0 in shape:
+        return buffers.empty_long_lived(shape, dtype, buffers.CPU).zero_()
+    if path.exists():
+        raise FileExistsError(f"{path} exists; delete it, or give another path: only load() continues a training")
+    try:
+        return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def described(table: torch.Tensor) -> str:
+    return dtype_and_shape(table.dtype, table.shape)

@@ -1,0 +1,90 @@
+"""Rows that are trained are fetched by a stage of their own, which doesn't run ahead."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader import make_plan
+from tests.kinds.pipelines import seeds
+from tests.kinds.refusals import check_refused
+from tests.unit.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names, streams
+
+
+def store() -> gf.BasicFeatureStore:
+    constant = gf.TorchBasedFeature(torch.arange(8.0).reshape(4, 2))
+    trained = gf.TrainableFeature(4, 2, "sgd", seed=0)
+    return gf.BasicFeatureStore({("node", None, "x"): trained, ("node", None, "feat"): constant})
+
+
+def fetched(pipe: Any, keys: Any = ("x",), **options: Any) -> Any:
+    return pipe.fetch_feature(store(), list(keys), **options)
+
+
+PLANS: list[tuple[gf.Datapipe, str, str]] = [
+    (fetched(Work(seeds())), "ItemSampler ByIndex Work InWorkers FeatureFetcher", ""),
+    # Other features are fetched ahead, as ever.
+    (
+        fetched(Work(seeds()), ["x", "feat"]),
+        "ItemSampler ByIndex Work FeatureFetcher InWorkers FeatureFetcher",
+        "ItemSampler ByIndex Work InWorkers FeatureFetcher InThreads FeatureFetcher",
+    ),
+    # Stages that follow wait, too, and those of the main process that come before run ahead.
+    (Work(fetched(Work(seeds()))), "ItemSampler ByIndex Work InWorkers FeatureFetcher Work", ""),
+    (fetched(AtHome(Work(seeds()))), "ItemSampler ByIndex Work InWorkers AtHome Prefetch FeatureFetcher", ""),
+    (
+        fetched(AtHome(seeds())).copy_to("meta"),
+        "ItemSampler ByIndex AtHome Prefetch FeatureFetcher CopyTo",
+        "",
+    ),
+    # A copy to a GPU has a stream of its own only if it comes before.
+    (fetched(Work(seeds())).copy_to("cuda"), "ItemSampler ByIndex Work InWorkers FeatureFetcher CopyTo", ""),
+    (
+        fetched(Work(seeds()).copy_to("cuda")),
+        "ItemSampler ByIndex Work InWorkers Pin CopyTo StreamPrefetch FeatureFetcher",
+        "",
+    ),
+]
+"""A pipeline, the stages of its plan with worker threads, and those with processes if they differ."""
+
+
+def test_plans_have_these_stages() -> None:
+    for pipe, with_threads, with_processes in PLANS:
+        for options, expected in ((THREADS, with_threads), (PROCESSES, with_processes or with_threads)):
+            planned = make_plan(pipe, options)
+            assert names(planned.running) == expected.split(), options
+            # With nothing to split, a rule changes nothing.
+            assert ("fetch_trained_last" in planned.explain()) == (expected.count("FeatureFetcher") > 1)
+
+
+def test_on_a_gpu_only_other_features_are_fetched_ahead() -> None:
+    pipe = fetched(seeds().copy_to("cuda"), ["x", "feat"])
+    assert streams(pipe) == {"feature": ["ItemSampler", "Pin", "CopyTo", "FeatureFetcher"]}
+    assert names(make_plan(pipe, THREADS).running)[-2:] == ["StreamPrefetch", "FeatureFetcher"]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_features_of_both_kinds_are_in_one_dict(num_workers: int) -> None:
+    both = store()
+    for key in ("x", "feat"):
+        both["edge", None, key] = both["node", None, key]
+    items = gf.ItemSet((torch.arange(2), torch.arange(2)), names=("seeds", "seed_edge_ids"))
+    pipe: Any = gf.ItemSampler(items, batch_size=2)
+    pipe = pipe.fetch_feature(both, ["x", "feat"], seed_edge_feature_keys=["feat", "x"])
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
+        (minibatch,) = loader
+    for found in (minibatch.node_features, minibatch.seed_edge_features):
+        assert {name: rows.requires_grad for name, rows in found.items()} == {"x": True, "feat": False}
+        assert torch.equal(found["x"].detach(), both["node", None, "x"].read(torch.arange(2)))
+        assert torch.equal(found["feat"], torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+
+
+def test_workers_and_several_ranks_are_refused() -> None:
+    moved = fetched(seeds()).changed(runs_in=gf.Placement.WORKER)
+    check_refused(
+        [
+            (lambda: gf.DataLoader(moved, num_workers=2), ValueError, "workers run ahead, .* TrainableFeature"),
+            (lambda: fetched(seeds(), cooperative=True), ValueError, "which one process trains alone"),
+        ]
+    )
