@@ -24,6 +24,7 @@ from benchmarks import (
     pyg,
     sampling,
     small_calls,
+    training,
     typed,
     walks,
     worker_start,
@@ -55,6 +56,7 @@ REPORTS = {
     "pyg": pyg.report,
     "scale": loader.report_threads,
     "small_calls": small_calls.report,
+    "training": training.report,
     "typed": typed.report,
     "walks": walks.report,
 }

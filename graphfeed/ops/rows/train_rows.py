@@ -4,12 +4,13 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.arguments import brief, check_count, check_ids, check_seed, check_tensors, check_vector
+from graphfeed.ops.arguments import brief, check_count, check_ids, check_seed, check_tensors, check_vector, checked
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.train_rows import SIGNED
 from graphfeed.ops.random import MASK
 
 FLOATS = (torch.float32, torch.float64)
+MOST_ROWS = 1 << 62
 KERNELS = {"sgd": "step_sgd", "rowwise": "step_rowwise", "adagrad": "step_adagrad", "adam": "step_adam"}
 """Kernel of each rule."""
 
@@ -37,6 +38,7 @@ class StepRule(NamedTuple):
         return [self.lr, self.eps, size, 0.0]
 
 
+@checked
 def draw_rows(rows: torch.Tensor, first: int, key: int, bound: float) -> None:
     """Fill rows with numbers from `-bound` to `bound`: a uniform draw by key, row and column.
 
@@ -54,7 +56,7 @@ def draw_rows(rows: torch.Tensor, first: int, key: int, bound: float) -> None:
         (True, True)
     """
     check_table("rows", rows)
-    check_count("first", first, 0)
+    check_count("first", first, 0, MOST_ROWS)
     check_seed("key", key)
     if rows.numel():
         unit = torch.tensor([bound / SIGNED], dtype=torch.float64, device="cpu")
@@ -89,10 +91,11 @@ def train_rows(
     if rule.name not in KERNELS:
         raise ValueError(f"rule must be one of {list(KERNELS)}, but is {brief(rule.name)}")
     check_table("rows", rows)
+    check_vector("ids", ids)
     count, size = rows.shape
     for name, values, shape in (
         ("state", state, (count, rule.width(size))),
-        ("gradients", gradients, (ids.shape[0] if ids.dim() else 0, size)),
+        ("gradients", gradients, (ids.numel(), size)),
     ):
         check_tensors(**{name: values})
         if tuple(values.shape) != shape:
@@ -100,7 +103,6 @@ def train_rows(
         if values.dtype != rows.dtype:
             raise TypeError(f"{name} must be {rows.dtype} like rows, but is {values.dtype}")
     check_table("state", state)
-    check_vector("ids", ids)
     module = kernels("rows.train_rows", rows, state=state, ids=ids, gradients=gradients)
     check_ids("ids", ids, count, IndexError)
     if gradients.numel() == 0:

@@ -70,7 +70,7 @@ class TrainableFeature(Feature):
             is in another one, `NAME.state.npy`. These files change with each step: after a crash, load a checkpoint.
 
     Raises:
-        FileExistsError: A file is there already.
+        FileExistsError: A file exists already.
         OSError: The disk is too small for the files.
         ValueError: An argument is out of range.
 
@@ -113,7 +113,7 @@ class TrainableFeature(Feature):
         self.lr = lr
         """Learning rate of the next step."""
         name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
-        self._rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, tuple(betas), combine == "mean")
+        self._rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean")
         self._num_steps = 0
         self._fetched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._key: Any = None
@@ -138,7 +138,7 @@ class TrainableFeature(Feature):
         under `torch.no_grad()`, this is `read`.
 
         Args:
-            ids: int32 or int64, 1-D. Others than those of rows raise an IndexError.
+            ids: int32 or int64, 1-D. An id outside of the rows raises an IndexError.
             key: The key of the mini-batch; any fetch without one belongs to the same mini-batch.
 
         Raises:
@@ -217,7 +217,7 @@ class TrainableFeature(Feature):
         """
         lacks = {*StepRule._fields, "num_steps", "rows", "state"} - state_dict.keys()
         if lacks:
-            raise ValueError(f"state_dict lacks {sorted(lacks)}; give what state_dict() of a TrainableFeature returns")
+            raise ValueError(f"state_dict lacks {sorted(lacks)}; pass the result of state_dict()")
         rows, state = state_dict["rows"], state_dict["state"]
         for what, found, wanted in (
             ("optimizer", state_dict["name"], self._rule.name),
@@ -231,7 +231,8 @@ class TrainableFeature(Feature):
         self._rows.copy_(rows)
         self._state.copy_(state)
         self.lr, self._num_steps = rule.lr, state_dict["num_steps"]
-        self._rule = rule._replace(betas=tuple(rule.betas))
+        # JSON has lists.
+        self._rule = rule._replace(betas=(rule.betas[0], rule.betas[1]))
 
     @checked
     def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:

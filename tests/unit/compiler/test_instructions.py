@@ -30,6 +30,7 @@ from graphfeed.ops.cpu.jit import (
     multiply_high,
     prefetch,
     read_at,
+    square_root,
     will_need,
 )
 from tests.unit.compiler.kernels import divide
@@ -69,6 +70,23 @@ def test_values_below_a_limit_wherever_they_lie() -> None:
         values[::3] = limit
         expected = sum(1 << place for place in range(32) if values[first + place] < limit)
         assert mark(values, first, limit) == mark.interpret(values, first, limit) == expected
+
+
+@kernel
+def take_roots(values: Weights) -> None:
+    """Replace numbers by their square roots."""
+    for number in range(values.size):
+        values[number] = square_root(values[number])
+
+
+def test_square_roots_are_rounded_once_to_the_dtype_of_the_number() -> None:
+    for kind in (np.float32, np.float64):
+        values = np.random.default_rng(0).random(1000).astype(kind) * np.float32(10.0)
+        values[:4] = 0, np.inf, 2, np.finfo(kind).tiny
+        expected, interpreted = np.sqrt(values), values.copy()
+        take_roots(values)
+        take_roots.interpret(interpreted)
+        assert values.tolist() == interpreted.tolist() == expected.tolist()
 
 
 @kernel
