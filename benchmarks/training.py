@@ -22,7 +22,7 @@ PAIRS: dict[str, tuple[dict[str, Any], Any, float]] = {
 
 def report(scale: Scale) -> Iterator[str]:
     """Yield a table for each optimizer."""
-    with one_core(), torch.sparse.check_sparse_tensor_invariants(enable=False):
+    with one_core(), torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
         for name, (options, optimizer, goal) in PAIRS.items():
             yield render(
                 f"training: fetch {scale.gathered_rows} of {scale.products.num_nodes} rows of {DIM} float32 and update "

@@ -73,7 +73,7 @@ def train(loader: Any, tables: Tables) -> Iterator[None]:
         for layer in minibatch.edge_features:
             loss = loss + (layer["user:likes:item", "row"] - 0.5).square().sum()
             assert not layer["user:likes:item", "id"].requires_grad
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         for table in tables.values():
             table.step()
         yield

@@ -81,7 +81,7 @@ def take_roots(values: Weights) -> None:
 
 def test_square_roots_are_rounded_once_to_the_dtype_of_the_number() -> None:
     for kind in (np.float32, np.float64):
-        values = np.random.default_rng(0).random(1000).astype(kind) * np.float32(10.0)
+        values: Any = np.random.default_rng(0).uniform(0, 10, 1000).astype(kind)
         values[:4] = 0, np.inf, 2, np.finfo(kind).tiny
         expected, interpreted = np.sqrt(values), values.copy()
         take_roots(values)

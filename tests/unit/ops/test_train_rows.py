@@ -71,7 +71,8 @@ def test_a_step_is_that_of_the_formula(
     rule: StepRule, steps: list[list[int]], size: int, dtype: torch.dtype, ids_dtype: torch.dtype, mean: bool
 ) -> None:
     rows, state = tables(7, size, rule, dtype)
-    expected, past, rule = rows.tolist(), {}, rule._replace(mean=mean)
+    past: dict[int, list[list[float]]] = {}
+    expected, rule = rows.tolist(), rule._replace(mean=mean)
     for number, ids in enumerate(steps):
         gradients = gradients_of(len(ids), size, number, dtype)
         train_rows(rows, state, torch.tensor(ids, dtype=ids_dtype), gradients, rule)
@@ -82,10 +83,6 @@ def test_a_step_is_that_of_the_formula(
     torch.testing.assert_close(
         rows.double(), torch.tensor(expected, dtype=torch.float64).reshape(7, size), rtol=close, atol=close
     )
-
-
-def embedding(rows: torch.Tensor) -> nn.Embedding:
-    return nn.Embedding.from_pretrained(rows.clone(), freeze=False, sparse=True)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -100,7 +97,7 @@ def embedding(rows: torch.Tensor) -> nn.Embedding:
 )
 def test_torchs_sparse_optimizers_update_alike(rule: StepRule, make: Any) -> None:
     rows, state = tables(50, 6, rule)
-    other = embedding(rows)
+    other = nn.Embedding(50, 6, sparse=True, _weight=rows.clone())
     optimizer = make(other.parameters())
     for number in range(8):
         # SparseAdam counts the steps of the table, so each step of it has all rows here.

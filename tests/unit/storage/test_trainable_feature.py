@@ -26,7 +26,7 @@ def table(**options: Any) -> TrainableFeature:
 
 
 def train(feature: Trained, ids: torch.Tensor = IDS) -> None:
-    feature.fetch(ids).square().sum().backward()
+    feature.fetch(ids).square().sum().backward()  # type: ignore[no-untyped-call]
     feature.step()
 
 
@@ -111,7 +111,7 @@ def test_several_fetches_of_a_mini_batch_are_added_up() -> None:
     train(one, torch.tensor([0, 1, 0, 4]))
     parts = [other.fetch(torch.tensor(ids, dtype=kind)) for ids, kind in (([0, 1], torch.int32), ([0, 4], torch.int64))]
     other.fetch(torch.tensor([5]))  # not used
-    torch.cat(parts).square().sum().backward()
+    torch.cat(parts).square().sum().backward()  # type: ignore[no-untyped-call]
     other.step()
     assert_same(other.read(), one.read())
 
@@ -121,7 +121,7 @@ def test_ids_of_the_caller_may_change_before_the_step() -> None:
     train(one)
     rows = other.fetch(ids)
     ids.zero_()
-    rows.square().sum().backward()
+    rows.square().sum().backward()  # type: ignore[no-untyped-call]
     other.step()
     assert_same(other.read(), one.read())
 
@@ -131,7 +131,7 @@ def test_the_learning_rate_may_change_and_gradients_may_be_sparse() -> None:
     before = feature.read().clone()
     feature.lr = 0.25
     rows = feature.fetch(torch.tensor([2, 4]))
-    torch.nn.functional.embedding(torch.tensor([1]), rows, sparse=True).sum().backward()
+    torch.nn.functional.embedding(torch.tensor([1]), rows, sparse=True).sum().backward()  # type: ignore[no-untyped-call]
     feature.step()
     assert (before - feature.read()).tolist() == [[0, 0]] * 4 + [[0.25, 0.25], [0, 0]]
 
@@ -240,7 +240,7 @@ def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> 
             (lambda: feature.update(torch.ones(5, 2)), ValueError, "same length"),
         ]
     )
-    feature.fetch(IDS).sum().backward()
+    feature.fetch(IDS).sum().backward()  # type: ignore[no-untyped-call]
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     check_refused([(feature.step, NotImplementedError, "trained by one process, but there are several ranks")])

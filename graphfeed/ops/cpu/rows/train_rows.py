@@ -9,16 +9,14 @@ from graphfeed.ops.cpu.jit import (
     Int64s,
     UInt64,
     Weights,
-    device_function,
     kernel,
     prefetch,
     square_root,
 )
 from graphfeed.ops.cpu.random import draw_bits, node_state
-from graphfeed.ops.cpu.rows.gather import LINE_BYTES, ROWS_AHEAD
+from graphfeed.ops.cpu.rows.decode import fetch_ahead
 from graphfeed.ops.cpu.search import find_entry, first_slot
 
-LINES_AHEAD = 3
 SIGNED = 1 << 23
 """A draw has 24 bits: a number from -SIGNED to SIGNED - 1."""
 
@@ -67,15 +65,6 @@ def add_repeated(firsts: Int64s, gradients: Weights, counts: Weights, one: Weigh
                     gradients[np.uintp(place * size + column)] /= counts[np.uintp(place)]
 
 
-@device_function
-def fetch_ahead(values, ids, row, width):
-    """Prefetch a row of `width` numbers that a later iteration updates."""
-    coming = np.int64(ids[np.uintp(min(row + ROWS_AHEAD, ids.size - 1))]) * width
-    step = LINE_BYTES // values.itemsize
-    for line in range(0, min(width, LINES_AHEAD * step), step):
-        prefetch(values, coming + line)
-
-
 @kernel
 def step_sgd(
     rows: Weights,
@@ -88,7 +77,7 @@ def step_sgd(
     """Subtract the gradient of each id from its row, times the rate `factors[0]`."""
     size = gradients.size // ids.size
     for row in range(ids.size):
-        fetch_ahead(rows, ids, row, size)
+        fetch_ahead(rows, ids, row, size, rows.itemsize)
         if firsts[np.uintp(row)] == row:
             start, to = np.uintp(row * size), np.uintp(np.int64(ids[np.uintp(row)]) * size)
             for column in range(size):
@@ -101,8 +90,8 @@ def step_rowwise(rows: Weights, state: Weights, ids: Ids, firsts: Int64s, gradie
     """Adagrad with one sum per row. The factors are the rate, epsilon and the size of a row."""
     size = gradients.size // ids.size
     for row in range(ids.size):
-        fetch_ahead(rows, ids, row, size)
-        fetch_ahead(state, ids, row, 1)
+        fetch_ahead(rows, ids, row, size, rows.itemsize)
+        fetch_ahead(state, ids, row, 1, state.itemsize)
         if firsts[np.uintp(row)] == row:
             start, node = np.uintp(row * size), np.int64(ids[np.uintp(row)])
             to = np.uintp(node * size)
@@ -131,8 +120,8 @@ def step_adagrad(rows: Weights, state: Weights, ids: Ids, firsts: Int64s, gradie
     """Adagrad with one sum per number. The factors are the rate and epsilon."""
     size = gradients.size // ids.size
     for row in range(ids.size):
-        fetch_ahead(rows, ids, row, size)
-        fetch_ahead(state, ids, row, size)
+        fetch_ahead(rows, ids, row, size, rows.itemsize)
+        fetch_ahead(state, ids, row, size, state.itemsize)
         if firsts[np.uintp(row)] == row:
             start, to = np.uintp(row * size), np.uintp(np.int64(ids[np.uintp(row)]) * size)
             for column in range(size):
@@ -152,8 +141,8 @@ def step_adam(rows: Weights, state: Weights, ids: Ids, firsts: Int64s, gradients
     size = gradients.size // ids.size
     width = 2 * size + 2
     for row in range(ids.size):
-        fetch_ahead(rows, ids, row, size)
-        fetch_ahead(state, ids, row, width)
+        fetch_ahead(rows, ids, row, size, rows.itemsize)
+        fetch_ahead(state, ids, row, width, state.itemsize)
         if firsts[np.uintp(row)] == row:
             start, node = np.uintp(row * size), np.int64(ids[np.uintp(row)])
             to, own = np.uintp(node * size), np.uintp(node * width)
