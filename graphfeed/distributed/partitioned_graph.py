@@ -181,11 +181,11 @@ class PartitionedGraph(SamplingGraph):
         walk = super().walk if whole is None else whole.walk
         return walk(starts, numbers, request, key, edge_ids=edge_ids)
 
-    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
+    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor) -> Ranked:
         """Push mass with one request per owner and round, or in one call if there is a single part."""
         whole = self._whole()
         push = super().push if whole is None else whole.push
-        return push(seeds, top, alpha, bound)
+        return push(seeds, top, alpha, bound, groups)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if there is a single part, else None. The first call waits for all ranks."""

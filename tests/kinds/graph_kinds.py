@@ -192,8 +192,8 @@ def operations(case: Case, graph: gf.SamplingGraph) -> dict[str, Any]:
     found["one hop"] = graph.sample_neighbors(seeds, fanouts[1], True, "w", key=5)
     found["one hop, LABOR"] = graph.sample_layer_neighbors(seeds, fanouts[1], random_seed=[5])
     found["sizes"] = [graph.num_nodes, graph.num_edges, graph.edge_types]
+    found["PageRank"] = [graph.page_rank(seeds, 7, bound=1e-5, per_type=per_type) for per_type in (False, True)]
     if isinstance(seeds, torch.Tensor):
-        found["PageRank"] = graph.page_rank(seeds, 7, bound=1e-5)
         found["walks that stay"] = graph.random_walks(seeds, 9, key=5)
         found["negatives"] = graph.sample_negative_edges_uniform(None, seeds.reshape(-1, 2), 3, key=5)
     starts, of_walks = (

@@ -56,7 +56,9 @@ class Fluent:
     def sample_by_budget(
         self, graph: SamplingGraph, num_samples: Sequence[int] | Mapping[str, Sequence[int]]
     ) -> Datapipe: ...
-    def sample_by_ppr(self, graph: SamplingGraph, top: int, alpha: float = 0.15, bound: float = 0.0001) -> Datapipe: ...
+    def sample_by_ppr(
+        self, graph: SamplingGraph, top: int, alpha: float = 0.15, bound: float = 0.0001, per_type: bool = False
+    ) -> Datapipe: ...
     def sample_by_visits(
         self,
         graph: SamplingGraph,

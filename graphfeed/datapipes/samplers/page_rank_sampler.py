@@ -1,10 +1,15 @@
 """Sample the nodes with the highest personalized PageRank of each seed."""
 
+from typing import Any
+
+import numpy as np
+import torch
+
 from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_is_graph
 from graphfeed.ops.sampling import MASS
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph import ByType, check_page_rank
+from graphfeed.storage.graph import ByType, check_page_rank, from_type_dict, match_types, to_type_dict, with_all_types
 
 
 class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded=False):
@@ -16,8 +21,11 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
     is below the true one by at most the residuals, each of which is below `bound` times the degree of its node.
     `induce_subgraph(graph)` replaces these edges by those of the graph between the nodes.
 
+    With types, mass goes along the in-edges of all types alike. The edges from items to users have the type
+    "item:ppr:user".
+
     Raises:
-        ValueError: A number is out of range, or the graph has types; when it runs: a seed outside of the graph.
+        ValueError: A number is out of range; when it runs: a seed outside of the graph.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -37,10 +45,13 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
     """Nodes whose residual is below this share of the mass, times their degree, are not pushed: the smaller, the more
     exact and the slower."""
 
+    per_type: bool = False
+    """Whether `top` is the number of nodes of each type; by default, of all types together."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_is_graph(self.graph)
-        check_page_rank(self.graph.edge_types, self.top, self.alpha, self.bound)
+        check_page_rank(self.top, self.alpha, self.bound)
 
     def sample_subgraphs(
         self,
@@ -49,6 +60,15 @@ class PageRankSampler(SubgraphSampler, name="sample_by_ppr", draws=False, seeded
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and the only subgraph. Times are ignored."""
-        ranked = self.graph.page_rank(seeds, self.top, self.alpha, self.bound)
-        hop = ranked_hop(self.graph, seeds, ranked, (ranked.values.double() / MASS).float())
+        nodes: Any = from_type_dict(match_types("seeds", seeds, self.graph.num_nodes))
+        ranked = to_type_dict(self.graph.page_rank(nodes, self.top, self.alpha, self.bound, per_type=self.per_type))
+        # By NumPy: torch would wake its threads, which waits for busy cores.
+        scores = {name: (own.values.numpy() / MASS).astype(np.float32) for name, own in ranked.items()}
+        columns = nodes if None in ranked else with_all_types(nodes, to_type_dict(self.graph.num_nodes))
+        hop = ranked_hop(self.graph, columns, ranked, {name: torch.from_numpy(own) for name, own in scores.items()})
         return hop.original_row_node_ids, [hop]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Prepare the graph before it is shared, so that workers share the result.
+        self.graph.prepare_push()
+        return vars(self).copy()

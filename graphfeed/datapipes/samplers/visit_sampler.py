@@ -102,7 +102,7 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
             visits = walked.numpy()[:, steps::steps].reshape(-1, self.walks * self.length)
             ranked = count_visits(torch.from_numpy(visits), fanout)
             columns = nodes if node_type is None else with_all_types(nodes, to_type_dict(self.graph.num_nodes))
-            hops.insert(0, ranked_hop(self.graph, columns, ranked, ranked.values, edge_type))
+            hops.insert(0, ranked_hop(self.graph, columns, {edge_type: ranked}, {edge_type: ranked.values}))
             nodes = hops[0].original_row_node_ids
         return nodes, hops
 

@@ -22,7 +22,7 @@ from graphfeed.ops.sampling.negatives import (
     sample_negatives,
 )
 from graphfeed.ops.sampling.node_budget import NodeBudget
-from graphfeed.ops.sampling.page_rank import MASS, push_mass
+from graphfeed.ops.sampling.page_rank import MASS, push_mass, shorten_degrees
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import (
     ACCEPT,
@@ -55,6 +55,6 @@ __all__ = [
     "Walks", "as_times", "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places",
     "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
     "push_mass", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
-    "walk_draws", "walk_trees",
+    "shorten_degrees", "walk_draws", "walk_trees",
 ]
 # fmt: on

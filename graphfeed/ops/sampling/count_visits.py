@@ -24,14 +24,6 @@ class Ranked(NamedTuple):
     """int64: the number of visits of each node, or its score."""
 
 
-def pick_ranked(nodes: torch.Tensor, values: torch.Tensor, sizes: torch.Tensor) -> Ranked:
-    """Return the first nodes of each row, of which there are `sizes`."""
-    # By NumPy: torch would wake its threads, which waits for busy cores.
-    kept = np.arange(nodes.shape[1]) < sizes.numpy()[:, None]
-    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes.numpy())])
-    return Ranked(*map(torch.from_numpy, (indptr, nodes.numpy()[kept], values.numpy()[kept])))
-
-
 def count_visits(visits: torch.Tensor, top: int) -> Ranked:
     """Return the `top` nodes that each row of visits has most often, with their numbers; -1 is not counted.
 
@@ -51,7 +43,8 @@ def count_visits(visits: torch.Tensor, top: int) -> Ranked:
     if visits.dim() != 2:
         raise ValueError(f"visits must have 2 dimensions, one row per seed, but has shape {tuple(visits.shape)}")
     module = kernels("sampling.count_visits", visits)
-    nodes, counts = (buffers.empty((len(visits), min(int(top), visits.shape[1])), torch.int64) for _ in range(2))
-    sizes = torch.zeros(len(visits), dtype=torch.int64, device="cpu")
-    module.count_visits(torch.from_numpy(np.sort(visits.numpy(), axis=1)), nodes, counts, sizes)
-    return pick_ranked(nodes, counts, sizes)
+    width = min(int(top), visits.shape[1])
+    nodes, counts = (buffers.empty(len(visits) * width, torch.int64) for _ in range(2))
+    starts = torch.zeros(len(visits) + 1, dtype=torch.int64, device="cpu")
+    module.count_visits(torch.from_numpy(np.sort(visits.numpy(), axis=1)), width, starts, nodes, counts)
+    return Ranked(starts, nodes[: int(starts[-1])], counts[: int(starts[-1])])

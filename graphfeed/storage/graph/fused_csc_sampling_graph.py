@@ -14,11 +14,11 @@ from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.all_hops import sample_all_hops, sample_one_hop
-from graphfeed.storage.graph.sampling.graph_files import kernel_columns
+from graphfeed.storage.graph.sampling.page_rank import rank_by_hops, rank_in_memory, short_degrees
 from graphfeed.storage.graph.sampling.prepared import record_of
 from graphfeed.storage.graph.sampling.rows import Picked
 from graphfeed.storage.graph.sampling.temporal_sampling import mask_of
-from graphfeed.storage.graph.sampling.walks import check_on_cpu, sorted_sources, walk_by_hops, walk_in_memory
+from graphfeed.storage.graph.sampling.walks import sorted_sources, walk_by_hops, walk_in_memory
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, Way
 from graphfeed.storage.graph.sampling_request import (
     Draws,
@@ -332,12 +332,13 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         walk = walk_by_hops if own else walk_in_memory
         return walk(self, starts, numbers, request, key, edge_ids=edge_ids)
 
-    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
+    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor) -> Ranked:
         """Push all mass in one call, which releases the GIL (see `SamplingGraph`)."""
-        check_on_cpu(self)
-        if self._own:
-            return super().push(seeds, top, alpha, bound)
-        return ops.push_mass(kernel_columns(self)[0], self.indices, seeds, top, alpha, bound)[0]
+        return (rank_by_hops if self._own else rank_in_memory)(self, seeds, top, alpha, bound, groups)
+
+    def prepare_push(self) -> None:
+        """Compute the short degrees (see `SamplingGraph`)."""
+        short_degrees(self)
 
 
 @checked

@@ -18,11 +18,11 @@ from graphfeed.ops.arguments import (
     checked,
     rename_overrides,
 )
-from graphfeed.ops.sampling import MASS, JoinedHops, Ranked, Walks, sample_negatives
+from graphfeed.ops.sampling import JoinedHops, Ranked, Walks, sample_negatives
 from graphfeed.storage.graph.by_type import ByType, TensorOrDict
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.joined_hops import join_hops
-from graphfeed.storage.graph.sampling.page_rank import check_page_rank, rank_by_hops
+from graphfeed.storage.graph.sampling.page_rank import rank_by_hops, rank_nodes
 from graphfeed.storage.graph.sampling.rows import MiniBatchRows, Picked, pick_in_trees
 from graphfeed.storage.graph.sampling.walks import open_walks, walk_by_hops
 from graphfeed.storage.graph.sampling_request import Draws, Hop, SamplingRequest, Seeds, draws_of
@@ -292,24 +292,31 @@ class SamplingGraph(ABC):
         return walk_by_hops(self, starts, numbers, request, key, edge_ids=edge_ids)
 
     @checked
-    def page_rank(self, seeds: ByType, top: int, alpha: float = 0.15, bound: float = 1e-4) -> Ranked:
+    def page_rank(
+        self, seeds: ByType, top: int, alpha: float = 0.15, bound: float = 1e-4, *, per_type: bool = False
+    ) -> Ranked | dict[str, Ranked]:
         """Return the nodes with the highest personalized PageRank of each seed, with their scores in units of 2**-32.
 
         `PageRankSampler` describes the scores. By default, each round of pushes reads the in-edges of its nodes.
 
         Args:
-            seeds: Node ids; the graph must have no types.
+            seeds: Node ids; by node type if the graph has types.
             top: Number of nodes for each seed.
             alpha: Share of a node's mass that stays there, from 0.001 to 1.
             bound: Limit of a node's residual, as a share of the mass, divided by its degree.
-        """
-        check_page_rank(self.edge_types, top, alpha, bound)
-        starts, _ = open_walks(self, seeds, WalkRequest(0))
-        return self.push(starts, top, round(alpha * 2**31), max(round(bound * MASS), 1))
+            per_type: Whether `top` is the number of nodes of each type.
 
-    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
-        """Return the result of `page_rank`, with integers as for `ops.push_mass`. Override it to push in one call."""
-        return rank_by_hops(self, seeds, top, alpha, bound)
+        Returns:
+            The nodes; if the graph has types, by edge type: those of "item:ppr:user" are items, and the seeds users.
+        """
+        return rank_nodes(self, seeds, top, alpha, bound, per_type=per_type)
+
+    def push(self, seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor) -> Ranked:
+        """Return the result of `ops.push_mass`, with ids in the whole graph. Override it to push in one call."""
+        return rank_by_hops(self, seeds, top, alpha, bound, groups)
+
+    def prepare_push(self) -> None:  # noqa: B027
+        """Precompute arrays for `push`, before the graph is sent to processes that would each compute them."""
 
     def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
         """Walk at random like `sample_walks`, but a walk that reaches a node without in-edges stays there.

@@ -11,7 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops.sampling import MASS
-from graphfeed.storage.graph import WalkRequest
+from graphfeed.storage.graph import WalkRequest, ends_of, first_ids, to_coo
 from tests.kinds import golden_pipelines
 from tests.kinds.digests import digests
 from tests.kinds.refusals import check_refused
@@ -28,6 +28,7 @@ def pipelines(graph: gf.SamplingGraph, typed: gf.SamplingGraph) -> dict[str, gf.
             typed, [2, 4], walks=7, length=2, etypes=[LIKED, LIKES]
         ),
         "PageRank": nodes.sample_by_ppr(graph, 8, bound=1e-3),
+        "PageRank by type": gf.ItemSampler(users, 64).sample_by_ppr(typed, 4, bound=1e-3, per_type=True),
     }
 
 
@@ -107,6 +108,36 @@ def test_the_edges_have_the_scores_of_the_graph() -> None:
     assert torch.equal(induced.original_row_node_ids, hop.original_row_node_ids)
 
 
+@pytest.mark.parametrize("per_type", [False, True])
+def test_mass_goes_along_the_edges_of_all_types(per_type: bool) -> None:
+    typed = golden_pipelines.typed()
+    firsts, sizes = first_ids(typed.num_nodes), typed.num_nodes
+    ends = {name: (own.sources, own.destinations) for name, own in to_coo(typed).items()}
+    parts = [
+        torch.stack([pair[0] + firsts[ends_of(name)[0]], pair[1] + firsts[ends_of(name)[1]]])
+        for name, pair in ends.items()
+    ]
+    whole = gf.from_coo(torch.cat(parts, 1), sum(sizes.values()))
+    seeds = {"item": torch.tensor([5, 2]), "user": torch.tensor([7])}
+    pipe = gf.IterableSource([gf.MiniBatch(seeds=seeds)]).sample_by_ppr(typed, 9, bound=1e-4, per_type=per_type)
+    batch: Any = next(iter(pipe))
+    (hop,) = batch.sampled_subgraphs
+    assert set(hop.sampled_csc) == {f"{one}:ppr:{other}" for one in sizes for other in seeds}
+    for name, own in seeds.items():
+        for column, node in enumerate(own.tolist()):
+            ranked = whole.page_rank(torch.tensor([node + firsts[name]]), sum(sizes.values()))
+            pairs = list(zip(ranked.nodes.tolist(), (ranked.values.double() / MASS).float().tolist(), strict=True))
+            pairs = pairs if per_type else pairs[:9]
+            for kind, size in sizes.items():
+                csc, weights = (part[f"{kind}:ppr:{name}"] for part in (hop.sampled_csc, hop.edge_weights))
+                low, high = csc.indptr[column : column + 2].tolist()
+                nodes = (batch.input_nodes[kind][csc.indices[low:high]] + firsts[kind]).tolist()
+                wanted = [pair for pair in pairs if firsts[kind] <= pair[0] < firsts[kind] + size]
+                assert list(zip(nodes, weights[low:high].tolist(), strict=True)) == wanted[: 9 if per_type else None]
+    induced: Any = next(iter(pipe.induce_subgraph(typed))).sampled_subgraphs[0]
+    assert induced.original_row_node_ids.keys() == hop.original_row_node_ids.keys()
+
+
 @pytest.mark.parametrize("by_hop", [False, True])
 def test_pygs_data_have_the_weights_of_the_edges(by_hop: bool) -> None:
     pytest.importorskip("torch_geometric")
@@ -131,8 +162,8 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: rank(0), ValueError, "top must be 1 or more, but is 0"),
         (lambda: rank(5, alpha=0.0), ValueError, r"alpha must be in 0.001 \.\. 1, but is 0\.0"),
         (lambda: rank(5, bound=2.0), ValueError, "bound must be above 0 and at most 1, but is 2.0"),
-        (lambda: source.sample_by_ppr(typed, 5), ValueError, "PageRank needs a graph without types"),
-        (lambda: typed.page_rank(torch.arange(2), 5), ValueError, "PageRank needs a graph without types"),
+        (lambda: typed.page_rank(torch.arange(2), 5), TypeError, "seeds must be a dict by node type"),
+        (lambda: typed.page_rank({"users": torch.arange(2)}, 5), KeyError, "did you mean 'user'"),
         (lambda: plain.page_rank(torch.tensor([9999]), 5), ValueError, r"seeds must be in 0 \.\. 1999"),
     ])  # fmt: skip
 

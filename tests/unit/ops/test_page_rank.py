@@ -1,6 +1,8 @@
 """Personalized PageRank equals a slow push and nearly a dense solution; visits are counted."""
 
 from collections import Counter
+from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.sampling import MASS
+from graphfeed.ops.sampling import MASS, shorten_degrees
 from tests.kinds.graphs import ID_DTYPES, Graph, graphs_and_seeds
+from tests.kinds.refusals import check_refused
 
 
 def push(graph: Graph, seed: int, alpha: int, bound: int) -> tuple[dict[int, int], dict[int, int], int]:
@@ -41,19 +44,47 @@ UNITS = st.sampled_from([1, 1 << 12, 1 << 20, 1 << 27, 1 << 31])
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(graphs_and_seeds(), st.sampled_from([1 << 28, 1 << 30, 1 << 31]), UNITS, st.sampled_from([1, 3, 100]))
+@given(
+    graphs_and_seeds(), st.sampled_from([1 << 28, 1 << 30, 1 << 31]), UNITS, st.sampled_from([1, 3, 100]), st.booleans()
+)
 def test_scores_equal_the_reference_and_no_mass_is_lost(
-    dtype: torch.dtype, problem: tuple[Graph, list[int]], alpha: int, bound: int, top: int
+    dtype: torch.dtype, problem: tuple[Graph, list[int]], alpha: int, bound: int, top: int, is_short: bool
 ) -> None:
     graph, seeds = problem
     arrays = torch.tensor(graph.indptr, dtype=dtype), torch.tensor(graph.indices, dtype=dtype)
-    ranked, left = ops.push_mass(*arrays, torch.tensor(seeds, dtype=torch.int64), top, alpha, bound)
+    # Degrees may be too low: 255 stands for more.
+    given = {"short_degrees": shorten_degrees(arrays[0]).clamp(max=2)} if is_short else {}
+    ranked, left = ops.push_mass(*arrays, torch.tensor(seeds, dtype=torch.int64), top, alpha, bound, **given)
     pairs = list(zip(ranked.nodes.tolist(), ranked.values.tolist(), strict=True))
     for row, seed in enumerate(seeds):
         scores, residuals, _ = push(graph, seed, alpha, bound)
         assert pairs[ranked.indptr[row] : ranked.indptr[row + 1]] == best(scores, top)
         assert sum(scores.values()) + int(left[row]) == MASS
         assert int(left[row]) == sum(residuals.values())
+
+
+@given(st.integers(1, 90), st.sets(st.integers(0, 120), max_size=4))
+def test_each_group_has_its_own_best_nodes(top: int, inner: set[int]) -> None:
+    graph, bounds = random_columns(), [0, *sorted(inner), 120]
+    arrays, seeds = (torch.tensor(graph.indptr), torch.tensor(graph.indices)), torch.tensor([3, 70])
+    everything, _ = ops.push_mass(*arrays, seeds, 120, 1 << 29, 1 << 12)
+    found, _ = ops.push_mass(*arrays, seeds, top, 1 << 29, 1 << 12, groups=torch.tensor(bounds))
+    rows = iter(pairwise(found.indptr.tolist()))
+    for start, end in pairwise(everything.indptr.tolist()):
+        pairs = list(zip(everything.nodes[start:end].tolist(), everything.values[start:end].tolist(), strict=True))
+        for low, high in pairwise(bounds):
+            own = slice(*next(rows))
+            wanted = [pair for pair in pairs if low <= pair[0] < high][:top]
+            assert list(zip(found.nodes[own].tolist(), found.values[own].tolist(), strict=True)) == wanted
+
+
+def test_groups_that_do_not_cover_the_nodes_are_refused() -> None:
+    arrays = torch.tensor([0, 1, 1]), torch.tensor([1])
+    check_refused([
+        (partial(ops.push_mass, *arrays, torch.tensor([0]), 2, 1 << 30, 1, groups=torch.tensor(groups)), ValueError,
+         "groups must ascend from 0 to 2, the number of nodes")
+        for groups in ([0], [0, 1], [1, 2], [0, 2, 1, 2])
+    ])  # fmt: skip
 
 
 def random_columns() -> Graph:

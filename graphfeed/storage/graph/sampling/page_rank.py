@@ -1,14 +1,25 @@
-"""Personalized PageRank with one hop for each round."""
+"""Personalized PageRank: in one call on a graph in memory, or with one hop for each round."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import brief, check_count
-from graphfeed.ops.sampling import MASS, MOST_TOP, Ranked
+from graphfeed import ops
+from graphfeed.ops.arguments import NOTHING, brief, check_count, check_known
+from graphfeed.ops.sampling import MASS, MOST_TOP, Ranked, shorten_degrees
+from graphfeed.storage.graph.by_type import ByType
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
+from graphfeed.storage.graph.sampling.walks import check_on_cpu, check_starts
+from graphfeed.storage.graph.type_names import (
+    ends_of,
+    first_ids,
+    from_type_dict,
+    match_types,
+    to_type_dict,
+)
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.sampling_graph import SamplingGraph
@@ -16,9 +27,79 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 
-def rank_by_hops(graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: int, bound: int) -> Ranked:
+def rank_nodes(
+    graph: "SamplingGraph", seeds: ByType, top: int, alpha: float, bound: float, *, per_type: bool
+) -> Ranked | dict[str, Ranked]:
+    """Return the result of `SamplingGraph.page_rank`."""
+    check_page_rank(top, alpha, bound)
+    starts, sizes = open_seeds(graph, seeds)
+    groups = type_bounds(graph) if per_type else NOTHING
+    ranked = graph.push(starts, top, round(alpha * 2**31), max(round(bound * MASS), 1), groups)
+    return split_ranked(graph, ranked, sizes, per_type=per_type) if graph.edge_types else ranked
+
+
+def open_seeds(graph: "SamplingGraph", seeds: ByType) -> tuple[torch.Tensor, dict[str | None, int]]:
+    """Return seeds as ids in the whole graph (int64), and the number of seeds of each given type, in its order."""
+    parts, sizes = match_types("seeds", seeds, graph.num_nodes), to_type_dict(graph.num_nodes)
+    check_known("seeds", parts, sizes, "node type")
+    firsts = first_ids(graph.num_nodes)
+    own = {name: check_starts(parts[name], sizes[name]).numpy() + firsts[name] for name in sizes if name in parts}
+    starts = torch.from_numpy(np.concatenate([*own.values(), NOTHING.numpy()]))
+    return starts, {name: len(ids) for name, ids in own.items()}
+
+
+def type_bounds(graph: "SamplingGraph") -> torch.Tensor:
+    """Return the first id of each node type in the whole graph, and the number of nodes."""
+    sizes = to_type_dict(graph.num_nodes).values()
+    return torch.from_numpy(np.cumsum([0, *sizes]))
+
+
+def split_ranked(
+    graph: "SamplingGraph", ranked: Ranked, num_seeds: dict[str | None, int], *, per_type: bool
+) -> dict[str, Ranked]:
+    """Return the best nodes by edge type, "source:ppr:seed", as ids in their types."""
+    bounds, types = type_bounds(graph).numpy(), list(to_type_dict(graph.num_nodes))
+    nodes, values = ranked.nodes.numpy(), ranked.values.numpy()
+    rows = np.repeat(np.arange(len(ranked.indptr) - 1), np.diff(ranked.indptr.numpy())) // (
+        len(types) if per_type else 1
+    )
+    found, first = {}, 0
+    for seed_type, size in num_seeds.items():
+        for number, name in enumerate(types):
+            own = (rows >= first) & (rows < first + size) & (nodes >= bounds[number]) & (nodes < bounds[number + 1])
+            indptr = np.searchsorted(rows[own], np.arange(first, first + size + 1))
+            parts = indptr, nodes[own] - bounds[number], values[own]
+            found[f"{name}:ppr:{seed_type}"] = Ranked(*map(torch.from_numpy, parts))
+        first += size
+    return found
+
+
+def rank_in_memory(
+    graph: GraphArrays, seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor
+) -> Ranked:
+    """Return the result of `ops.push_mass`."""
+    check_on_cpu(graph)
+    given = {"groups": groups, "short_degrees": short_degrees(graph)}
+    return ops.push_mass(kernel_columns(graph)[0], graph.indices, seeds, top, alpha, bound, **given)[0]
+
+
+def short_degrees(graph: GraphArrays) -> torch.Tensor:
+    """Return the result of `ops.sampling.shorten_degrees`; nothing if the graph is read by page or on a GPU."""
+    if is_by_page(graph) or not graph.csc_indptr.is_cpu:
+        return NOTHING
+
+    def shorten() -> tuple[torch.Tensor]:
+        return (shorten_degrees(kernel_columns(graph)[0]),)
+
+    return graph.cached("short degrees", (graph.csc_indptr,), shorten)[0]  # type: ignore[no-any-return]
+
+
+def rank_by_hops(
+    graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor
+) -> Ranked:
     """Return the result of `ops.push_mass` by reading the in-edges of all nodes that a round may push in one hop."""
-    size, rows = int(graph.num_nodes), np.arange(len(seeds))  # type: ignore[arg-type]
+    bounds, rows = type_bounds(graph).numpy(), np.arange(len(seeds))
+    size = int(bounds[-1])
     # A number for each pair of a seed and a node that it has reached.
     keys, residuals = rows * size + seeds.numpy(), np.full(len(seeds), MASS)
     scores = np.zeros_like(residuals)
@@ -30,8 +111,7 @@ def rank_by_hops(graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: i
         if not len(pushed):
             break
         nodes = np.unique(keys[pushed] % size)
-        csc = graph.in_subgraph(torch.from_numpy(nodes).to(seeds.dtype)).sampled_csc
-        indptr, sources = csc.indptr.numpy().astype(np.int64), csc.indices.numpy().astype(np.int64)
+        indptr, sources = read_columns(graph, nodes)
         known, first = np.unique(np.concatenate([known, nodes]), return_index=True)
         degrees = np.concatenate([degrees, np.diff(indptr)])[first]
         column = np.searchsorted(nodes, keys[pushed] % size)
@@ -52,13 +132,37 @@ def rank_by_hops(graph: "SamplingGraph", seeds: torch.Tensor, top: int, alpha: i
         added = np.concatenate([residuals, np.repeat(shares, counts)])
         residuals = np.bincount(owners, added, len(keys)).astype(np.int64)
         scores = np.bincount(owners[:before], scores, len(keys)).astype(np.int64)
-    return take_best(keys // size, keys % size, scores, len(seeds), top)
+    # Only without `groups`, all nodes are in one.
+    firsts = groups.numpy()[:-1] if len(groups) else bounds[:1]
+    own = keys // size * len(firsts) + np.searchsorted(firsts, keys % size, side="right") - 1
+    return take_best(own, keys % size, scores, len(seeds) * len(firsts), top)
 
 
-def check_page_rank(edge_types: Sequence[str], top: int, alpha: float, bound: float) -> None:
-    """Raise unless a graph with these edge types can rank nodes by these parameters."""
-    if edge_types:
-        raise ValueError(f"PageRank needs a graph without types, but it has {brief(list(edge_types))}")
+def read_columns(graph: "SamplingGraph", nodes: Ints) -> tuple[Ints, Ints]:
+    """Return where the in-edges of each node begin and end, and their sources; all are ids in the whole graph."""
+    firsts, bounds = first_ids(graph.num_nodes), type_bounds(graph).numpy()
+    places = np.searchsorted(nodes, bounds)
+    columns = {
+        name: torch.from_numpy(nodes[low:high] - firsts[name])
+        for name, low, high in zip(firsts, places[:-1], places[1:], strict=True)
+    }
+    sampled = to_type_dict(graph.in_subgraph(from_type_dict(columns)).sampled_csc)
+    begins = dict(zip(firsts, places, strict=False))
+    owners, sources = [], []
+    for name, csc in sampled.items():
+        source, destination = ends_of(name)
+        counts = np.diff(csc.indptr.numpy())
+        owners.append(np.repeat(np.arange(len(counts)) + begins[destination], counts))
+        sources.append(csc.indices.numpy().astype(np.int64) + firsts[source])
+    owner = np.concatenate([*owners, np.empty(0, np.int64)])
+    order = np.argsort(owner, kind="stable")
+    return np.searchsorted(owner[order], np.arange(len(nodes) + 1)), np.concatenate([*sources, np.empty(0, np.int64)])[
+        order
+    ]
+
+
+def check_page_rank(top: int, alpha: float, bound: float) -> None:
+    """Raise unless the parameters are valid."""
     check_count("top", top, 1, MOST_TOP)
     if not 0.001 <= alpha <= 1:
         raise ValueError(f"alpha must be in 0.001 .. 1, but is {brief(alpha)}")

@@ -34,17 +34,23 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
         node_type = next(iter(parts), next(iter(sizes)))
     if set(parts) - {node_type}:
         raise ValueError(f"seeds have the types {list(parts)}, but etypes begin at {node_type!r}; give only those")
-    starts = as_ids("seeds", parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu")))
+    starts = check_starts(parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu")), sizes[node_type])
+    # By NumPy: torch would wake its threads, which waits for busy cores.
+    numbers = torch.from_numpy(np.tile(np.arange(request.per_seed), len(starts)))
+    return torch.from_numpy(np.repeat(starts.numpy(), request.per_seed)), numbers
+
+
+def check_starts(seeds: torch.Tensor, num_nodes: int) -> torch.Tensor:
+    """Return seeds of one type as int64. Raises unless they are nodes, on the CPU."""
+    starts = as_ids("seeds", seeds)
     check_vector("seeds", starts)
     starts = starts.to(torch.int64)
     if not starts.is_cpu:
         raise ValueError(
             f"walks and PageRank run on the CPU, but seeds are on {starts.device}; put copy_to after the stage"
         )
-    check_ids("seeds", starts, sizes[node_type])
-    # By NumPy: torch would wake its threads, which waits for busy cores.
-    numbers = torch.from_numpy(np.tile(np.arange(request.per_seed), len(starts)))
-    return torch.from_numpy(np.repeat(starts.numpy(), request.per_seed)), numbers
+    check_ids("seeds", starts, num_nodes)
+    return starts
 
 
 def walk_in_memory(
