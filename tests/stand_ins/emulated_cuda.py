@@ -25,6 +25,7 @@ from tests.stand_ins.compiled_kernels import WATCHED, compiled
 from tests.stand_ins.emulated_runtime import Stream, current_stream
 from tests.stand_ins.late_work import EMPTY, arguments_of, put_off
 from tests.stand_ins.locked_memory import LockedMemory
+from tests.stand_ins.repeated_launches import known_when_repeated
 from tests.stand_ins.stream_order import ORDER, Uses
 from tests.stand_ins.strict_cupy import OWN, Driver, Function, Launched, make_cupy, note, signatures_of
 from tests.stand_ins.strict_torch import carry_out
@@ -305,7 +306,7 @@ class EmulatedCuda:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Make the device available to ops."""
-        launch = import_launch()
+        launch, tables = import_launch(), import_launch("launch_table").LaunchTable
         convert = launch.as_argument
         EmulatedCuda.launches.clear()
         EmulatedCuda.waits.clear()
@@ -317,6 +318,7 @@ class EmulatedCuda:
             patch.object(launch, "cupy", CUPY),
             patch.object(launch, "driver", Driver),
             patch.object(launch, "as_argument", lambda value: convert(note(value))),
+            known_when_repeated(tables),
             EmulatedCuda.memory.installed(),
             emulated_runtime.installed(),
             patch.object(emulated_runtime, "MODE", pretending),
@@ -330,13 +332,13 @@ class EmulatedCuda:
 CUPY = make_cupy(EmulatedModule)
 
 
-def import_launch() -> ModuleType:
-    """Import the launching module, also where there is no CuPy."""
+def import_launch(name: str = "launch") -> ModuleType:
+    """Import the launching module, or another one, also where there is no CuPy."""
     with suppress(ModuleNotFoundError):
-        return import_module("graphfeed.ops.cuda.launch")
+        return import_module(f"graphfeed.ops.cuda.{name}")
     sys.modules["cupy"] = CUPY  # type: ignore[assignment]
     try:
-        return import_module("graphfeed.ops.cuda.launch")
+        return import_module(f"graphfeed.ops.cuda.{name}")
     finally:
         del sys.modules["cupy"]
 

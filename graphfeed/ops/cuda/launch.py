@@ -7,7 +7,8 @@ allocator knows the stream that uses a block.
 import ctypes
 import struct
 import sys
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ import cupy
 import torch
 
 from graphfeed.ops.cuda.source import INTS, device_code, file_of_kernel, parameters_of
-from graphfeed.ops.memory import pinned
+from graphfeed.ops.memory import buffers, pinned
 
 THREADS = 256
 """Threads per block: eight warps, so that any device can run several blocks at once."""
@@ -54,12 +55,14 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
             values.append(0 if part is None else part.itemsize)
     assert device is not None, f"{kernel} got no tensor on a GPU"
     blocks = min(-(-size // THREADS), MAX_BLOCKS)
-    # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
-    with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
+    with on_device(device):
         if over_the_bus:
             launch_over_the_bus(kernel, blocks, values, device, over_the_bus)
         else:
             start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
+    recorder = buffers.RECORDER.get()
+    if recorder is not None:
+        recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
 
 
 def launch_over_the_bus(
@@ -103,22 +106,37 @@ def pack(form: struct.Struct, make: Any, values: list[int]) -> Any:
     return packed
 
 
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a device is the current one."""
+    # CuPy's own context manager would restore a device that is not in use, such as the first one on each rank.
+    return nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
+
+
 def start_driver(function: Any, blocks: int, packed: Any, device: torch.device) -> None:
-    """Launch a CuPy kernel through the driver on the current stream, with packed arguments.
+    """Launch a CuPy kernel on the current stream, with packed arguments."""
+    start_all([(function.ptr, blocks, ctypes.addressof(packed) + 8 * (len(packed) - 5))], device)
+
+
+def start_all(calls: Sequence[tuple[int, int, int]], device: torch.device) -> None:
+    """Launch kernels through the driver on the current stream.
 
     CuPy would create an object per argument and a context per stream, which takes as long as most kernels run.
+
+    Args:
+        calls: The address of each kernel, its number of blocks, and the address of the description of its arguments.
+        device: The current device.
     """
-    pieces = ctypes.addressof(packed) + 8 * (len(packed) - 5)
-    stream = torch.cuda.current_stream(device.index).cuda_stream
-    given = (function.ptr, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
-    status = driver().cuLaunchKernel(*given)
-    if status == INVALID_CONTEXT:
-        torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
-        status = driver().cuLaunchKernel(*given)
-    if status != 0:
-        name = ctypes.c_char_p()
-        driver().cuGetErrorName(status, ctypes.byref(name))
-        raise RuntimeError(f"CUDA could not launch a kernel: {(name.value or b'').decode() or 'error'} ({status})")
+    stream, start = torch.cuda.current_stream(device.index).cuda_stream, driver().cuLaunchKernel
+    for function, blocks, pieces in calls:
+        given = (function, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
+        status = start(*given)
+        if status == INVALID_CONTEXT:
+            torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
+            status = start(*given)
+        if status != 0:
+            name = ctypes.c_char_p()
+            driver().cuGetErrorName(status, ctypes.byref(name))
+            raise RuntimeError(f"CUDA could not launch a kernel: {(name.value or b'').decode() or 'error'} ({status})")
 
 
 @cache
@@ -135,9 +153,16 @@ def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
     return table.to(device, non_blocking=True)
 
 
-@lru_cache(maxsize=64)
 def constants(values: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Return int64 numbers on a device, for any stream, because the first call waits for the copy. They stay there."""
+    made, recorder = constants_on(values, device), buffers.RECORDER.get()
+    if recorder is not None:
+        recorder.kept.append(made)
+    return made
+
+
+@lru_cache(maxsize=64)
+def constants_on(values: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64, device="cpu").to(device)
 
 

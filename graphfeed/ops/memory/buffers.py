@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
@@ -151,6 +152,8 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 
 
 CPU = torch.device("cpu")
+RECORDER: ContextVar[Any] = ContextVar("recorder", default=None)
+"""The `LaunchRecorder` of `graphfeed.ops.cuda.launch_table` that notes which arrays an operation on a GPU allocates."""
 
 
 def empty_long_lived(
@@ -172,7 +175,9 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     """Return an uninitialised tensor, in a pooled block on the CPU, or else in memory from torch's own pool."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
     if device.type != "cpu":
-        return torch.empty(shape, dtype=dtype, device=device)
+        made = torch.empty(shape, dtype=dtype, device=device)
+        recorder = RECORDER.get()
+        return made if recorder is None else recorder.take(made)
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
     if size == 0:
@@ -181,3 +186,10 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     if known is not None:
         return torch.from_numpy(POOL.empty(shape, known))
     return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)
+
+
+def filled(size: int, value: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a GPU with the same value everywhere, 0 or -1."""
+    made = torch.full((size,), value, dtype=dtype, device=device)
+    recorder = RECORDER.get()
+    return made if recorder is None else recorder.take(made, value)

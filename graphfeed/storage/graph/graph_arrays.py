@@ -36,6 +36,13 @@ def validated(name: str, show: Callable[[Any], Any] | None = None) -> Any:
     return property(get, lambda graph, value: graph.set_field(name, value))
 
 
+def wait_for(known: tuple[Any, ...]) -> None:
+    """Make the current stream wait for derived arrays, which another thread's stream may still be computing."""
+    _, result, *published = known
+    for stream in published:
+        stream.wait(result)
+
+
 class GraphArrays(Shareable):
     """The arrays of a graph: compressed sparse columns with types and attributes.
 
@@ -173,11 +180,13 @@ class GraphArrays(Shareable):
                 known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be iterating over the old one to share the graph.
                 self._cached = {**self._cached, name: known}
-        _, result, *published = known
-        # Another thread's stream may still be computing them.
-        for stream in published:
-            stream.wait(result)
-        return result
+        wait_for(known)
+        return known[1]
+
+    def wait_for_derived(self) -> None:
+        """Make the current stream wait for all arrays that were derived on a GPU."""
+        for known in self._cached.values():
+            wait_for(known)
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
         """Return the fixed-point running sums of an edge attribute, computed by the first call (8 bytes per edge)."""
@@ -256,11 +265,6 @@ class GraphArrays(Shareable):
         """Objects whose identities change when arrays or derived arrays are replaced, and after each `check`."""
         own = self.__dict__
         return own["csc_indptr"], own["indices"], own["type_per_edge"], own["_cached"]
-
-    @property
-    def has_derived(self) -> bool:
-        """Whether arrays have been derived from those of the graph, such as sums of weights (`cached`)."""
-        return bool(self._cached)
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""

@@ -6,6 +6,8 @@ A graph without times is a `TemporalGraph` with empty times. A window is given a
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, constants, launch
+from graphfeed.ops.cuda.structure.running_sum import add_up
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 
@@ -19,7 +21,7 @@ def count_neighbors(graph, hop, offsets):
     else:
         threads = max(columns[1], 1) * (WARP_SIZE if graph.cumulative.numel() else 1)
         launch("count_neighbors", threads, *_graph(graph, hop), *_range(graph, hop), *columns, replace, offsets)
-    offsets.cumsum_(0)
+    add_up(offsets)
 
 
 def fill_neighbors(graph, hop, offsets, positions):
@@ -33,7 +35,7 @@ def fill_neighbors(graph, hop, offsets, positions):
     fanouts, table = hop.fanouts.tolist(), None
     # Hash tables of the columns' picks, with two slots per pick; none for small fan-outs.
     if max(fanouts) > MAX_LOOK_BACK:
-        table = torch.full((2 * positions.numel(),), -1, dtype=torch.int64, device=positions.device)
+        table = buffers.filled(2 * positions.numel(), -1, torch.int64, positions.device)
     # Some columns may be read completely, to find edges with a weight, or to select all edges of a type.
     walks = graph.cumulative.numel() > 0 or min(fanouts) == -1
     given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order
@@ -44,7 +46,8 @@ def fill_neighbors(graph, hop, offsets, positions):
 def fill_labor_neighbors(graph, hop, offsets, positions):
     """Like `fill_neighbors`, for LABOR: select the edges with the smallest variates."""
     graph, found = _gather_late(graph, hop)
-    columns, scratch = _columns(hop), (torch.empty_like(positions), torch.empty_like(positions))
+    columns = _columns(hop)
+    scratch = [buffers.empty(positions.numel(), positions, positions.device) for _ in range(2)]
     given = *_graph(graph, hop), *_range(graph, hop), *columns, found, graph.order, graph.indices
     variates = *hop.keys, hop.drawing.switch_threshold
     launch(

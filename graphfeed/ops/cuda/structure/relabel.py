@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.structure.running_sum import add_up
+from graphfeed.ops.memory import buffers
 
 
 class HopNodes(NamedTuple):
@@ -80,23 +82,23 @@ def new_slots(counts: Sequence[int], ids: torch.Tensor) -> list[torch.Tensor]:
     # Powers of two; at most half of the slots are used.
     sizes = [2 << (2 * count + 1).bit_length() for count in counts]
     # A single call fills all tables.
-    return [part.view(2, -1) for part in torch.full((sum(sizes),), -1, dtype=dtype, device=ids.device).split(sizes)]
+    return [part.view(2, -1) for part in buffers.filled(sum(sizes), -1, dtype, ids.device).split(sizes)]
 
 
 def _enter(nodes):
     """Insert all ids into a hash table in parallel; the first item of an id is the minimum of its items."""
     seeds, neighbors, most, positions, num_seeds, num_neighbors, table = nodes
     count, device = seeds.numel(), seeds.device
-    slots = torch.empty(count + most, dtype=torch.int64, device=device)
+    slots = buffers.empty(count + most, torch.int64, device)
     keys, first = new_slots([slots.numel()], seeds)[0] if table is None else table
     launch(
         "enter_nodes", slots.numel(),
         neighbors, positions, seeds, count, num_seeds, most, num_neighbors, keys, first, keys.numel() - 1, slots,
     )  # fmt: skip
-    before = torch.empty(most + 1, dtype=torch.int64, device=device)
+    before = buffers.empty(most + 1, torch.int64, device)
     launch("mark_new", most + 1, slots, first, count, most, num_neighbors, before)
     # The slot of each item, the ids in the slots, their first items, and the number of new nodes before each neighbour.
-    return slots, keys, first, before.cumsum_(0)
+    return slots, keys, first, add_up(before)
 
 
 def _place(nodes, table, types, written):

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import torch
 
@@ -18,6 +18,14 @@ from graphfeed.ops.sampling.hops.pick_edges import OneHop, bound_edges, check_ra
 Bound = Callable[[Sequence[int], Sequence[int]], int | None]
 """Returns the maximum number of edges of a hop from its columns and fan-outs; None if they must be counted first."""
 Sampled = TypeVar("Sampled")
+Wanted: TypeAlias = tuple[Sequence[int], tuple[int, ...]]
+"""The fan-outs of a hop, and its key; two keys for LABOR."""
+HopArrays: TypeAlias = tuple[torch.Tensor, ...]
+"""The arrays of a hop: rows, their ids within the node type, column starts, positions of edges, and local ids."""
+MOST_KINDS = 16
+"""Maximum number of kinds of mini-batches whose launches are kept for a request."""
+AGAIN = "again"
+"""Stands for the launches of a kind of mini-batches of which there was one. Those of the next one are recorded."""
 
 
 def within_memory(sample: Callable[..., Sampled]) -> Callable[..., Sampled]:
@@ -37,6 +45,7 @@ class TypeTables:
     """Counts and starts of each type and hop of a mini-batch, in one tensor that a GPU fills and the CPU reads once."""
 
     def __init__(self, graph: Graph, counts: Sequence[int], num_hops: int, device: torch.device) -> None:
+        self.counts = counts
         # Edge types are in the order in which new nodes are numbered.
         ends = [(graph.sources[kind], graph.destinations[kind]) for kind in graph.order] or [(0, 0)]
         sources, destinations = map(list, zip(*ends, strict=True))
@@ -49,7 +58,8 @@ class TypeTables:
         # Without columns, each edge type still has a column start.
         empty = [*[0] * len(starts), *range(len(parts)), *blank] * num_hops
         known = [[0], graph.first_ids, sources, destinations, ranks, [*starts, *parts, *blank, *empty]]
-        self.table = torch.tensor([*itertools.chain(*known)], device="cpu").to(device, non_blocking=True)
+        self.initial = torch.tensor([*itertools.chain(*known)], device="cpu")
+        self.table = self.initial.to(device, non_blocking=True)
         parted = torch.split(self.table, [*map(len, known[:-1]), *self.sizes * (num_hops + 1)])
         self.is_wrong, self.first_ids, self.sources, self.destinations, self.ranks, *self.of_hops = parted
 
@@ -63,68 +73,137 @@ class TypeTables:
         columns = {"destinations": self.destinations, "parts": parts, "next_parts": next_parts}
         return make(starts, self.sources, edge_starts, shifts, row_starts, self.first_ids, **columns)
 
-    def read(self) -> tuple[int, list[list[list[int]]]]:
+    def read(self, table: torch.Tensor) -> tuple[int, list[list[list[int]]]]:
         """Wait for the GPU; return whether a seed is out of range, and the tables of each hop."""
-        values = iter(self.table.tolist())
+        values = iter(table.tolist())
         num_hops = len(self.of_hops) // 4
-        is_wrong, *_ = itertools.islice(values, self.table.numel() - num_hops * sum(self.sizes))
+        is_wrong, *_ = itertools.islice(values, table.numel() - num_hops * sum(self.sizes))
         return is_wrong, [[list(itertools.islice(values, size)) for size in self.sizes] for _ in range(num_hops)]
+
+
+class HopLaunches(NamedTuple):
+    """The launches of the hops of a mini-batch, to be repeated for others of the same kind."""
+
+    launches: Any
+    """A `LaunchTable`."""
+    tables: TypeTables
+
+    @classmethod
+    def record(
+        cls, graph: Graph, given: torch.Tensor, tables: TypeTables, wanted: Sequence[Wanted],
+        launch: Callable[[Sequence[Wanted]], list[HopArrays]],
+    ) -> tuple[Self | None, list[HopArrays]]:  # fmt: skip
+        """Launch the hops of a mini-batch; return their arrays, and the launches, or None if they can't be repeated."""
+        if len(bound_nodes(graph, tables.counts, [own for own, _ in wanted], bound_edges)) < len(wanted):
+            return None, launch(wanted)
+        recording, places = kernels("launch_table", given), itertools.count()
+        with recording.LaunchRecorder().recording() as recorder:
+            written = launch(
+                [(own, tuple(recording.HopKey(key, next(places)) for key in keys)) for own, keys in wanted]
+            )
+        weights = None if graph.sums is None else graph.sums.cumulative
+        arrays = graph.indptr, graph.indices, graph.types, weights
+        kept = [part for part in arrays if part is not None and part.device == given.device]
+        try:
+            table = recording.LaunchTable(recorder, [tables.table, given], kept, [*itertools.chain(*written)])
+        except LookupError:
+            return None, written
+        tables.initial = tables.initial.pin_memory()
+        return cls(table, tables), written
+
+    def repeat(self, given: torch.Tensor, wanted: Sequence[Wanted]) -> tuple[torch.Tensor, list[HopArrays]]:
+        """Launch the hops of another mini-batch; return its table of sizes, and the arrays of each hop."""
+        table = self.tables.initial.to(given.device, non_blocking=True)
+        arrays = iter(self.launches.run([table, given], [key for _, keys in wanted for key in keys]))
+        return table, list(zip(*[arrays] * 5, strict=True))
 
 
 @within_memory
 def hops_on_gpu(
-    graph: Graph, seeds: Sequence[torch.Tensor], wanted: Sequence[tuple[Sequence[int], Any]], drawing: Drawing,
-    moments: SeedTimes | None, read: Read | None, bound: Bound,
+    graph: Graph, seeds: Sequence[torch.Tensor], wanted: Sequence[Wanted], drawing: Drawing,
+    moments: SeedTimes | None, read: Read | None, known: dict[Any, HopLaunches | str | None], bound: Bound,
 ) -> list[SampledHop]:  # fmt: skip
-    """Implement `sample_hops` on a GPU; `wanted` has the fan-outs and the key of each hop."""
-    counts, indices = [part.numel() for part in seeds], graph.indices
+    """Implement `sample_hops` on a GPU.
+
+    The launches of the second mini-batch of a kind, such as all those with as many seeds, are recorded in `known`, and
+    repeated for the next ones, which take a third of the CPU's time. Temporal sampling is not recorded, and neither are
+    hops without a bound, and pinned graphs.
+    """
+    counts = [part.numel() for part in seeds]
+    given = torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
+    is_clean = graph.types is None and are_below(given, graph.num_nodes)
+    kind = (*counts, is_clean, drawing, given.device) if moments is None and bound is bound_edges else None
+    launches = known.get(kind)
+    if isinstance(launches, HopLaunches):
+        tables = launches.tables
+        table, written = launches.repeat(given, wanted)
+    else:
+        tables = TypeTables(graph, counts, len(wanted), given.device)
+        table, launch = tables.table, partial(launch_hops, graph, tables, given, is_clean, drawing, moments, bound)
+        if launches == AGAIN:
+            known[kind], written = HopLaunches.record(graph, given, tables, wanted, launch)
+        else:
+            written = launch(wanted)
+            if kind is not None and kind not in known:
+                if len(known) >= MOST_KINDS:
+                    known.clear()
+                known[kind] = AGAIN
+    # The first synchronization, unless the edges of a hop had to be counted.
+    is_wrong, found = tables.read(table)
+    if is_wrong:
+        check_ranges(graph, seeds)
+    return cut(graph, seeds, written, found, read)
+
+
+def launch_hops(
+    graph: Graph, tables: TypeTables, given: torch.Tensor, is_clean: bool, drawing: Drawing,
+    moments: SeedTimes | None, bound: Bound, wanted: Sequence[Wanted],
+) -> list[HopArrays]:  # fmt: skip
+    """Launch the kernels of all hops; return the arrays that they write, which are as long as fan-outs allow."""
+    counts, indices = tables.counts, graph.indices
     by_type = {} if graph.types is None else {"types": graph.types}
+    module = kernels("sampling.gpu_hops", given, indices=indices, **by_type)
     if moments is not None:
         times, windows = moments
         moments = SeedTimes(times.contiguous(), None if windows is None else windows.contiguous())
-    module = kernels("sampling.gpu_hops", seeds[0], indices=indices, **by_type)
-    tables = TypeTables(graph, counts, len(wanted), seeds[0].device)
-    rows = given = (
-        torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
-    )
+    rows = given
     # Seeds out of range become -1 and are reported at the end, which avoids a synchronization here.
-    if by_type or not are_below(given, graph.num_nodes):
-        rows = torch.empty_like(given)
+    if not is_clean:
+        rows = buffers.empty(given.numel(), given, given.device)
         module.clean_seeds(given, (tables.of_hop(0)[0], tables.first_ids), rows, tables.is_wrong)
-    room = [] if moments else bound_nodes(graph, counts, [fanout for fanout, _ in wanted], bound)
-    slots = iter(kernels("structure.relabel", given).new_slots(room, given) if room else ())
-    most, written = counts, []
-    for number, (fanout, key) in enumerate(wanted):
-        starts, draw = tables.of_hop(number)[0], key if drawing.method == "labor" else (key,)
+    nodes = [] if moments else bound_nodes(graph, counts, [fanout for fanout, _ in wanted], bound)
+    slots = iter(kernels("structure.relabel", given).new_slots(nodes, given) if nodes else ())
+    most, written = counts, list[HopArrays]()
+    for number, (fanout, keys) in enumerate(wanted):
+        starts = tables.of_hop(number)[0]
         edges = bound(columns_per_fanout(graph, most, fanout), fanout)
         hop = OneHop(
-            rows, torch.tensor(fanout, device="cpu"), draw, drawing, moments, num_seeds=starts[-1:], most=edges
+            rows, torch.tensor(fanout, device="cpu"), keys, drawing, moments, num_seeds=starts[-1:], most=edges
         )
         offsets, positions = picks = pick_edges(graph, hop)
         before, most = most, bound_rows(graph, None if moments else counts, most, fanout, positions.numel())
         size = min(sum(most), rows.numel() + positions.numel())
         rows, local = (buffers.empty(own, given.dtype, given.device) for own in (size, positions.numel()))
         hop_types = tables.types_of(number, kernels("structure.relabel", rows).HopTypes)
-        dtype = graph.indptr_dtype
         if by_type:
             # Each edge type has one more column start than columns.
-            indptr = buffers.empty(sum([before[end] + 1 for end in graph.destinations or [0]]), dtype, given.device)
-            written.append((rows, torch.empty_like(rows), indptr, torch.empty_like(positions), local))
+            room = sum(before[end] + 1 for end in graph.destinations or [0])
+            own_ids, indptr, grouped = (
+                buffers.empty(own, dtype, given.device)
+                for own, dtype in ((size, given.dtype), (room, graph.indptr_dtype), (positions.numel(), torch.int64))
+            )
+            written.append((rows, own_ids, indptr, grouped, local))
             graph_arrays = by_type["types"], indices
             module.compact_typed_hop(hop, graph_arrays, picks, hop_types, tables.ranks, written[-1], next(slots, None))
             continue
-        written.append((rows, rows, offsets.to(dtype), positions, local))
+        written.append((rows, rows, offsets, positions, local))
         if moments is None:
             module.relabel_hop(hop, indices, picks, hop_types, rows, local, next(slots, None))
         else:
             times, windows = moments
             moments = SeedTimes(times.new_empty(size), None if windows is None else windows.new_empty(size))
             module.append_rows(hop, indices, graph.edge_times, picks, rows, local, moments, hop_types)
-    # The first synchronization, unless the edges of a hop had to be counted.
-    is_wrong, found = tables.read()
-    if is_wrong:
-        check_ranges(graph, seeds)
-    return cut(graph, seeds, written, found, read)
+    return written
 
 
 def columns_per_fanout(graph: Graph, most: Sequence[int], fanouts: Sequence[int]) -> list[int]:
@@ -175,7 +254,8 @@ def cut(
         values, of_types = positions[: edges[-1]] if read is None else read(positions[: edges[-1]]), {}
         for place, kind in enumerate(graph.order):
             own = slice(edges[place], edges[place + 1])
-            of_types[kind] = HopEdges(indptr[bounds[place] : bounds[place + 1]], local[own], values[own])
+            column_starts = indptr[bounds[place] : bounds[place + 1]].to(graph.indptr_dtype)
+            of_types[kind] = HopEdges(column_starts, local[own], values[own])
         parts.append(SampledHop(columns, rows, of_types))
         columns = rows
     return parts

@@ -13,7 +13,7 @@ from graphfeed.ops.cpu.sampling.passes import layout
 from graphfeed.ops.memory import ReadChoice, buffers
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling.graph import Graph
-from graphfeed.ops.sampling.hops.gpu_hops import hops_on_gpu
+from graphfeed.ops.sampling.hops.gpu_hops import HopLaunches, hops_on_gpu
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, InitialCapacity
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS, HopProgram
 from graphfeed.ops.sampling.hops.hop_recipe import (
@@ -107,6 +107,8 @@ class PreparedHops:
         if drawing.method == "latest":
             check_latest(graph, drawing)
         self.graph, self.drawing, self.reads = graph, drawing, reads
+        self.launches: dict[Any, HopLaunches | str | None] = {}
+        """On a GPU, the recorded launches of each kind of mini-batch."""
         self.wanted: list[list[int]] = [own.tolist() for own in fanouts]
         self.most = [widest(own, graph.destinations) for own in self.wanted]
         self.recipe = recipe_of(
@@ -147,8 +149,9 @@ class PreparedHops:
         if not (graph.indptr.is_cpu and graph.indices.is_cpu and seeds[0].is_cpu):
             if on_gpu(seeds[0]) and (moments is None or graph.types is None):
                 check_rows_on_gpu(drawing, moments)
-                wanted = list(zip(self.wanted, keys, strict=True))
-                return hops_on_gpu(graph, seeds, wanted, drawing, moments, read)
+                each = keys if drawing.method == "labor" else [(key,) for key in keys]
+                wanted = list(zip(self.wanted, each, strict=True))
+                return hops_on_gpu(graph, seeds, wanted, drawing, moments, read, self.launches)
             package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
         recipe = self.recipe

@@ -28,8 +28,8 @@ def keep(graph: GraphArrays, key: Any, prepare: Callable[[], Prepared]) -> Prepa
     if kept is None or len(kept[1]) >= MOST_PREPARED or not all(map(operator.is_, kept[0], before)):
         # Free the outdated results before computing a new one.
         kept = PREPARED[graph] = before, {}
-    # Not if there are derived arrays on a GPU, where only `cached` makes the stream wait for them.
-    elif key in kept[1] and (graph.indices.is_cpu or not graph.has_derived):
+    elif key in kept[1]:
+        graph.wait_for_derived()
         return kept[1][key]  # type: ignore[no-any-return]
     prepared = prepare()
     # Unless another thread has just edited the graph, or derived arrays were computed, which happens once.

@@ -1,0 +1,158 @@
+"""Launches of a mini-batch that are recorded once, and repeated for others with as many seeds."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.storage import SamplingRequest
+from graphfeed.storage.graph.sampling.prepared import PREPARED
+from tests.kinds.digests import digest
+from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
+
+NODES, USERS = 120, 90
+FANOUTS = [torch.tensor([fanout]) for fanout in (2, 6, 9)]
+EDGE_TYPES = {
+    f"user:{name}:{end}": 2 * name + number for name in range(2) for number, end in enumerate(("user", "item"))
+}
+REQUESTS = {
+    "uniform": SamplingRequest(FANOUTS),
+    "with replacement": SamplingRequest(FANOUTS, replace=True),
+    "weights": SamplingRequest(FANOUTS, probs_name="weight"),
+    "many picks of a column": SamplingRequest([torch.tensor([3]), torch.tensor([50])]),
+    "LABOR": SamplingRequest(FANOUTS, strategy="labor"),
+}
+
+
+def graph(dtype: torch.dtype = torch.int64, *, typed: bool = False) -> gf.FusedCSCSamplingGraph:
+    """Return a graph of many edges, with weights; or one of users and items with four edge types."""
+    made = torch.Generator().manual_seed(1)
+    destinations = torch.randint(0, NODES, (NODES * 30,), generator=made).sort().values
+    indptr = torch.searchsorted(destinations, torch.arange(NODES + 1)).to(dtype)
+    sources = torch.randint(0, USERS if typed else NODES, destinations.shape, generator=made).to(dtype)
+    weights = {"weight": torch.rand(len(sources), generator=made)}
+    if not typed:
+        return gf.fused_csc_sampling_graph(indptr, sources, edge_attributes=weights)
+    types = 2 * torch.randint(0, 2, destinations.shape, generator=made) + (destinations >= USERS)
+    types = ((destinations * 4 + types).sort().values % 4).to(torch.uint8)
+    offsets, numbers = torch.tensor([0, USERS, NODES], dtype=dtype), {"user": 0, "item": 1}
+    return gf.fused_csc_sampling_graph(indptr, sources, offsets, types, numbers, EDGE_TYPES, edge_attributes=weights)
+
+
+def seeds_of(number: int, dtype: torch.dtype, *, typed: bool) -> Any:
+    """Return the seeds of a mini-batch; three numbers of seeds take turns, two of which are equal."""
+    order = torch.randperm(NODES - USERS, generator=torch.Generator().manual_seed(number)).to(dtype)
+    return {"user": order[: 7 + number % 2], "item": order[10:20]} if typed else order[: 20 + number % 2]
+
+
+def sample(there: gf.FusedCSCSamplingGraph, request: SamplingRequest, number: int, put: Any = None) -> list[str]:
+    """Return the bits of all hops of a mini-batch."""
+    given = seeds_of(number, there.indices.dtype, typed=there.node_type_to_id is not None)
+    if put is not None:
+        given = {name: put(part) for name, part in given.items()} if isinstance(given, dict) else put(given)
+    keys: list[Any] = [97 * number + hop for hop in range(len(request.fanouts))]
+    keys = [(key, ~key & (1 << 64) - 1) for key in keys] if request.strategy == "labor" else keys
+    return [digest(hop.to("cpu")) for hop in there.sample_hops(given, request, keys)]
+
+
+def recorded(there: gf.FusedCSCSamplingGraph) -> list[Any]:
+    """Return what is recorded of the mini-batches of a graph."""
+    return [own for prepared in PREPARED[there][1].values() for own in prepared.launches.values()]
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["one type", "four types"])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_repeated_launches_give_the_bits_of_the_cpu(cuda: Cuda, name: str, typed: bool) -> None:
+    for dtype, order in zip((torch.int64, torch.int32, torch.int64), cuda.each_order(), strict=False):
+        here, request = graph(dtype, typed=typed), REQUESTS[name]
+        expected = [sample(here, request, number) for number in range(8)]
+        with order, cuda.running():
+            there = here.to(device_of(cuda))
+            assert [sample(there, request, number, cuda.put) for number in range(8)] == expected
+            assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2
+
+
+@pytest.fixture
+def emulated(cuda: Cuda) -> EmulatedCuda:
+    """Return the stand-in; its launches are watched."""
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("a device doesn't tell what was started")
+    return cuda
+
+
+def test_repeated_launches_touch_only_memory_that_they_were_given(emulated: EmulatedCuda) -> None:
+    here = graph(typed=True)
+    with patch.object(EmulatedCuda, "watched", True), emulated.running():
+        there = here.to(device_of(emulated))
+        for number in range(0, 8, 2):
+            assert sample(there, REQUESTS["uniform"], number, emulated.put) == sample(here, REQUESTS["uniform"], number)
+
+
+def test_threads_repeat_the_same_launches_on_their_own_streams(cuda: Cuda) -> None:
+    here, found = graph(), dict[int, list[str]]()
+    expected = {number: sample(here, REQUESTS["weights"], number) for number in range(12)}
+    with cuda.running():
+        there = here.to(device_of(cuda))
+
+        def work(numbers: Sequence[int]) -> None:
+            torch.cuda.set_device(0)
+            with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+                for number in numbers:
+                    found[number] = sample(there, REQUESTS["weights"], number, cuda.put)
+
+        threads = [threading.Thread(target=work, args=(range(first, 12, 2),)) for first in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == expected
+
+
+def test_a_seed_out_of_range_is_named_where_launches_are_repeated(cuda: Cuda) -> None:
+    with cuda.running():
+        there = graph().to(device_of(cuda))
+        for number in range(0, 6, 2):
+            sample(there, REQUESTS["uniform"], number, cuda.put)
+        wrong = cuda.put(torch.arange(19, -1, -1) * 7)
+        with pytest.raises(ValueError, match=r"seeds must lie in 0 \.\. 119, but holds 133"):
+            there.sample_hops(wrong, REQUESTS["uniform"], [1, 2, 3])
+
+
+def test_a_launch_that_fails_leaves_nothing_behind(emulated: EmulatedCuda) -> None:
+    here = graph()
+    with emulated.running():
+        there = here.to(device_of(emulated))
+        for number in range(0, 6, 2):
+            sample(there, REQUESTS["uniform"], number, emulated.put)
+        driver = FailsOnce(import_launch().driver(), after=5)
+        with patch.object(import_launch(), "driver", lambda: driver):
+            with pytest.raises(RuntimeError, match=r"CUDA could not launch a kernel: error \(719\)"):
+                sample(there, REQUESTS["uniform"], 6, emulated.put)
+            assert sample(there, REQUESTS["uniform"], 8, emulated.put) == sample(here, REQUESTS["uniform"], 8)
+
+
+class FailsOnce:
+    """A driver that fails once to launch a kernel."""
+
+    def __init__(self, driver: Any, after: int) -> None:
+        self.driver, self.left = driver, after
+
+    def cuLaunchKernel(self, *given: Any) -> int:
+        self.left -= 1
+        return 719 if self.left == 0 else int(self.driver.cuLaunchKernel(*given))
+
+    def cuGetErrorName(self, status: int, name: Any) -> None:
+        """Know no name."""
+
+
+def test_launches_are_kept_for_few_kinds_of_minibatches(cuda: Cuda) -> None:
+    with cuda.running():
+        there = graph().to(device_of(cuda))
+        for number in range(1, 20):
+            for _ in range(2):
+                there.sample_hops(cuda.put(torch.arange(number)), SamplingRequest([torch.tensor([1])]), [number])
+        assert len(recorded(there)) <= 16
