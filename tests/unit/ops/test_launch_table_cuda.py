@@ -118,7 +118,7 @@ def test_a_seed_out_of_range_is_named_where_launches_are_repeated(cuda: Cuda) ->
         for number in range(0, 6, 2):
             sample(there, REQUESTS["uniform"], number, cuda.put)
         wrong = cuda.put(torch.arange(19, -1, -1) * 7)
-        with pytest.raises(ValueError, match=r"seeds must lie in 0 \.\. 119, but holds 133"):
+        with pytest.raises(ValueError, match=r"seeds must be in 0 \.\. 119, but holds 133"):
             there.sample_hops(wrong, REQUESTS["uniform"], [1, 2, 3])
 
 
