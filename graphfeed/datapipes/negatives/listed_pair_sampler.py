@@ -52,8 +52,8 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
         super().__post_init__()
         check_count("num_destinations", self.num_destinations, 1, 1 << 31)
         check_count("ratio", self.ratio, 1, 1 << 20)
-        if self.edge_type is not None:
-            ends_of(self.edge_type)
+        if self.edge_type is not None and self.edge_type.count(":") != 2:
+            raise ValueError(f"edge_type must be 'source:relation:destination', but is {brief(self.edge_type)}")
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         if minibatch.sampled_subgraphs is not None:
@@ -69,7 +69,9 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
             or seeds.dim() != 1
             or isinstance(given, dict) != (source is not None)
         ):
-            raise ValueError(f"seeds must be nodes of the type {source!r}, but are {brief(minibatch.seeds)}")
+            raise ValueError(
+                f"seeds must be nodes of the source type in edge_type, {source!r}, but are {brief(minibatch.seeds)}"
+            )
         lists = own(getattr(minibatch, LISTS, None))
         if not isinstance(lists, torch.Tensor) or lists.dim() != 2 or len(lists) != len(seeds):
             raise ValueError(f"each seed needs a list of destinations; name a member of the item set {LISTS!r}")
@@ -91,7 +93,8 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
         sizes, count = (lists >= 0).sum(1), len(lists)
         if (sizes == 0).any():
             raise ValueError(f"item {int(sizes.argmin())} of the mini-batch has no destination; leave it out")
-        check_ids(LISTS, torch.from_numpy(lists[lists >= 0]), self.num_destinations)
+        name = f"{LISTS} (num_destinations={self.num_destinations})"
+        check_ids(name, torch.from_numpy(lists[lists >= 0]), self.num_destinations)
         none = np.empty((count, 0), dtype=np.int64)
         known = np.sort(np.where(lists < 0, NO_PLACE, lists), axis=1)
         positives = known[np.arange(count), pick(sizes, none, 1, fold(key, 1), distinct=False)[:, 0]]

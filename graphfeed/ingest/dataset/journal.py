@@ -16,7 +16,7 @@ from typing import Any
 from graphfeed.storage.datasets import SCRATCH, write_text
 
 JOURNAL = f"{SCRATCH}/journal.json"
-VERSION = 8
+VERSION = 9
 """Version of the steps' results: a journal of another version is ignored."""
 
 

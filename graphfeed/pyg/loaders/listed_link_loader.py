@@ -157,5 +157,5 @@ def lists_of(matrix: Any, count: int, most: int) -> ItemLists:
     empty = (offsets.diff() == 0).nonzero()
     if len(empty):
         raise ValueError(f"dst_nodes has no destination in row {int(empty[0])}; leave out the source at that position")
-    check_ids("dst_nodes", values, most)
+    check_ids(f"dst_nodes (num_dst_nodes={most})", values, most)
     return ItemLists(values.to(torch.int64), offsets.to(torch.int64))

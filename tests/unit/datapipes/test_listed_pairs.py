@@ -76,11 +76,12 @@ def test_what_can_not_be_paired_is_refused() -> None:
     two = torch.arange(2)
     check_refused([
         (lambda: pairs_of(two, torch.tensor([[1], [-1]])), ValueError, "item 1 of the mini-batch has no destination"),
-        (lambda: pairs_of(two, torch.tensor([[1], [3]])), ValueError, "destinations must be in 0 .. 2"),
+        (lambda: pairs_of(two, torch.tensor([[1], [3]])), ValueError, "must be in 0 .. 2"),
         (lambda: pairs_of(two, torch.tensor([[0, 1, 2]] * 2), strict=True), ValueError, "item 0 of the .* has all 3"),
         (lambda: pairs_of(two, two), ValueError, "each seed needs a list of destinations"),
-        (lambda: pairs_of(torch.zeros(2, 2).long(), two[:, None]), ValueError, "seeds must be nodes of the type None"),
-        (lambda: pairs_of(two, two[:, None], "a:to:b"), ValueError, "seeds must be nodes of the type 'a'"),
+        (lambda: pairs_of(torch.zeros(2, 2).long(), two[:, None]), ValueError, "seeds must be nodes of None"),
+        (lambda: pairs_of(two, two[:, None], "a:to:b"), ValueError, "seeds must be nodes of 'a'"),
+        (lambda: pairs_of(two, two[:, None], "a:b"), ValueError, "edge_type must be 'source:relation:destination'"),
         (lambda: pairs_of(two, two[:, None], ratio=0), ValueError, "ratio must be 1"),
         (lambda: ItemLists(torch.arange(3), torch.tensor([0, 2])), ValueError, "offsets must rise from 0 to 3"),
         (lambda: ItemLists(torch.arange(3), torch.tensor([0, 4, 3])), ValueError, "offsets must rise from 0 to 3"),
