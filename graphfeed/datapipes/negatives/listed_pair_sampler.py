@@ -69,9 +69,7 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
             or seeds.dim() != 1
             or isinstance(given, dict) != (source is not None)
         ):
-            raise ValueError(
-                f"seeds must be nodes of the source type in edge_type, {source!r}, but are {brief(minibatch.seeds)}"
-            )
+            raise ValueError(f"seeds must be nodes of {source!r}, as in edge_type, but are {brief(minibatch.seeds)}")
         lists = own(getattr(minibatch, LISTS, None))
         if not isinstance(lists, torch.Tensor) or lists.dim() != 2 or len(lists) != len(seeds):
             raise ValueError(f"each seed needs a list of destinations; name a member of the item set {LISTS!r}")
