@@ -18,7 +18,7 @@ from graphfeed.ops import draw_key, fold
 from graphfeed.ops.arguments import brief, check_count, check_ids
 from graphfeed.ops.sampling import Population, sample_negative_pairs
 from graphfeed.storage import SamplingGraph, TemporalQuery
-from graphfeed.storage.graph import SamplingRequest, Seeds
+from graphfeed.storage.graph import SamplingRequest, Seeds, nodes_met
 from graphfeed.storage.memory import Shareable
 
 KINDS = ("random", "of_type", "seen", "listed")
@@ -126,7 +126,7 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
         if self.strict:
             true = np.union1d(true, self.met(sources, times, factor, at_once=True))
         if self.kind == "seen":
-            seen = np.unique(self.met(sources, times, factor))
+            seen = self.seen(sources, times, factor)
             seen = np.setdiff1d(seen, true, assume_unique=True) if self.strict else seen
             sizes = np.bincount(seen // factor, minlength=count)
             none = np.empty((count, 0), dtype=np.int64)
@@ -147,6 +147,14 @@ class TemporalNegativeSampler(Transform, name="sample_temporal_negative", draws=
                 )
             found = np.where(found < 0, pool.ids(first[:, None] + np.maximum(places, 0)), found)
         return found
+
+    def seen(self, sources: torch.Tensor, times: torch.Tensor, factor: int) -> Any:
+        """Return the distinct nodes that each source met before its time, as ascending numbers of pairs."""
+        found = nodes_met(self.graph, str(self.edge_timestamp_attr_name), sources, times)
+        if found is None:
+            return np.unique(self.met(sources, times, factor))
+        ids, counts = found
+        return np.sort(np.repeat(np.arange(len(counts)) * factor, counts) + ids)
 
     def met(self, sources: torch.Tensor, times: torch.Tensor, factor: int, *, at_once: bool = False) -> Any:
         """Return the nodes that each source met before its time, or at that time, as numbers of pairs."""
