@@ -247,6 +247,7 @@ def test_a_read_only_package_without_a_home_works(tmp_path: Path) -> None:
         block(folder / "__pycache__")
     block(tmp_path / f"graphfeed-{os.getuid()}")
     settings = {"PYTHONPATH": str(tmp_path), "HOME": "/dev/null", "TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    settings["GRAPHFEED_KERNELS"] = "compile"
     script = "import graphfeed as gf; print(gf.from_coo(([0, 1], [1, 2]), num_nodes=3).indices.tolist())"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=200
