@@ -205,8 +205,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def platform_wheel(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the wheel of this platform, with a library of kernels."""
     (pure,), folder = built.glob("*.whl"), tmp_path_factory.mktemp("platform")
-    command = [sys.executable, "-m", "graphfeed.build_kernels", "--wheel", pure, "--out", folder]
-    return Path(run(*command).strip())
+    return Path(run(sys.executable, "-m", "graphfeed.build_kernels", "--wheel", pure, "--out", folder).strip())
 
 
 def install(wheel: Path, folder: Path, without: tuple[str, ...] = ()) -> Path:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from graphfeed.ops.cpu.compiler import build, library
+from graphfeed.ops.cpu.compiler.ahead import all_kernels
 from graphfeed.ops.cpu.compiler.store import watch_kernels
 from graphfeed.ops.kernel_load import KernelLoad
 from tests.kinds import calls
@@ -90,7 +91,7 @@ def test_operations_give_the_same_bits_by_the_library_compiled_and_in_plain_pyth
     assert by_library["bits"] == compiled["bits"] == measured(NUMBA_DISABLE_JIT="1")["bits"]
     assert by_library["compiled"] == []
     assert by_library["modules"] == []
-    kernels = {kernel.name for kernel, _ in build.all_kernels()}
+    kernels = {kernel.name for kernel, _ in all_kernels()}
     missing = kernels - {name for name, _ in by_library["loaded"]}
     assert len(missing) < len(kernels) / 4, sorted(missing)
 
@@ -99,7 +100,7 @@ if __name__ == "__main__":
     loads: list[KernelLoad] = []
     if given := os.environ.get(FOLDER):
         opened = library.open_library(Path(given))
-        library.open_library = lambda: opened  # type: ignore[assignment,misc]
+        library.open_library = lambda: opened  # type: ignore[assignment]
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as scratch, watch_kernels(loads.append):
         os.chdir(scratch)
