@@ -23,7 +23,6 @@ from graphfeed.ops import load_kernels
 PURE = "py3-none-any"
 PACKAGE = Path(__file__).parent
 LIBRARY_FOLDER = "graphfeed/ops/cpu"
-REQUIRES_NUMBA = re.compile(r"^Requires-Dist: numba[^;\n]*\n", re.MULTILINE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,34 +78,38 @@ def make_wheel(pure: Path, library: Path, folder: Path) -> Path:
     """
     if not pure.name.endswith(f"-{PURE}.whl"):
         raise ValueError(f"--wheel must be a wheel that ends with -{PURE}.whl, but is {pure}")
-    out = folder / pure.name.replace(PURE, platform_tag())
-    with zipfile.ZipFile(pure) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
+    tag = platform_tag()
+    out = folder / pure.name.replace(PURE, tag)
+    with zipfile.ZipFile(pure) as source:
         check_sources(source)
-        record: list[tuple[str, str, int | str]] = []
-
-        def put(info: zipfile.ZipInfo, content: bytes) -> None:
+        files = {info.filename: (info, source.read(info)) for info in source.infolist()}
+    about = next(name for name in files if name.endswith(".dist-info/RECORD")).removesuffix("RECORD")
+    last, _ = files.pop(f"{about}RECORD")
+    change(files, f"{about}WHEEL", "Root-Is-Purelib: true", "Root-Is-Purelib: false")
+    change(files, f"{about}WHEEL", f"Tag: {PURE}", f"Tag: {tag}")
+    change(files, f"{about}METADATA", "^Requires-Dist: numba[^;\n]*\n", "")
+    added = zipfile.ZipInfo(f"{LIBRARY_FOLDER}/{library.name}", last.date_time)
+    added.external_attr = 0o100644 << 16
+    files[added.filename] = added, library.read_bytes()
+    record = io.StringIO()
+    lines = csv.writer(record, lineterminator="\n")
+    with zipfile.ZipFile(out, "w") as target:
+        for info, content in files.values():
             target.writestr(info, content, zipfile.ZIP_DEFLATED)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            record.append((info.filename, f"sha256={digest}", len(content)))
-
-        for info in source.infolist():
-            content, folder_name, name = source.read(info), *info.filename.rpartition("/")[::2]
-            if folder_name.endswith(".dist-info") and name == "WHEEL":
-                text = content.decode().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false")
-                content = text.replace(f"Tag: {PURE}", f"Tag: {platform_tag()}").encode()
-            elif folder_name.endswith(".dist-info") and name == "METADATA":
-                content = REQUIRES_NUMBA.sub("", content.decode(), count=1).encode()
-            if folder_name.endswith(".dist-info") and name == "RECORD":
-                last = info
-                continue
-            put(info, content)
-        own = zipfile.ZipInfo(f"{LIBRARY_FOLDER}/{library.name}", last.date_time)
-        own.external_attr = 0o100644 << 16
-        put(own, library.read_bytes())
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows([*record, (last.filename, "", "")])
-        target.writestr(last, lines.getvalue(), zipfile.ZIP_DEFLATED)
+            lines.writerow([info.filename, f"sha256={digest}", len(content)])
+        lines.writerow([last.filename, "", ""])
+        target.writestr(last, record.getvalue(), zipfile.ZIP_DEFLATED)
     return out
+
+
+def change(files: dict[str, tuple[zipfile.ZipInfo, bytes]], name: str, pattern: str, text: str) -> None:
+    """Replace the first match of a pattern in a file. Raises a ValueError if there is none."""
+    info, content = files[name]
+    changed, count = re.subn(pattern, text, content.decode(), count=1, flags=re.MULTILINE)
+    if not count:
+        raise ValueError(f"{name} in the wheel has no {pattern!r}")
+    files[name] = info, changed.encode()
 
 
 def check_sources(wheel: zipfile.ZipFile) -> None:

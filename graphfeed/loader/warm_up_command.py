@@ -27,7 +27,7 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
 
     This function, like the command `graphfeed warm-up`, is optional: a process compiles a kernel at its first call, and
     stores it for later processes. It moves the waiting time to a place of your choice, such as the build of a container
-    image, or before a job that starts many processes.
+    image, or before a job that starts many processes. With the wheel for a platform, no kernel has to be compiled.
 
     The machine code is for this processor, this version of LLVM and this version of graphfeed. Build an image on the
     same kind of machine that runs it, or set NUMBA_CPU_NAME=generic both in the image and during its build. The code is
