@@ -1,4 +1,4 @@
-"""DGL: sampled subgraphs as DGL blocks, DGL graphs as graphs, and the functions of `dgl.sampling` that walk at random.
+"""DGL: sampled subgraphs as blocks, DGL graphs as graphs, the walks of `dgl.sampling`, and embeddings that are trained.
 
 The functions take DGL graphs, which they convert in each call, or graphs of this package, whose reversed copy they
 keep. Walks follow the edges, as in DGL. Their random numbers come from `graphfeed.seed`, or from the mini-batch in a
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from graphfeed.interop.dgl_embeddings import NodeEmbedding, SparseAdagrad, SparseAdam
 from graphfeed.ops.arguments import as_ids, brief, checked
 from graphfeed.ops.process import import_optional
 from graphfeed.ops.sampling import count_visits
@@ -33,7 +34,8 @@ from graphfeed.storage.graph import (
 )
 
 __all__ = [
-    "PinSAGESampler", "RandomWalkNeighborSampler", "from_dglgraph", "node2vec_random_walk", "random_walk",
+    "NodeEmbedding", "PinSAGESampler", "RandomWalkNeighborSampler", "SparseAdagrad", "SparseAdam", "from_dglgraph",
+    "node2vec_random_walk", "random_walk",
 ]  # fmt: skip
 
 INT32_MAX = torch.iinfo(torch.int32).max

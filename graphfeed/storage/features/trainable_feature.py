@@ -110,20 +110,21 @@ class TrainableFeature(Feature):
             raise ValueError(f"dtype must be torch.float32 or torch.float64, but is {dtype}")
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas must be at least 0 and below 1, but are {betas}")
-        self.lr = lr
-        """Learning rate of the next step."""
-        name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
-        self._rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean")
         self._num_steps = 0
         self._fetched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._key: Any = None
-        shapes = (num_rows, dim), (num_rows, self._rule.width(dim))
-        self._rows, self._state = (
-            new_table(shape, dtype, None if path is None else file)
-            for shape, file in zip(shapes, files_of(path), strict=True)
-        )
+        self._files = files_of(path)
+        self._rows = new_table((num_rows, dim), dtype, self._files[0])
+        name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
+        self.set_rule(StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean"))
         seed = draw_unkeyed() if seed is None else check_seed("seed", seed)
         self._draw(fold(seed & MASK, 0), 1 / math.sqrt(dim) if init is None else init)
+
+    def set_rule(self, rule: StepRule) -> None:
+        """Use another optimizer, whose state is that before its first step."""
+        self._rule, self.lr = rule, rule.lr
+        shape = self.count(), rule.width(self._rows.shape[1])
+        self._state = new_table(shape, self._rows.dtype, self._files[1])
 
     def _draw(self, key: int, bound: float) -> None:
         # In parts, between which Ctrl-C can interrupt.
@@ -299,9 +300,10 @@ class TrainableFeature(Feature):
         return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self._num_steps} steps)"
 
 
-def files_of(path: str | Path | None) -> tuple[Path, Path]:
-    rows = Path("" if path is None else path)
-    return rows, rows.with_name(f"{rows.stem}.state.npy") if rows.name else rows
+def files_of(path: str | Path | None) -> tuple[Path, Path] | tuple[None, None]:
+    """Return the files of the rows and of the state, or None for a table in memory."""
+    rows = None if path is None else Path(path)
+    return (None, None) if rows is None else (rows, rows.with_name(f"{rows.stem}.state.npy"))
 
 
 def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
