@@ -13,6 +13,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, check_edge_index, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, Feature, FeatureStore, TorchBasedFeature
+from graphfeed.storage.features import Trained
 from graphfeed.storage.graph import type_name
 
 EDGES = "edge_index"
@@ -70,8 +71,8 @@ def features_of_data(data: Any, custom_cls: Any = None, of_edges: Collection[str
     """Return the features of a PyG `Data` or `HeteroData`, sharing its memory, or those of a pair of stores.
 
     Mini-batches of a pair of stores are instances of `custom_cls`; None: a `Data` or a `HeteroData`. A feature is a
-    dense tensor, an array or a `TensorFrame`. It must not require a gradient, as none would flow back to it. Attributes
-    named in `of_edges`, such as weights, belong to edges even if there are as many nodes.
+    dense tensor, an array, a `TensorFrame` or a `TrainableFeature`. Tensors must not require a gradient, as none would
+    flow back to them. Attributes named in `of_edges`, such as weights, belong to edges even if there are as many nodes.
     """
     data = as_data(data)
     if isinstance(data, StorePair):
@@ -90,7 +91,9 @@ def features_of_data(data: Any, custom_cls: Any = None, of_edges: Collection[str
         for name, value in table.items():
             domain = domain_of(data, table, name, owner, of_edges)
             if domain is not None:
-                if is_frame(value):
+                if isinstance(value, Trained):
+                    features[domain, owner, name] = value
+                elif is_frame(value):
                     features[domain, owner, name] = FrameFeature(value)
                 else:
                     dim = dim_of(data, table, name)
@@ -167,6 +170,9 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
     """
     if name in NOT_FETCHED:
         return None
+    if isinstance(table[name], Trained):
+        of_edge = name in of_edges or STANDARD.get(name) == "edge" or (owner is not None and ":" in owner)
+        return "edge" if of_edge else "node"
     domain = "node" if table.is_node_attr(name) else "edge" if table.is_edge_attr(name) else None
     named_edge = name in of_edges or STANDARD.get(name) == "edge"
     if owner is None and named_edge and domain == "node" and table.num_nodes == table.num_edges:
@@ -209,8 +215,8 @@ def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
         raise TypeError(f"{name} is sparse ({value.layout}), but mini-batches need its rows; give {name}.to_dense()")
     if value.requires_grad:
         raise ValueError(
-            f"{name} requires a gradient, which does not flow back to it through a mini-batch; detach it, or leave it "
-            "out of data and select its rows in your loop: values[batch.n_id]"
+            f"{name} requires a gradient, which does not flow back to it through a mini-batch; detach it, or make it a "
+            "graphfeed.TrainableFeature"
         )
     plain = value.as_subclass(torch.Tensor).detach()
     if plain.dim() == 1:

@@ -17,8 +17,8 @@ def check_feature_rows(values: Any) -> torch.Tensor:
         )
     if rows.requires_grad:
         raise ValueError(
-            "torch_feature requires gradients, but rows that are read have none; pass its .detach(), or look the "
-            "rows up in your model: embedding(minibatch.input_nodes)"
+            "torch_feature requires gradients, but rows that are read have none; pass its .detach(), or use a "
+            "TrainableFeature, whose rows have gradients"
         )
     if rows.is_meta and not is_gpu(rows.device):
         raise ValueError(

@@ -191,3 +191,30 @@ def test_what_was_fetched_is_not_copied() -> None:
         assert data.edge_attr.data_ptr() == minibatch.edge_features[0]["edge_attr"].data_ptr()
         assert data.edge_index.data_ptr() == minibatch.output.row.data_ptr()
         assert data.n_id.data_ptr() == minibatch.output.node.data_ptr()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rows_are_trained_through_a_loader(num_workers: int) -> None:
+    nodes, edges = (gf.TrainableFeature(count, 2, "sgd", 0.5, init=0.0) for count in (NUM_NODES, NUM_EDGES))
+    data = homogeneous()
+    data.x, data.edge_attr, data.num_nodes = nodes, edges, NUM_NODES
+    expected = torch.zeros(NUM_NODES, 2), torch.zeros(NUM_EDGES, 2)
+    for batch in NeighborLoader(data, [3, 2], batch_size=32, shuffle=True, num_workers=num_workers):
+        assert torch.equal(batch.x.detach(), nodes.read(batch.n_id))
+        (batch.x.sum() + batch.edge_attr.sum()).backward()
+        for table, rows, ids in zip((nodes, edges), expected, (batch.n_id, batch.e_id), strict=True):
+            table.step()
+            rows[ids] -= 0.5
+    assert torch.equal(nodes.read(), expected[0])
+    assert torch.equal(edges.read(), expected[1])
+    assert data.x is nodes
+
+
+def test_rows_of_one_type_are_trained() -> None:
+    data = heterogeneous()
+    first, second = data.node_types[:2]
+    table = gf.TrainableFeature(data[first].num_nodes, 2, "sgd", init=0.0)
+    data[first].vector = table
+    batch = next(iter(NeighborLoader(data, [3, 2], input_nodes=first, batch_size=8, num_workers=2)))
+    assert batch[first].vector.requires_grad
+    assert "vector" not in batch[second]
