@@ -25,7 +25,7 @@ NAVIGATION = {
     "": "start compare tutorials/index",
     "Tasks": (
         "how-to/loaders how-to/link-prediction how-to/edge-classification how-to/heterogeneous how-to/in-time "
-        "how-to/walks "
+        "how-to/walks how-to/trained-rows "
         "how-to/inference how-to/database ingest how-to/trainers how-to/ddp how-to/resume how-to/torchdata"
     ),
     "Larger and faster": "how-to/find-what-is-slow how-to/larger-than-memory gpu many-machines how-to/containers",
