@@ -50,7 +50,7 @@ def test_optimizers_average_equal_ids_and_count_the_steps_of_rows(kind: str) -> 
         rows = table(torch.tensor(ids), "cpu")
         (rows * 7).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.zero_grad()
-        (rows * gradients(ids)).sum().backward()
+        (rows * gradients(ids)).sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.step()  # no gradient is used twice
     torch.testing.assert_close(table.weight, reference(kind), rtol=1e-4, atol=1e-5)
@@ -91,12 +91,13 @@ def test_a_pipeline_fetches_from_it() -> None:
 
 def test_what_needs_dgl_is_refused() -> None:
     table = NodeEmbedding(4, 2, "user")
+    no_table: Any = torch.ones(1)
     check_refused(
         [
             (lambda: NodeEmbedding(4, 2, "user", device="cuda"), NotImplementedError, "leave out device and partition"),
             (lambda: NodeEmbedding(4, 2, "user", partition=1), NotImplementedError, "leave out device and partition"),
             (lambda: SparseAdam([table], 0.1, dtype=torch.float16), NotImplementedError, "must be torch.float32"),
             (lambda: SparseAdam([], 0.1), TypeError, "params must be a list of NodeEmbedding"),
-            (lambda: SparseAdagrad([torch.ones(1)], 0.1), TypeError, "params must be a list of NodeEmbedding"),
+            (lambda: SparseAdagrad([no_table], 0.1), TypeError, "params must be a list of NodeEmbedding"),
         ]
     )

@@ -175,16 +175,18 @@ def test_a_checkpoint_is_complete_or_an_error(tmp_path: Path) -> None:
     assert_same(broken.state_dict(), feature.state_dict())
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail(_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("good", range(3))
+def test_a_full_disk_leaves_the_checkpoint_before(good: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feature = table()
     feature.save(tmp_path)
     train(feature)
-
-    def fail(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    syncs = iter([lambda _: None] * good + [fail])
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
+        patch.setattr(os, "fsync", lambda file: next(syncs)(file))
         with pytest.raises(OSError, match="No space left on device; it takes up to"):
             feature.save(tmp_path)
     other = table(seed=1)
@@ -192,7 +194,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     assert_same(other.state_dict(), table().state_dict())
     if hasattr(os, "posix_fallocate"):
         with monkeypatch.context() as patch:
-            patch.setattr(os, "posix_fallocate", lambda *_: fail(0))
+            patch.setattr(os, "posix_fallocate", lambda *_: fail(_))
             with pytest.raises(OSError, match="No space left"):
                 table(path=tmp_path / "rows.npy")
         assert not (tmp_path / "rows.npy").exists()

@@ -23,7 +23,7 @@ SIGNED = 1 << 23
 
 @kernel
 def draw_rows(rows: Weights, size: int, first: int, key: UInt64, unit: Float64s) -> None:
-    """Fill the rows of the nodes from `first` on: a draw by key, node and column, times `unit`."""
+    """Fill the rows of nodes, the first of which is `first`: draws by key, node and column, times `unit`."""
     for row in range(rows.size // size):
         state = node_state(key, first + row)
         for column in range(size):
