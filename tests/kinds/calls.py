@@ -12,9 +12,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops import EdgeSet, Population
-from graphfeed.ops.arguments import NOTHING
 from tests.kinds import gpu_calls as calls_on_gpus
-from tests.kinds.gpu_calls import Call, make_inputs
+from tests.kinds.gpu_calls import Call, make_inputs, walk
 from tests.kinds.hops import changed, plain_hops
 
 INDPTR = torch.tensor([0, 4, 4, 7, 12, 13, 20])
@@ -91,7 +90,6 @@ def sampling_calls() -> dict[str, Call]:
     return {
         "as_times": Call(partial(ops.as_times, "times"), {"times": TIMES}),
         "build_high_degree_index": Call(ops.build_high_degree_index, graph),
-        "count_visits": Call(ops.count_visits, {"visits": INDICES.view(4, 5), "top": 2}),
         "draw_places": Call(ops.draw_places, row),
         "guide_sums": Call(ops.guide_sums, {"indptr": INDPTR, "cumulative": ops.cumulate_weights(INDPTR, WEIGHTS)}),
         "link_sources": Call(ops.link_sources, {**graph, "order": order}),
@@ -145,9 +143,8 @@ def hop_calls() -> dict[str, Call]:
         "Graph with types": Call(sample_checked, kinds),
         "NodeBudget": Call(draw_from_budget, budget),
         "sample_hops": Call(plain_hops, hops),
-        "random_walks": Call(walk, {**walks, "graph": guided, "length": 3}),
+        "random_walks with guides": Call(walk, {**walks, "graph": guided, "length": 3}),
         "random_walks by both nodes": Call(walk, {**walks, "length": 3, "p": 0.5, "q": 4.0, "sources": TIMES}),
-        "random_walks with types": Call(walk, {**walks, "graph": typed, "stops": [0.5, 0.0], "types": [1, 2]}),
         "sample_hops by LABOR": Call(plain_hops, {**hops, **labor, "graph": changed(plain, large_columns=index())}),
         "sample_hops in trees": Call(plain_hops, {**hops, "drawing": ops.Drawing(only_new=True, rows="tree")}),
         "sample_hops with times": Call(plain_hops, {**hops, **in_time}),
@@ -163,17 +160,6 @@ def sample_checked(**arrays: Any) -> list[torch.Tensor]:
     seeds = torch.zeros(min(graph.num_nodes, 2), dtype=graph.indices.dtype)
     hop = ops.OneHop(seeds, torch.tensor([-1]), (1,), moments=ops.SeedTimes(seeds.long() + 9))
     return [*ops.sample_neighbors(graph, hop)]
-
-
-def walk(  # noqa: PLR0913
-    graph: Any, starts: Any, numbers: Any, key: Any, length: Any, p: Any = 1.0, q: Any = 1.0, stops: Any = (),
-    types: Any = (), sources: Any = NOTHING,
-) -> list[torch.Tensor]:  # fmt: skip
-    """Return the nodes and the edges of random walks."""
-    steps = ops.WalkSteps(length, p, q, stops, types)
-    found = ops.random_walks(graph, starts, numbers, key, steps, sources=sources, edges=True)
-    assert found.edges is not None
-    return [found.nodes, found.edges]
 
 
 def draw_from_budget(key: int, wanted: list[int], first_ids: Any, **given: Any) -> list[torch.Tensor]:

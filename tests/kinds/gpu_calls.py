@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops import rows, sampling, structure
+from graphfeed.ops.arguments import NOTHING
 from graphfeed.ops.sampling import (
     Drawing,
     Graph,
@@ -90,6 +91,7 @@ def calls(inputs: Inputs) -> dict[str, Call]:
         **calls_of_one_hop(inputs),
         **calls_of_all_hops(inputs),
         **calls_in_time(inputs),
+        **calls_of_walks(inputs),
     }
 
 
@@ -300,3 +302,36 @@ def by_labor(change: Mapping[str, Any]) -> dict[str, Any]:
 def call_of_hops(arguments: dict[str, Any], changes: Sequence[Mapping[str, Any]]) -> Call:
     """Return a call of one hop; its graph may be in page-locked memory."""
     return Call(sample_neighbors, arguments, changes, over_the_bus=("graph",))
+
+
+def calls_of_walks(inputs: Inputs) -> dict[str, Call]:
+    """Return the calls of walks of first order, and of the number of their visits."""
+    plain = record(inputs.indptr, inputs.indices)
+    heavy = changed(plain, cumulative=sampling.cumulate_weights(inputs.indptr, inputs.weights))
+    arguments = {"graph": plain, "starts": inputs.seeds, "numbers": inputs.seeds % 5, "key": 3, "length": 4}
+    stops, types = [0.0, 0.5, 0.1, 0.2], [0, 2, 1, 2]
+    typed = {**arguments, "graph": typed_graph(inputs), "types": types, "stops": stops}
+    return {
+        "random_walks": Call(
+            walk, {**arguments, "stops": stops}, [{}, {"graph": heavy}, {"stops": []}, {"stops": [], "length": 0}],
+            over_the_bus=("graph",),
+        ),
+        "random_walks with types": Call(
+            walk, typed, [{}, {"graph": changed(typed_graph(inputs), cumulative=heavy.sums)}], over_the_bus=("graph",)
+        ),
+        "count_visits": Call(
+            sampling.count_visits, {"visits": torch.arange(264).view(12, 22) ** 2 % 11 - 1, "top": 3},
+            [{}, {"top": 0}, {"top": 99}],
+        ),
+    }  # fmt: skip
+
+
+def walk(  # noqa: PLR0913
+    graph: Any, starts: Any, numbers: Any, key: Any, length: Any, p: Any = 1.0, q: Any = 1.0, stops: Any = (),
+    types: Any = (), sources: Any = NOTHING,
+) -> list[torch.Tensor]:  # fmt: skip
+    """Return the nodes and the edges of random walks."""
+    steps = sampling.WalkSteps(length, p, q, stops, types)
+    found = sampling.random_walks(graph, starts, numbers, key, steps, sources=sources, edges=True)
+    assert found.edges is not None
+    return [found.nodes, found.edges]

@@ -180,6 +180,7 @@ TYPED_WALKS: list[dict[str, Any]] = [
     {"etypes": THERE_AND_BACK, "stop": 0.1},
     {"etypes": [*THERE_AND_BACK, *THERE_AND_BACK, "shop:sells:item"]},
     {"etypes": THERE_AND_BACK, "probs_name": "w"},
+    {"etypes": THERE_AND_BACK, "p": 4.0, "q": 0.25},
 ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed.datapipes.samplers.ranked_hop import ranked_hop
@@ -99,8 +100,10 @@ class VisitSampler(SubgraphSampler, name="sample_by_visits", seeded=False):
         for number, fanout in enumerate(reversed(self.fanouts)):
             starts = nodes if node_type is None else with_all_types(nodes, [node_type])
             walked = self.graph.sample_walks(starts, self.request, key=draw_key(number)).nodes
-            visits = walked.numpy()[:, steps::steps].reshape(-1, self.walks * self.length)
-            ranked = count_visits(torch.from_numpy(visits), fanout)
+            ends = walked[:, steps::steps]
+            # By NumPy: torch would wake its threads, which waits for busy cores.
+            ends = torch.from_numpy(np.ascontiguousarray(ends.numpy())) if ends.is_cpu else ends.contiguous()
+            ranked = count_visits(ends.view(-1, self.walks * self.length), fanout)
             columns = nodes if node_type is None else with_all_types(nodes, to_type_dict(self.graph.num_nodes))
             hops.insert(0, ranked_hop(self.graph, columns, {edge_type: ranked}, {edge_type: ranked.values}))
             nodes = hops[0].original_row_node_ids

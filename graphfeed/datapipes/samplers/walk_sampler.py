@@ -21,9 +21,9 @@ class WalkSampler(Transform, name="sample_walks", draws=True, reads_graph=True, 
     among those of the seed, and the key of the mini-batch: equal seeds have equal walks.
 
     With `p` or `q`, these are the walks of node2vec (Grover and Leskovec, KDD 2016): the chance of an edge is divided
-    by `p` if its source is the node before, and by `q` if its source has no in-edge from the node before. This keeps a
-    sorted copy of the sources (8 bytes per edge), unless they are sorted. If 1,024 edges are rejected, the next is
-    taken anyway, which matters only where the chances differ by factors of hundreds.
+    by `p` if its source is the node before, and by `q` if its source has no in-edge, of any type, from the node before.
+    This keeps a sorted copy of the sources (8 bytes per edge), unless they are sorted. If 1,024 edges are rejected, the
+    next is taken anyway, which matters only where the chances differ by factors of hundreds.
 
     Raises:
         KeyError: The graph lacks an edge type or the edge attribute `probs_name`.

@@ -32,6 +32,7 @@ from graphfeed.ops.sampling.random_walks import (
     Walks,
     WalkSteps,
     random_walks,
+    walk_chances,
     walk_draws,
     walk_trees,
 )
@@ -55,6 +56,6 @@ __all__ = [
     "Walks", "as_times", "bound_edges", "build_high_degree_index", "count_visits", "cumulate_weights", "draw_places",
     "group_by_type", "guide_sums", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
     "push_mass", "random_walks", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
-    "shorten_degrees", "walk_draws", "walk_trees",
+    "shorten_degrees", "walk_chances", "walk_draws", "walk_trees",
 ]
 # fmt: on

@@ -44,7 +44,10 @@ def count_visits(visits: torch.Tensor, top: int) -> Ranked:
         raise ValueError(f"visits must have 2 dimensions, one row per seed, but has shape {tuple(visits.shape)}")
     module = kernels("sampling.count_visits", visits)
     width = min(int(top), visits.shape[1])
-    nodes, counts = (buffers.empty(len(visits) * width, torch.int64) for _ in range(2))
-    starts = torch.zeros(len(visits) + 1, dtype=torch.int64, device="cpu")
-    module.count_visits(torch.from_numpy(np.sort(visits.numpy(), axis=1)), width, starts, nodes, counts)
-    return Ranked(starts, nodes[: int(starts[-1])], counts[: int(starts[-1])])
+    nodes, counts = (buffers.empty(len(visits) * width, torch.int64, visits.device) for _ in range(2))
+    starts = torch.zeros(len(visits) + 1, dtype=torch.int64, device=visits.device)
+    # By NumPy: torch would wake its threads, which waits for busy cores.
+    ordered = torch.from_numpy(np.sort(visits.numpy(), axis=1)) if visits.is_cpu else visits.sort(1).values
+    module.count_visits(ordered, width, starts, nodes, counts)
+    total = int(starts[-1])
+    return Ranked(starts, nodes[:total], counts[:total])

@@ -18,7 +18,7 @@ from graphfeed.ops.arguments import (
     check_vector,
     is_list,
 )
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, load_kernels
 from graphfeed.ops.cpu import random
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.random import MASK, fold
@@ -73,6 +73,8 @@ class Walks(NamedTuple):
 
 def walk_trees(starts: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Return the tree of each walk, part of its keys, from int64 tensors: its start, and its number above 40 bits."""
+    if not starts.is_cpu:
+        return starts + numbers * (1 << 40)
     # By NumPy: torch would wake its threads, which waits for busy cores.
     return torch.from_numpy(starts.numpy() | numbers.numpy() << 40)
 
@@ -80,7 +82,7 @@ def walk_trees(starts: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
 def walk_draws(
     key: int, trees: torch.Tensor, nodes: torch.Tensor, numbers: Sequence[int], edge_type: int | None = None
 ) -> NDArray[np.uint64]:
-    """Return 32 random bits of each walk for each number, shape (walks, numbers), as the kernel draws them.
+    """Return 64 random bits of each walk for each number, shape (walks, numbers), as the kernel draws them.
 
     Args:
         key: The key of the step.
@@ -92,8 +94,13 @@ def walk_draws(
     with np.errstate(over="ignore"):
         states = draws.node_state(draws.tree_key(np.uint64(key), trees.numpy()), nodes.numpy())
         states = states if edge_type is None else draws.type_state(states, edge_type)
-        bits: NDArray[np.uint64] = draws.draw_bits(states[:, None], np.array(numbers, np.int64)) >> np.uint64(32)
+        bits: NDArray[np.uint64] = draws.draw_bits(states[:, None], np.array(numbers, np.int64))
     return bits
+
+
+def walk_chances(bits: NDArray[np.uint64]) -> torch.Tensor:
+    """Return draws as chances in units of 2**-32 (int64)."""
+    return torch.from_numpy((bits >> np.uint64(32)).astype(np.int64))
 
 
 def random_walks(
@@ -117,8 +124,8 @@ def random_walks(
         graph: A graph without times, whose arrays are not checked here. With weights, edges are drawn by weight.
         starts: int64: ids of nodes in the graph.
         numbers: int64, from 0 to 2**23 - 1: the number of each walk. Walks with the same start and number are equal.
-        steps: The steps. Second-order walks need a graph without types.
-        sources: int64: the sources of each column in ascending order, for second-order walks.
+        steps: The steps.
+        sources: int64: the sources of each column in ascending order, of all types, for second-order walks.
         edges: Whether the positions of the edges are returned.
 
     Raises:
@@ -144,12 +151,15 @@ def random_walks(
     check_steps(steps, graph)
     if steps.is_second_order:
         check_length("sources", sources, graph.num_edges, "edge")
-    module = kernels("sampling.random_walks", graph.indptr, indices=graph.indices, starts=starts)
+    module = kernels("sampling.random_walks", starts, indptr=graph.indptr, indices=graph.indices, numbers=numbers)
+    if steps.is_second_order and not starts.is_cpu:
+        raise ValueError(f"walks with p and q run on the CPU, but starts are on {starts.device}; move them with .cpu()")
+    tuples = load_kernels("cpu", "sampling.random_walks")
     cumulative, guides = GuidedSums(NOTHING) if graph.sums is None else graph.sums
     types = NO_TYPES if graph.types is None else graph.types
-    arrays = module.WalkGraph(graph.indptr, graph.indices, types, cumulative, guides, sources.contiguous())
+    arrays = tuples.WalkGraph(graph.indptr, graph.indices, types, cumulative, guides, sources.contiguous())
     kinds = [graph.destinations[kind] for kind in steps.types] + [graph.sources[kind] for kind in steps.types[-1:]]
-    by_step = module.WalkSteps(
+    by_step = tuples.WalkSteps(
         np.array([fold(key, step) for step in range(steps.length)], np.uint64),
         np.array([round(stop * UNIT) for stop in steps.stops], np.uint64),
         np.array(steps.types, np.int64),
@@ -157,10 +167,10 @@ def random_walks(
         np.array(steps.chances() if steps.is_second_order else [], np.uint64),
     )
     length = int(steps.length)
-    out = buffers.empty((starts.numel(), length + 1), torch.int64)
-    places = buffers.empty((starts.numel() if edges else 0, length), torch.int64)
-    trees = walk_trees(starts, numbers)
-    if not module.random_walks(arrays, by_step, starts.contiguous(), trees, new_walkers(module), out, places):
+    out = buffers.empty((starts.numel(), length + 1), torch.int64, starts.device)
+    places = buffers.empty((starts.numel() if edges else 0, length), torch.int64, starts.device)
+    trees, walkers = walk_trees(starts, numbers), new_walkers(module) if starts.is_cpu else None
+    if not module.random_walks(arrays, by_step, starts.contiguous(), trees, walkers, out, places):
         raise edited()
     return Walks(out, places if edges else None)
 
@@ -192,8 +202,6 @@ def check_steps(steps: WalkSteps, graph: Graph) -> None:
         check_count("types", kind, 0, graph.num_types - 1)
     if bool(steps.types) != (graph.types is not None) and steps.length:
         raise ValueError("types must be given if the graph has types, and only then")
-    if steps.is_second_order and graph.types is not None:
-        raise ValueError("p and q need a graph without types; leave them out")
     for kind, following in pairwise(steps.types):
         if graph.sources[kind] != graph.destinations[following]:
             raise ValueError(f"types {kind} and {following} don't join: a walk goes from destination to source")

@@ -21,7 +21,7 @@ class WalkRequest:
     """Parameters of random walks, without the seeds. `SamplingGraph.sample_walks` describes the walks.
 
     Raises:
-        ValueError: A number is out of range, or `p` and `q` are combined with edge types.
+        ValueError: A number is out of range, or the edge types don't join.
 
     Example:
         >>> WalkRequest(4, etypes=["item:of:user", ("user", "of", "item")]).etypes
@@ -59,8 +59,6 @@ class WalkRequest:
         if not all(isinstance(name, str) and name.count(":") == 2 for name in names):
             raise ValueError(f"etypes must hold names 'source:relation:destination', but are {brief(self.etypes)}")
         etypes = tuple(islice(cycle(names), self.length)) if names else ()
-        if etypes and self.is_second_order:
-            raise ValueError("p and q need a graph without types, but etypes are given; leave out one of them")
         for before, after in pairwise(etypes):
             if ends_of(before)[0] != ends_of(after)[1]:
                 raise ValueError(

@@ -10,7 +10,7 @@ import torch
 import graphfeed as gf
 from graphfeed.storage.graph import WalkRequest, to_coo
 from tests.kinds import golden_pipelines
-from tests.kinds.digests import assert_same
+from tests.kinds.digests import assert_same, digests
 from tests.kinds.refusals import check_refused
 from tests.stand_ins.emulated_cuda import Cuda, device_of
 
@@ -115,13 +115,35 @@ def test_edges_as_seeds_start_a_walk_from_each_endpoint() -> None:
     assert_same(found[0].compacted_seeds, torch.tensor([[0, 1], [1, 2]]))
 
 
-def test_a_graph_on_a_gpu_is_refused_with_what_to_do(cuda: Cuda) -> None:
+def test_what_runs_on_the_cpu_only_is_refused_on_a_gpu(cuda: Cuda) -> None:
     with cuda.running():
-        graph = golden_pipelines.untyped().to(device_of(cuda))
+        graph, seeds = (own.to(device_of(cuda)) for own in (golden_pipelines.untyped(), torch.arange(3)))
         check_refused([
-            (lambda: graph.sample_walks(torch.arange(3), WalkRequest(2), key=1), ValueError, "run on the CPU, but"),
+            (lambda: graph.sample_walks(seeds, WalkRequest(2, p=2), key=1), ValueError, "with p and q run on the CPU"),
+            (lambda: graph.page_rank(seeds, 2), ValueError, "run on the CPU, but .*put copy_to after the stage"),
             (lambda: graph.page_rank(torch.arange(3), 2), ValueError, "put copy_to after the stage"),
         ])  # fmt: skip
+
+
+def test_walks_and_visits_on_a_gpu_are_those_on_the_cpu(cuda: Cuda) -> None:
+    users = gf.HeteroItemSet({"user": gf.ItemSet(200, names="seeds")})
+
+    def pipes(plain: gf.SamplingGraph, typed: gf.SamplingGraph, device: Any) -> dict[str, gf.Datapipe]:
+        nodes, by_type = golden_pipelines.nodes().copy_to(device), gf.ItemSampler(users, 64).copy_to(device)
+        return {
+            "uniform": nodes.sample_walks(plain, 6, per_seed=3, edge_ids=True),
+            "weighted, stopping": nodes.sample_walks(plain, 6, probs_name="weight", stop=0.2),
+            "by type": by_type.sample_walks(typed, 4, etypes=[LIKED, LIKES], edge_ids=True),
+            "visits": nodes.sample_by_visits(plain, [3, 4], walks=9, probs_name="weight"),
+            "visits by type": by_type.sample_by_visits(typed, [4], walks=7, length=2, etypes=[LIKED, LIKES]),
+        }
+
+    graphs = golden_pipelines.untyped(), golden_pipelines.typed()
+    wanted = {name: digests(pipe.with_seed(3)) for name, pipe in pipes(*graphs, "cpu").items()}
+    with cuda.running():
+        there = [graph.to(device_of(cuda)) for graph in graphs]
+        for name, pipe in pipes(*there, device_of(cuda)).items():
+            assert digests(batch.to("cpu") for batch in pipe.with_seed(3)) == wanted[name], name
 
 
 @pytest.mark.parametrize("window", [1, 2, 9])
@@ -156,7 +178,6 @@ def test_what_is_wrong_is_named() -> None:
         (lambda: by_type(), ValueError, "on a graph with types need the edge type of each step; give etypes"),
         (lambda: by_type(etypes=[LIKES]), ValueError, "'user' is not 'item'"),
         (lambda: by_type(etypes=["user:like:item", LIKED]), KeyError, "did you mean 'user:likes:item'"),
-        (lambda: by_type(etypes=[LIKES, LIKED], q=2.0), ValueError, "p and q need a graph without types"),
         (lambda: walk().skip_gram(0), ValueError, "window must be 1 or more, but is 0"),
         (lambda: list(seeds.skip_gram(1)), ValueError, "has no walks yet; put sample_walks before"),
         (lambda: list(seeds.sample_walks(typed, 0, etypes=[LIKED]).skip_gram(1)), ValueError, "graph without types"),

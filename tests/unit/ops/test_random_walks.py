@@ -91,15 +91,16 @@ def test_walks_equal_the_reference(
     assert list(zip(found.nodes.tolist(), found.edges.tolist(), strict=True)) == wanted
 
 
-@given(graphs_and_seeds(), KEYS, st.booleans(), st.data())
+@given(graphs_and_seeds(), KEYS, PARAMETERS, st.booleans(), st.data())
 def test_each_step_has_its_type(
-    problem: tuple[Graph, list[int]], key: int, weighted: bool, data: st.DataObject
+    problem: tuple[Graph, list[int]], key: int, parameters: tuple[float, float], weighted: bool, data: st.DataObject
 ) -> None:
     graph, starts = problem
     kinds = data.draw(st.lists(st.integers(0, graph.num_types - 1), min_size=3, max_size=3))
-    steps, zeros = WalkSteps(3, types=kinds, stops=[0.1, 0, 0.2]), torch.zeros(len(starts), dtype=torch.int64)
+    steps, zeros = WalkSteps(3, *parameters, [0.1, 0, 0.2], kinds), torch.zeros(len(starts), dtype=torch.int64)
     record = graph.arrays(weighted=weighted, types=torch.uint8)
-    found = ops.random_walks(record, torch.tensor(starts, dtype=torch.int64), zeros, key, steps)
+    given_sources = {"sources": sorted_columns(graph)} if steps.is_second_order else {}
+    found = ops.random_walks(record, torch.tensor(starts, dtype=torch.int64), zeros, key, steps, **given_sources)
     assert found.nodes.tolist() == [walk(graph, start, 0, steps, key, weighted=weighted)[0] for start in starts]
 
 

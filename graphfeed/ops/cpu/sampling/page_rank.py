@@ -94,7 +94,7 @@ def push_seed(indptr, indices, short_degrees, seed, limits, reached):
     reach(reached, seed, find_entry(reached.table, reached.nodes, seed), bound)
     reached.residuals[0], reached.following[0], waiting = MASS, 0, 1
     while waiting > 0:
-        pushing = open_columns(indptr, indices, reached, waiting, bound)
+        pushing = list_pushed(indptr, indices, reached, waiting, bound)
         if pushing < 0:
             return EDITED
         waiting = 0
@@ -140,7 +140,7 @@ def push_seed(indptr, indices, short_degrees, seed, limits, reached):
 
 
 @device_function
-def open_columns(indptr, indices, reached, waiting, bound):
+def list_pushed(indptr, indices, reached, waiting, bound):
     """Read the columns of nodes that may be pushed; list those that are. Returns their number, or -1 if invalid."""
     pushing = 0
     for number in range(waiting):

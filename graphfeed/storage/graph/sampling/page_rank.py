@@ -12,11 +12,10 @@ from graphfeed.ops.sampling import MASS, MOST_TOP, Ranked, shorten_degrees
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.graph_files import is_by_page, kernel_columns
+from graphfeed.storage.graph.sampling.in_edges import read_columns, type_bounds
 from graphfeed.storage.graph.sampling.walks import check_on_cpu, check_starts
 from graphfeed.storage.graph.type_names import (
-    ends_of,
     first_ids,
-    from_type_dict,
     match_types,
     to_type_dict,
 )
@@ -43,15 +42,11 @@ def open_seeds(graph: "SamplingGraph", seeds: ByType) -> tuple[torch.Tensor, dic
     parts, sizes = match_types("seeds", seeds, graph.num_nodes), to_type_dict(graph.num_nodes)
     check_known("seeds", parts, sizes, "node type")
     firsts = first_ids(graph.num_nodes)
-    own = {name: check_starts(parts[name], sizes[name]).numpy() + firsts[name] for name in sizes if name in parts}
+    given = {name: check_starts(parts[name], sizes[name]) for name in sizes if name in parts}
+    check_on_cpu("pushes of PageRank", *given.values())
+    own = {name: ids.numpy() + firsts[name] for name, ids in given.items()}
     starts = torch.from_numpy(np.concatenate([*own.values(), NOTHING.numpy()]))
     return starts, {name: len(ids) for name, ids in own.items()}
-
-
-def type_bounds(graph: "SamplingGraph") -> torch.Tensor:
-    """Return the first id of each node type in the whole graph, and the number of nodes."""
-    sizes = to_type_dict(graph.num_nodes).values()
-    return torch.from_numpy(np.cumsum([0, *sizes]))
 
 
 def split_ranked(
@@ -78,7 +73,7 @@ def rank_in_memory(
     graph: GraphArrays, seeds: torch.Tensor, top: int, alpha: int, bound: int, groups: torch.Tensor
 ) -> Ranked:
     """Return the result of `ops.push_mass`."""
-    check_on_cpu(graph)
+    check_on_cpu("pushes of PageRank", graph.indices)
     given = {"groups": groups, "short_degrees": short_degrees(graph)}
     return ops.push_mass(kernel_columns(graph)[0], graph.indices, seeds, top, alpha, bound, **given)[0]
 
@@ -136,29 +131,6 @@ def rank_by_hops(
     firsts = groups.numpy()[:-1] if len(groups) else bounds[:1]
     own = keys // size * len(firsts) + np.searchsorted(firsts, keys % size, side="right") - 1
     return take_best(own, keys % size, scores, len(seeds) * len(firsts), top)
-
-
-def read_columns(graph: "SamplingGraph", nodes: Ints) -> tuple[Ints, Ints]:
-    """Return where the in-edges of each node begin and end, and their sources; all are ids in the whole graph."""
-    firsts, bounds = first_ids(graph.num_nodes), type_bounds(graph).numpy()
-    places = np.searchsorted(nodes, bounds)
-    columns = {
-        name: torch.from_numpy(nodes[low:high] - firsts[name])
-        for name, low, high in zip(firsts, places[:-1], places[1:], strict=True)
-    }
-    sampled = to_type_dict(graph.in_subgraph(from_type_dict(columns)).sampled_csc)
-    begins = dict(zip(firsts, places, strict=False))
-    owners, sources = [], []
-    for name, csc in sampled.items():
-        source, destination = ends_of(name)
-        counts = np.diff(csc.indptr.numpy())
-        owners.append(np.repeat(np.arange(len(counts)) + begins[destination], counts))
-        sources.append(csc.indices.numpy().astype(np.int64) + firsts[source])
-    owner = np.concatenate([*owners, np.empty(0, np.int64)])
-    order = np.argsort(owner, kind="stable")
-    return np.searchsorted(owner[order], np.arange(len(nodes) + 1)), np.concatenate([*sources, np.empty(0, np.int64)])[
-        order
-    ]
 
 
 def check_page_rank(top: int, alpha: float, bound: float) -> None:

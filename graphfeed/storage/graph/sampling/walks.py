@@ -1,18 +1,20 @@
 """Random walks: in one call on a graph in memory, or with one hop for each step."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, check_ids, check_vector
-from graphfeed.ops.sampling import ACCEPT, STOP, UNIT, Walks, walk_draws, walk_trees
-from graphfeed.ops.structure import expand_indptr
+from graphfeed.ops.arguments import as_ids, check_ids, check_vector, mark_below
+from graphfeed.ops.sampling import ACCEPT, STOP, UNIT, Walks, walk_chances, walk_draws, walk_trees
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.graph_files import gather_edges, kernel_columns
+from graphfeed.storage.graph.sampling.in_edges import read_columns, type_bounds
 from graphfeed.storage.graph.sampling.prepared import prepare_picks
 from graphfeed.storage.graph.sampling_request import Hop, one_draw
 from graphfeed.storage.graph.type_names import first_ids, from_type_dict, match_types, to_type_dict, with_all_types
@@ -35,35 +37,37 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
     if set(parts) - {node_type}:
         raise ValueError(f"seeds have the types {list(parts)}, but etypes begin at {node_type!r}; give only those")
     starts = check_starts(parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu")), sizes[node_type])
+    if not starts.is_cpu:
+        numbers = torch.arange(request.per_seed, device=starts.device).repeat(len(starts))
+        return starts.repeat_interleave(request.per_seed), numbers
     # By NumPy: torch would wake its threads, which waits for busy cores.
     numbers = torch.from_numpy(np.tile(np.arange(request.per_seed), len(starts)))
     return torch.from_numpy(np.repeat(starts.numpy(), request.per_seed)), numbers
 
 
 def check_starts(seeds: torch.Tensor, num_nodes: int) -> torch.Tensor:
-    """Return seeds of one type as int64. Raises unless they are nodes, on the CPU."""
+    """Return seeds of one type as int64. Raises unless they are nodes."""
     starts = as_ids("seeds", seeds)
     check_vector("seeds", starts)
-    starts = starts.to(torch.int64)
-    if not starts.is_cpu:
-        raise ValueError(
-            f"walks and PageRank run on the CPU, but seeds are on {starts.device}; put copy_to after the stage"
-        )
     check_ids("seeds", starts, num_nodes)
-    return starts
+    return starts.to(torch.int64)
 
 
 def walk_in_memory(
     graph: GraphArrays, starts: torch.Tensor, numbers: torch.Tensor, request: WalkRequest, key: int, *, edge_ids: bool
 ) -> Walks:
     """Return the walks from starts in their type, shape (walks, length + 1), all steps in one call."""
-    check_on_cpu(graph)
+    if request.is_second_order:
+        check_on_cpu("walks with p and q", graph.indices, starts)
     edge_types: list[str] = graph.edge_types  # type: ignore[attr-defined]
     first_id = first_ids(graph.num_nodes)[request.node_types[0]] if request.etypes else 0
     record = prepare_picks(graph, request.hop(edge_types), windowed=False)
     given = {"sources": sorted_sources(graph)} if request.is_second_order else {}
     steps = request.steps(edge_types)
-    starts = torch.from_numpy(starts.numpy() + first_id)
+    starts = torch.from_numpy(starts.numpy() + first_id) if starts.is_cpu else starts + first_id
+    # They were checked: on a GPU, another check would synchronize.
+    mark_below(starts, record.num_nodes)
+    mark_below(numbers, request.per_seed)
     walks = ops.random_walks(record, starts, numbers, key, steps, edges=edge_ids, **given)
     ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     if walks.edges is None or ids is None:
@@ -73,12 +77,14 @@ def walk_in_memory(
     return walks._replace(edges=read.to(torch.int64).view_as(ended).masked_fill_(ended, -1))
 
 
-def check_on_cpu(graph: GraphArrays) -> None:
-    if not graph.indices.is_cpu:
-        raise ValueError(
-            f"random walks and PageRank run on the CPU, but the graph is on {graph.indices.device}; sample from one on "
-            "the CPU, and put copy_to after the stage"
-        )
+def check_on_cpu(what: str, *arrays: torch.Tensor) -> None:
+    """Raise unless the arrays that something reads are on the CPU."""
+    for array in arrays:
+        if not array.is_cpu:
+            raise ValueError(
+                f"{what} run on the CPU, but were given arrays on {array.device}; sample from a graph on the CPU, and "
+                "put copy_to after the stage"
+            )
 
 
 def sorted_sources(graph: GraphArrays) -> torch.Tensor:
@@ -101,6 +107,7 @@ def walk_by_hops(
     edge_ids: bool,
 ) -> Walks:
     """Return the walks like `walk_in_memory`, with a hop for each step, which draws in the trees of the walks."""
+    check_on_cpu("walks by hops", starts)
     nodes = torch.full((len(starts), request.length + 1), -1, dtype=torch.int64, device="cpu")
     edges = nodes[:, 1:].clone()
     steps, firsts = request.steps(graph.edge_types), first_ids(graph.num_nodes)
@@ -112,10 +119,11 @@ def walk_by_hops(
         if steps.stops:
             kind = steps.types[step] if steps.types else None
             bits = walk_draws(step_key, trees[active], nodes[active, step] + first_of[step], [STOP], kind)
-            active = active[torch.from_numpy(bits[:, 0] >= round(steps.stops[step] * UNIT))]
+            active = active[walk_chances(bits)[:, 0] >= round(steps.stops[step] * UNIT)]
         if len(active) == 0:
             break
-        previous = nodes[active, step - 1] if request.is_second_order and step > 0 else None
+        # As ids in the whole graph.
+        previous = nodes[active, step - 1] + first_of[step - 1] if request.is_second_order and step > 0 else None
         sources, ids = take_step(graph, nodes[active, step], previous, trees[active], request, step, step_key)
         nodes[active, step + 1], edges[active, step] = sources, ids
         active = active[sources >= 0]
@@ -133,6 +141,9 @@ def take_step(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the next node of each walk and the id of the edge to it, or -1; `previous` is for second-order steps."""
     name, node_type = request.etypes[step] if request.etypes else None, request.node_types[step]
+    firsts, steps = first_ids(graph.num_nodes), request.steps(graph.edge_types)
+    first, source_first = (firsts.get(own, 0) for own in request.node_types[step : step + 2])
+    kind = steps.types[step] if steps.types else None
     found, edges = torch.full_like(nodes, -1), torch.full_like(nodes, -1)
     left = torch.arange(len(nodes), device="cpu")
     for count in (1,) if previous is None else DRAWN:
@@ -144,17 +155,22 @@ def take_step(
         ((sampled, _),) = graph.pick_each([columns], [hop])
         csc, ids = to_type_dict(sampled.sampled_csc)[name], to_type_dict(sampled.original_edge_ids).get(name)
         left = left[csc.indptr.diff() > 0]
-        sources = csc.indices.view(len(left), count).to(torch.int64)
+        found_edges = [csc.indices.view(len(left), count).to(torch.int64)]
+        found_edges += [] if ids is None else [ids.view(len(left), count).to(torch.int64)]
         places = torch.zeros(len(left), 1, dtype=torch.int64, device="cpu")
         if previous is not None:
-            bits = walk_draws(key, trees[left], nodes[left], range(ACCEPT, ACCEPT + count))
-            accepted = accept(graph, sources, previous[left], torch.from_numpy(bits.astype(np.int64)), request)
+            draw = partial(walk_draws, key, trees[left], nodes[left] + first, edge_type=kind)
+            if kind is not None:
+                # Picks of a type ascend by position, and so do positions by their draws.
+                order = torch.from_numpy(draw(range(count)).argsort(axis=1, kind="stable").argsort(axis=1))
+                found_edges = [own.gather(1, order) for own in found_edges]
+            drawn = walk_chances(draw(range(ACCEPT, ACCEPT + count)))
+            accepted = accept(graph, found_edges[0] + source_first, previous[left], drawn, steps.chances())
             # Without an accepted edge, the last one.
             accepted[:, -1] |= count == DRAWN[-1]
             places = accepted.int().argmax(1, keepdim=True)
-        found[left] = sources.gather(1, places)[:, 0]
-        if ids is not None:
-            edges[left] = ids.view(len(left), count).gather(1, places)[:, 0].to(torch.int64)
+        for out, own in zip((found, edges), found_edges, strict=False):
+            out[left] = own.gather(1, places)[:, 0]
         if previous is None or bool(accepted.any(1).all()):
             break
         left = left[~accepted.any(1)]
@@ -162,10 +178,14 @@ def take_step(
 
 
 def accept(
-    graph: "SamplingGraph", sources: torch.Tensor, previous: torch.Tensor, bits: torch.Tensor, request: WalkRequest
+    graph: "SamplingGraph",
+    sources: torch.Tensor,
+    previous: torch.Tensor,
+    bits: torch.Tensor,
+    chances: Sequence[int],
 ) -> torch.Tensor:
     """Return whether each drawn source is accepted by its bits, after the previous node of its row."""
-    to_previous, to_near, to_far = request.steps(()).chances()
+    to_previous, to_near, to_far = chances
     is_previous = sources == previous[:, None]
     accepted = torch.where(is_previous, bits < to_previous, bits < min(to_near, to_far))
     rows, places = (~is_previous & ~accepted & (bits < max(to_near, to_far))).nonzero(as_tuple=True)
@@ -174,9 +194,12 @@ def accept(
 
 
 def have_edges(graph: "SamplingGraph", columns: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
-    """Return for each pair of nodes whether there is an edge from the source to the column."""
-    nodes, places = torch.unique(columns, return_inverse=True)
-    csc = graph.in_subgraph(nodes).sampled_csc
-    size = max(int(to_type_dict(graph.num_nodes)[None]), 1)
-    known = expand_indptr(csc.indptr, torch.int64) * size + csc.indices.to(torch.int64)
-    return torch.isin(places * size + sources, known)
+    """Return for each pair of nodes, as ids in the whole graph, whether there is an edge from the source to the column.
+
+    The edge may have any type.
+    """
+    nodes, places = np.unique(columns.numpy(), return_inverse=True)
+    indptr, known = read_columns(graph, nodes)
+    size = int(type_bounds(graph)[-1])
+    pairs = np.repeat(np.arange(len(nodes)), np.diff(indptr)) * size + known
+    return torch.from_numpy(np.isin(places * size + sources.numpy(), pairs))
