@@ -99,15 +99,15 @@ found = {"visits": judge(*recommend(visits, "synset:visited:synset"))}
 print("visits: {:.0%} of the items have recommendations, and {:.0%} of these fit".format(*found["visits"]))
 
 # %% [markdown]
-# The mini-batches are the same for any number of workers: a walk depends on the random seed, the item where it starts
-# and its number, and not on who makes it.
+# The mini-batches are the same for any number of workers: a walk depends only on the random seed, the item where it
+# starts, and its number.
 #
 # ## By personalized PageRank
 #
 # Many meanings share no word with others, so that no walk leaves them. `sample_by_ppr` goes along the edges of all
 # types, and so reaches items by way of broader meanings, parts and so on. Nothing is drawn: a share `alpha` of an
-# item's mass stays at each node, and the rest goes on. With `per_type=True`, `top` is the number of nodes of each
-# type, of which we use the items.
+# item's mass stays at each node, and the rest moves to its neighbours. With `per_type=True`, `top` is the number of
+# nodes of each type, of which we use the items.
 
 # %%
 ranks = pipe.sample_by_ppr(graph, top=11, alpha=0.3, bound=1e-4, per_type=True)

@@ -228,6 +228,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "hgt": partial(pyg.HGTLoader, heterogeneous(), [2, 3], "user", batch_size=9, shuffle=True),
     "clusters": partial(pyg.ClusterLoader, pyg.ClusterData(homogeneous(), 9), batch_size=2, shuffle=True),
     "saint, nodes": partial(pyg.GraphSAINTNodeSampler, homogeneous(), 8, **SAINT),
+    "saint, nodes by type": partial(pyg.GraphSAINTNodeSampler, heterogeneous(), 8, **SAINT),
     "saint, edges": partial(pyg.GraphSAINTEdgeSampler, homogeneous(), 8, **SAINT),
     "saint, walks": partial(pyg.GraphSAINTRandomWalkSampler, homogeneous(), 8, 2, **SAINT),
     "parts": partial(pyg.RandomNodeLoader, heterogeneous(), 5, shuffle=True),

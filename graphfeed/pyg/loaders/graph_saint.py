@@ -1,12 +1,15 @@
 """PyG's `GraphSAINT` samplers: random nodes with all edges among them, and norms from their sampling frequencies."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.datapipes import Datapipe, ItemSampler, MiniBatch, Transform
 from graphfeed.loader import DataLoader
@@ -16,17 +19,18 @@ from graphfeed.ops.process import progress_bar
 from graphfeed.ops.sampling import cumulate_weights, draw_places
 from graphfeed.pyg.data.features_of_data import DataFeatures, features_of_data
 from graphfeed.pyg.data.graph_of_data import graph_of_data
-from graphfeed.pyg.data.tables import check_data, check_untyped
+from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
-from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
-from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
+from graphfeed.pyg.stages.sampler_output import ToSamplerOutput, relation_of
+from graphfeed.storage import FusedCSCSamplingGraph, ItemSet, fused_csc_sampling_graph
+from graphfeed.storage.graph import first_ids, to_type_dict
 from graphfeed.storage.memory import read_tensors, write_tensors
 
 
 class DrawEdgeEnds(Transform, draws=True, reads_graph=True, seeded=False):
     """Draws edges with replacement, and sets the input nodes of a mini-batch to their endpoints, sorted by id.
 
-    The seeds of the mini-batch are removed. The graph must not have types.
+    The seeds of the mini-batch are removed. The graph must not have types (see `whole_of`).
     """
 
     graph: FusedCSCSamplingGraph
@@ -45,6 +49,23 @@ class DrawEdgeEnds(Transform, draws=True, reads_graph=True, seeded=False):
         if self.sums is not None:
             ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
         return with_seed_nodes(minibatch, torch.from_numpy(ends).to(self.graph.indices.dtype))
+
+
+class SplitByType(Transform, seeded=False):
+    """Replaces the input nodes, which are ids in a whole graph, by ids in their types."""
+
+    graph: FusedCSCSamplingGraph
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        result, nodes, sizes = copy.copy(minibatch), minibatch.input_nodes, self.graph.num_nodes
+        assert isinstance(nodes, torch.Tensor)
+        assert isinstance(sizes, dict)
+        bounds = np.searchsorted(nodes.numpy(), np.cumsum([0, *sizes.values()])).tolist()
+        firsts = first_ids(sizes)
+        result.input_nodes = {
+            name: nodes[low:high] - firsts[name] for name, (low, high) in zip(sizes, pairwise(bounds), strict=True)
+        }
+        return result
 
 
 def with_seed_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
@@ -93,7 +114,8 @@ class GraphSAINTSampler(PyGLoader):
     constructor computes them from separate mini-batches, which do not depend on the random seed.
 
     Args:
-        data: A `torch_geometric.data.Data` without `node_norm` and `edge_norm`.
+        data: A `torch_geometric.data.Data` or `HeteroData` without `node_norm` and `edge_norm`. Nodes, edges and steps
+            of all types are drawn alike.
         batch_size: Number of nodes, edges or walks to draw for a mini-batch.
         num_steps: Number of mini-batches per epoch.
         sample_coverage: Number of nodes to sample for the norms, as a multiple of the number of nodes; 0: no norms.
@@ -102,7 +124,7 @@ class GraphSAINTSampler(PyGLoader):
         kwargs: As for `NodeLoader`.
 
     Raises:
-        ValueError: `data` has types, norms, no nodes, or no edges to draw; a number is out of range; or the file with
+        ValueError: `data` has norms, no nodes, or no edges to draw; a number is out of range; or the file with
             the norms is damaged or belongs to another graph.
     """
 
@@ -121,7 +143,7 @@ class GraphSAINTSampler(PyGLoader):
     ) -> None:
         name = type(self).__name__
         check_data(data)
-        check_untyped(data, name)
+        import_pyg("torch_geometric.data", name)
         for norm in ("node_norm", "edge_norm"):
             if norm in data:
                 raise ValueError(f"data has {norm!r}, which is an attribute of the mini-batches; rename it")
@@ -134,6 +156,7 @@ class GraphSAINTSampler(PyGLoader):
         self.save_dir, self.log = save_dir, log
         # The columns of this graph are the sources, so that a walk follows the edges.
         self.graph = graph_of_data(data, reverse=True).graph
+        self.whole = whole_of(self.graph)
         if not self.graph.total_num_nodes:
             raise ValueError("data has no nodes to draw from")
         options = TorchOptions.of(kwargs, name)
@@ -146,24 +169,43 @@ class GraphSAINTSampler(PyGLoader):
 
     def _read_features(self) -> DataFeatures:
         given = copy.copy(self.data)
-        given.num_nodes = self.graph.total_num_nodes
-        if self.node_norm is not None:
-            given.node_norm, given.edge_norm = self.node_norm, self.edge_norm
+        for name, size in to_type_dict(self.graph.num_nodes).items():
+            (given if name is None else given[name]).num_nodes = size
+        if self.node_norm is not None and self.edge_norm is not None:
+            for attribute, norms, table in (
+                ("node_norm", self.node_norm, self.nodes_of),
+                ("edge_norm", self.edge_norm, self.edges_of),
+            ):
+                for name, own in table.items():
+                    setattr(given if name is None else given[name], attribute, norms[own])
         return features_of_data(given)
+
+    @cached_property
+    def nodes_of(self) -> dict[Any, slice]:
+        """The nodes of each type among all nodes."""
+        return slices_of(to_type_dict(self.graph.num_nodes))
+
+    @cached_property
+    def edges_of(self) -> dict[Any, slice]:
+        """The edges of each type of the data among all edges."""
+        sizes = to_type_dict(self.graph.num_edges)
+        return slices_of({name and relation_of(name, backward=True): size for name, size in sizes.items()})
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
         """Return the pipeline, extended by a stage that sets the input nodes, the only nodes that later stages use.
 
         Args:
             pipe: Yields mini-batches of which only the key is meaningful.
-            graph: The graph, whose columns are the sources of the edges.
+            graph: The graph without types, whose columns are the sources of the edges.
             count: The argument `batch_size`.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement draw_nodes")
 
     def append_to(self, pipe: Datapipe, count: int) -> Datapipe:
         """Append the stages that draw nodes and find the edges among them."""
-        pipe = self.draw_nodes(pipe, self.graph, count).induce_subgraph(self.graph)
+        pipe = self.draw_nodes(pipe, self.whole, count)
+        pipe = SplitByType(pipe, self.graph) if self.whole is not self.graph else pipe
+        pipe = pipe.induce_subgraph(self.graph)
         return ToSamplerOutput(pipe, subgraph_type="induced", backward=True)
 
     @property
@@ -205,12 +247,17 @@ class GraphSAINTSampler(PyGLoader):
             while found < goal:
                 minibatch: Any
                 for minibatch in loader:
-                    of_nodes[minibatch.output.node.numpy()] += 1
-                    of_edges[minibatch.output.edge.numpy()] += 1
-                    found += len(minibatch.output.node)
-                    bar.update(len(minibatch.output.node))
+                    sampled = ids_of_each(self.nodes_of, minibatch.output.node)
+                    of_nodes[sampled] += 1
+                    of_edges[ids_of_each(self.edges_of, minibatch.output.edge)] += 1
+                    found += len(sampled)
+                    bar.update(len(sampled))
                 epochs += 1
-        sources = self.data.edge_index[0].cpu().numpy()
+        parts = [np.empty(0, np.int64)]
+        for name in self.edges_of:
+            ends = (self.data if name is None else self.data[name]).edge_index
+            parts.append(ends[0].cpu().numpy() + self.nodes_of[name and name[0]].start)
+        sources = np.concatenate(parts)
         # For an edge that was never sampled although its source was, this denominator gives the highest norm.
         rates = of_nodes[sources] / np.maximum(of_edges, 1 / HIGHEST)
         edge_norm = np.where(of_nodes[sources] > 0, np.minimum(rates, HIGHEST), RARE).astype(np.float32)
@@ -286,6 +333,25 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
     def file_name(self) -> str:
         """Name of the file with the norms, the same as PyG's."""
         return f"{type(self).__name__.lower()}_{self.walk_length}_{self.sample_coverage}.pt"
+
+
+def whole_of(graph: FusedCSCSamplingGraph) -> FusedCSCSamplingGraph:
+    """Return a graph with types as one without, in the same memory; any other graph is returned itself."""
+    if not isinstance(graph.num_nodes, dict):
+        return graph
+    return fused_csc_sampling_graph(graph.csc_indptr, graph.indices)
+
+
+def slices_of(sizes: Mapping[Any, int]) -> dict[Any, slice]:
+    """Return the place of each part in an array of all parts."""
+    bounds = accumulate(sizes.values(), initial=0)
+    return {name: slice(*own) for name, own in zip(sizes, pairwise(bounds), strict=True)}
+
+
+def ids_of_each(places: Mapping[Any, slice], ids: Any) -> NDArray[np.int64]:
+    """Return the ids of all types as ids in an array of all types."""
+    parts = [own.numpy() + places[name].start for name, own in to_type_dict(ids).items() if own is not None]
+    return np.concatenate([*parts, np.empty(0, np.int64)])
 
 
 def check_has_edges(graph: FusedCSCSamplingGraph, loader: GraphSAINTSampler) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops.sampling import MASS
-from graphfeed.storage.graph import WalkRequest, ends_of, first_ids, to_coo
+from graphfeed.storage.graph import WalkRequest, ends_of, first_ids, to_coo, to_type_dict
 from tests.kinds import golden_pipelines
 from tests.kinds.digests import digests
 from tests.kinds.refusals import check_refused
@@ -98,7 +98,7 @@ def test_the_edges_have_the_scores_of_the_graph() -> None:
     pipe = golden_pipelines.nodes().sample_by_ppr(graph, 6, alpha=0.3, bound=1e-3)
     batch: Any = next(iter(pipe))
     (hop,) = batch.sampled_subgraphs
-    ranked = graph.page_rank(batch.seeds, 6, 0.3, 1e-3)
+    ranked: Any = graph.page_rank(batch.seeds, 6, 0.3, 1e-3)
     assert torch.equal(hop.original_row_node_ids[hop.sampled_csc.indices], ranked.nodes)
     assert torch.equal(hop.edge_weights, (ranked.values.double() / MASS).float())
     # Excluded edges lose their weights; and all edges among the nodes may replace them.
@@ -111,7 +111,7 @@ def test_the_edges_have_the_scores_of_the_graph() -> None:
 @pytest.mark.parametrize("per_type", [False, True])
 def test_mass_goes_along_the_edges_of_all_types(per_type: bool) -> None:
     typed = golden_pipelines.typed()
-    firsts, sizes = first_ids(typed.num_nodes), typed.num_nodes
+    firsts, sizes = first_ids(typed.num_nodes), to_type_dict(typed.num_nodes)
     ends = {name: (own.sources, own.destinations) for name, own in to_coo(typed).items()}
     parts = [
         torch.stack([pair[0] + firsts[ends_of(name)[0]], pair[1] + firsts[ends_of(name)[1]]])
@@ -125,7 +125,7 @@ def test_mass_goes_along_the_edges_of_all_types(per_type: bool) -> None:
     assert set(hop.sampled_csc) == {f"{one}:ppr:{other}" for one in sizes for other in seeds}
     for name, own in seeds.items():
         for column, node in enumerate(own.tolist()):
-            ranked = whole.page_rank(torch.tensor([node + firsts[name]]), sum(sizes.values()))
+            ranked: Any = whole.page_rank(torch.tensor([node + firsts[name]]), sum(sizes.values()))
             pairs = list(zip(ranked.nodes.tolist(), (ranked.values.double() / MASS).float().tolist(), strict=True))
             pairs = pairs if per_type else pairs[:9]
             for kind, size in sizes.items():
@@ -170,7 +170,7 @@ def test_what_is_wrong_is_named() -> None:
 
 def test_page_rank_ends_with_the_smallest_bound() -> None:
     ring = gf.from_coo((torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])), 3)
-    ranked = ring.page_rank(torch.tensor([0]), 3, 0.15, 1e-9)
+    ranked: Any = ring.page_rank(torch.tensor([0]), 3, 0.15, 1e-9)
     assert ranked.nodes.tolist() == [0, 2, 1]
     assert MASS - 10_000 < int(ranked.values.sum()) <= MASS
 

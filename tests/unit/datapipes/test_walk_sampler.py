@@ -117,7 +117,7 @@ def test_edges_as_seeds_start_a_walk_from_each_endpoint() -> None:
 
 def test_what_runs_on_the_cpu_only_is_refused_on_a_gpu(cuda: Cuda) -> None:
     with cuda.running():
-        graph, seeds = (own.to(device_of(cuda)) for own in (golden_pipelines.untyped(), torch.arange(3)))
+        graph, seeds = golden_pipelines.untyped().to(device_of(cuda)), torch.arange(3).to(device_of(cuda))
         check_refused([
             (lambda: graph.sample_walks(seeds, WalkRequest(2, p=2), key=1), ValueError, "with p and q run on the CPU"),
             (lambda: graph.page_rank(seeds, 2), ValueError, "run on the CPU, but .*put copy_to after the stage"),
@@ -141,8 +141,8 @@ def test_walks_and_visits_on_a_gpu_are_those_on_the_cpu(cuda: Cuda) -> None:
     graphs = golden_pipelines.untyped(), golden_pipelines.typed()
     wanted = {name: digests(pipe.with_seed(3)) for name, pipe in pipes(*graphs, "cpu").items()}
     with cuda.running():
-        there = [graph.to(device_of(cuda)) for graph in graphs]
-        for name, pipe in pipes(*there, device_of(cuda)).items():
+        plain, typed = (graph.to(device_of(cuda)) for graph in graphs)
+        for name, pipe in pipes(plain, typed, device_of(cuda)).items():
             assert digests(batch.to("cpu") for batch in pipe.with_seed(3)) == wanted[name], name
 
 

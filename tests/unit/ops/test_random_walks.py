@@ -100,7 +100,9 @@ def test_each_step_has_its_type(
     steps, zeros = WalkSteps(3, *parameters, [0.1, 0, 0.2], kinds), torch.zeros(len(starts), dtype=torch.int64)
     record = graph.arrays(weighted=weighted, types=torch.uint8)
     given_sources = {"sources": sorted_columns(graph)} if steps.is_second_order else {}
-    found = ops.random_walks(record, torch.tensor(starts, dtype=torch.int64), zeros, key, steps, **given_sources)
+    found = ops.random_walks(
+        record, torch.tensor(starts, dtype=torch.int64), zeros, key, steps, edges=True, **given_sources
+    )
     assert found.nodes.tolist() == [walk(graph, start, 0, steps, key, weighted=weighted)[0] for start in starts]
 
 

@@ -19,7 +19,7 @@ from graphfeed.pyg import (
 from graphfeed.pyg.data import import_pyg
 from graphfeed.pyg.loaders.graph_saint import COUNTED
 from tests.kinds.chance import check_counts
-from tests.kinds.neighborhood import NUM_EDGES, NUM_NODES, assert_true, homogeneous, values_of
+from tests.kinds.neighborhood import NUM_EDGES, NUM_NODES, assert_true, heterogeneous, homogeneous, values_of
 
 KINDS: dict[Any, dict[str, int]] = {
     GraphSAINTNodeSampler: {},
@@ -49,6 +49,40 @@ def test_a_batch_is_an_induced_subgraph_in_the_order_of_ids() -> None:
             assert "batch_size" not in batch
             assert type(batch) is type(data)
         assert len({str(values_of(batch)) for batch in batches}) == 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_types_they_are_those_of_the_graph_without_types(kind: Any) -> None:
+    data = heterogeneous()
+    plain = data.to_homogeneous(node_attrs=[], edge_attrs=[])
+    # The ids of each type in the whole graph, in its order.
+    nodes = [(plain.node_type == number).nonzero()[:, 0] for number in range(len(data.node_types))]
+    edges = [(plain.edge_type == number).nonzero()[:, 0] for number in range(len(data.edge_types))]
+    options = {"num_steps": 4, "sample_coverage": 5}
+    typed, whole = make(kind, data, **options), make(kind, plain, **options)
+    for found, wanted in zip(typed, whole, strict=True):
+        assert_true(data, found)
+        ids, norms = [], []
+        for name, known in zip(data.node_types, nodes, strict=True):
+            ids += known[found[name].n_id].tolist()
+            norms += found[name].node_norm.tolist()
+        assert ids == wanted.n_id.tolist()
+        assert norms == wanted.node_norm.tolist()
+        of_edges = dict(zip(wanted.e_id.tolist(), wanted.edge_norm.tolist(), strict=True))
+        for relation, known in zip(data.edge_types, edges, strict=True):
+            for edge, norm in zip(
+                known[found[relation].e_id].tolist(), found[relation].edge_norm.tolist(), strict=True
+            ):
+                assert of_edges.pop(edge) == norm
+        assert not of_edges
+
+
+def test_mini_batches_with_types_are_the_same_for_any_workers() -> None:
+    for kind in KINDS:
+        data = heterogeneous()
+        values = [values_of(batch) for batch in make(kind, data, num_steps=5, num_workers=0)]
+        with make(kind, data, num_steps=5, num_workers=2) as loader:
+            assert [values_of(batch) for batch in loader] == values
 
 
 def drawn_by(loader: Any, times: int) -> Iterator[torch.Tensor]:

@@ -91,7 +91,6 @@ OF_DATA: list[Refusal] = [
     (lambda: nodes(PYG.Data(edge_index=PAIRS.T + 59, num_nodes=30)), ValueError, "must be in 0 .. 29, but holds 59"),
     (lambda: pyg.ClusterData(typed(), 2), ValueError, "data has types"),
     (lambda: pyg.ShaDowKHopSampler(typed(), 2, 2), ValueError, "data has types"),
-    (lambda: pyg.GraphSAINTNodeSampler(typed(), 2), ValueError, "data has types"),
     (lambda: pyg.HGTLoader(data(), [2], None), ValueError, "graph has no types"),
     (lambda: pyg.GraphSAINTNodeSampler(few(), 2), ValueError, "data has no edges"),
     (lambda: pyg.GraphSAINTEdgeSampler(few(), 2), ValueError, "data has no edges"),
