@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -167,21 +168,30 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
                 )
 
     @cached_property
-    def wanted(self) -> dict[str, list[StoreKey]]:
-        """Keys of the features to fetch, by "node", "edge" and "seed_edge"; only those that were requested."""
+    def named(self) -> dict[str, list[StoreKey]]:
+        """Keys of all named features, by "node", "edge" and "seed_edge"; only those that were requested."""
         names = {
             "node": self.node_feature_keys,
             "edge": self.edge_feature_keys,
             "seed_edge": self.seed_edge_feature_keys,
         }
-        lists = {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
-        if self.trained is None:
-            return lists
-        return {argument: [key for key in keys if self.trains(key) == self.trained] for argument, keys in lists.items()}
+        return {argument: feature_keys(argument, own) for argument, own in names.items() if own is not None}
 
-    def trains(self, key: StoreKey) -> bool:
-        """Return whether a feature is trained (`TrainableFeature`)."""
-        return key in self.feature_store and isinstance(self.feature_store[key], Trained)
+    @cached_property
+    def trained_keys(self) -> set[StoreKey]:
+        """Keys of the named features that are trained (`TrainableFeature`)."""
+        store, keys = self.feature_store, chain.from_iterable(self.named.values())
+        return {key for key in keys if key in store and isinstance(store[key], Trained)}
+
+    @cached_property
+    def wanted(self) -> dict[str, list[StoreKey]]:
+        """Keys of the features to fetch, like `named`."""
+        if self.trained is None:
+            return self.named
+        return {
+            argument: [key for key in keys if (key in self.trained_keys) == self.trained]
+            for argument, keys in self.named.items()
+        }
 
     def requests(self) -> list[tuple[str, StoreKey]]:
         """Return pairs of "node", "edge" or "seed_edge" and the key of a feature to fetch."""
@@ -234,7 +244,7 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
         store, reads_plainly = self.feature_store, self.feature_store.reads_plainly()
         for key, wanted in self.look_ups(domain, ids):
             # The keys were checked when the stage was built.
-            if self.trains(key):
+            if key in self.trained_keys:
                 rows = cast("Trained", store[key]).fetch(wanted, minibatch)
             else:
                 rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)
@@ -262,11 +272,11 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     def awaits_steps(self) -> bool:
         """Return whether rows are trained, and so must not be fetched before the step for the previous mini-batch."""
-        return any(self.trains(key) for _, key in self.requests())
+        return any(key in self.trained_keys for _, key in self.requests())
 
     def split_trained(self) -> "FeatureFetcher":
         """Return two stages, of which the second one fetches the rows that are trained; or this one if all rows are."""
-        if all(self.trains(key) for _, key in self.requests()):
+        if all(key in self.trained_keys for _, key in self.requests()):
             return self
         return self.changed(datapipe=self.changed(trained=False), trained=True)
 

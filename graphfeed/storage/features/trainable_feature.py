@@ -113,18 +113,24 @@ class TrainableFeature(Feature):
         self._num_steps = 0
         self._fetched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._key: Any = None
-        self._files = files_of(path)
-        self._rows = new_table((num_rows, dim), dtype, self._files[0])
-        name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
-        self.set_rule(StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean"))
         seed = draw_unkeyed() if seed is None else check_seed("seed", seed)
-        self._draw(fold(seed & MASK, 0), 1 / math.sqrt(dim) if init is None else init)
+        name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
+        rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean")
+        self._files = files_of(path)
+        try:
+            self._rows = new_table((num_rows, dim), dtype, self._files and self._files[0])
+            self.set_rule(rule)
+            self._draw(fold(seed & MASK, 0), 1 / math.sqrt(dim) if init is None else init)
+        except BaseException:
+            for file in self._files or ():
+                file.unlink(missing_ok=True)
+            raise
 
     def set_rule(self, rule: StepRule) -> None:
         """Use another optimizer, whose state is that before its first step."""
         self._rule, self.lr = rule, rule.lr
         shape = self.count(), rule.width(self._rows.shape[1])
-        self._state = new_table(shape, self._rows.dtype, self._files[1])
+        self._state = new_table(shape, self._rows.dtype, self._files and self._files[1])
 
     def _draw(self, key: int, bound: float) -> None:
         # In parts, between which Ctrl-C can interrupt.
@@ -300,23 +306,23 @@ class TrainableFeature(Feature):
         return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self._num_steps} steps)"
 
 
-def files_of(path: str | Path | None) -> tuple[Path, Path] | tuple[None, None]:
-    """Return the files of the rows and of the state, or None for a table in memory."""
-    rows = None if path is None else Path(path)
-    return (None, None) if rows is None else (rows, rows.with_name(f"{rows.stem}.state.npy"))
+def files_of(path: str | Path | None) -> tuple[Path, Path] | None:
+    """Return the new files of the rows and of the state; None for a table in memory."""
+    if path is None:
+        return None
+    rows = Path(path)
+    files = rows, rows.with_name(f"{rows.stem}.state.npy")
+    for file in files:
+        if file.exists():
+            raise FileExistsError(f"{file} exists; delete it, or give another path: only load() continues a training")
+    return files
 
 
 def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
     """Return a table of zeros, in memory or in a new file."""
     if path is None or 0 in shape:
         return buffers.empty_long_lived(shape, dtype, buffers.CPU).zero_()
-    if path.exists():
-        raise FileExistsError(f"{path} exists; delete it, or give another path: only load() continues a training")
-    try:
-        return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))
 
 
 def described(table: torch.Tensor) -> str:

@@ -198,6 +198,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(good: int, tmp_path: Path, mon
             with pytest.raises(OSError, match="No space left"):
                 table(path=tmp_path / "rows.npy")
         assert not (tmp_path / "rows.npy").exists()
+    (tmp_path / "rows.state.npy").touch()
+    check_refused([(lambda: table(path=tmp_path / "rows.npy"), FileExistsError, "rows.state.npy exists")])
+    assert not (tmp_path / "rows.npy").exists()
 
 
 def test_the_state_of_another_table_is_refused() -> None:
