@@ -243,6 +243,9 @@ def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
             typed_hops, {"graph": typed_graph(inputs), "seeds": [seeds], "fanouts": [5, 3]},
             over_the_bus=("graph",),
         ),
+        "sample_hops, whose launches are repeated": Call(
+            typed_hops, {"graph": typed_graph(inputs), "seeds": [seeds], "fanouts": [20, 300], "repeats": 3},
+        ),
     }  # fmt: skip
 
 
@@ -253,9 +256,12 @@ def typed_graph(inputs: Inputs) -> Graph:
     )
 
 
-def typed_hops(graph: Graph, seeds: Sequence[torch.Tensor], fanouts: Sequence[int]) -> list[Any]:
-    """Sample by edge type; return the edges of each type."""
-    hops = sampling.sample_hops(graph, seeds, [torch.tensor([own]) for own in fanouts], KEYS)
+def typed_hops(
+    graph: Graph, seeds: Sequence[torch.Tensor], fanouts: Sequence[int], repeats: int = 1
+) -> list[Any]:  # fmt: skip
+    """Sample by edge type, perhaps several times; return the edges of each type."""
+    prepared = sampling.PreparedHops(graph, [torch.tensor([own]) for own in fanouts])
+    *_, hops = [prepared.sample(seeds, KEYS) for _ in range(repeats)]
     return [[hop.rows, [own for _, own in sorted(hop.edges.items())]] for hop in hops]
 
 

@@ -16,7 +16,7 @@ def tensors_of(table: Any, blocks: list[Any]) -> Iterator[list[torch.Tensor]]:
     def tensor_of(part: Any) -> torch.Tensor:
         found, offset = blocks[part.block], part.offset
         if part.block < 0:
-            (found,) = [kept for kept in table.kept if 0 <= part.offset - kept.data_ptr() < kept.nbytes]
+            found = next(kept for kept in table.kept if 0 <= part.offset - kept.data_ptr() < kept.nbytes)
             offset -= found.data_ptr()
         size = part.size * part.dtype.itemsize
         inner = found.held.view(-1).view(torch.uint8)[offset : offset + size].view(part.dtype)
