@@ -13,7 +13,7 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.owners import COUNTS, merge_answers, ranks_of_a_part, request_from_owners
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.distributed.ranks.transport.messages import Tensors
-from graphfeed.ops.arguments import check_ids, checked
+from graphfeed.ops.arguments import check_ids, checked, mark_below
 from graphfeed.ops.rows import take_small
 from graphfeed.ops.sampling import JoinedHops, Ranked, Walks
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
@@ -246,6 +246,9 @@ class PartitionedGraph(SamplingGraph):
         """Sample in-edges of nodes of this rank's part, for another rank or this one."""
         columns = self.part.columns
         ids = questions["ids"].to(columns.indices.dtype)
+        check_ids("seeds", ids, columns.total_num_nodes)
+        # So that reading doesn't check the ids and the positions again.
+        mark_below(ids, columns.total_num_nodes)
         hop, moments = from_options(options), None
         if "minibatches" in questions:
             keys = np.array(hop.draws[0], dtype=np.uint64)[questions["minibatches"].numpy()]
@@ -255,6 +258,7 @@ class PartitionedGraph(SamplingGraph):
             moments = ops.SeedTimes(questions["times"].long(), windows)
         trees = questions["trees"].long() if "trees" in questions else None
         picks = in_hop_order(columns, ids, pick_hop(columns, ids, hop, moments, trees))
+        mark_below(picks.positions, columns.indices.numel())
         counts, sources, edge_ids = self.part.read_edges(ids, picks)
         further = {name: take_small(values, picks.positions) for name, values in further_values(columns, hop.request)}
         return {COUNTS: counts, "sources": sources, "edge_ids": edge_ids, **further}

@@ -32,8 +32,8 @@ from graphfeed.ops.cpu.instructions import (
 
 __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float32s", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix",
-    "Int64s", "Kernel", "Program", "SentIds", "UInt8s", "UInt16s", "UInt32Matrix", "UInt32s", "UInt64", "UInt64s",
-    "Weights", "Words", "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of",
+    "Int64s", "Kernel", "Numbers", "Program", "SentIds", "UInt8s", "UInt16s", "UInt32Matrix", "UInt32s", "UInt64",
+    "UInt64s", "Weights", "Words", "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of",
     "interface_address", "kernel", "lanes_below", "less_product", "load_word", "lowest_bit", "multiply_high",
     "prefetch", "read_at", "square_root", "will_need",
 ]  # fmt: skip
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     SentIds: TypeAlias = Any
     EdgeTypes: TypeAlias = Any
     Words: TypeAlias = Any
+    Numbers: TypeAlias = Any
     Weights: TypeAlias = Any
     Int64s: TypeAlias = Any
     Int32s: TypeAlias = Any
@@ -69,6 +70,7 @@ else:
     SentIds = ArrayType(DTypes("sent ids", ("int64", "int32")))
     EdgeTypes = ArrayType(DTypes("types", ("uint8", "int32")))
     Words = ArrayType(DTypes("words", ("uint32", "uint64")))
+    Numbers = ArrayType(DTypes("numbers", ("uint8", "uint16", "uint32", "uint64")))
     Weights = ArrayType(DTypes("weights", ("float32", "float64")))
     Int64s = ArrayType("int64")
     Int32s = ArrayType("int32")

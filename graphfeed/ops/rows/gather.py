@@ -11,7 +11,7 @@ from graphfeed.ops.cpu.rows import gather as on_cpu
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.memory.buffers import flat_bytes
 
-WORDS = {4: "uint32", 8: "uint64"}
+WORDS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -58,7 +58,7 @@ def test_all_kernels_of_the_package_are_listed_once_for_each_choice_of_dtypes() 
     assert ("graphfeed.ops.cpu.compiler.program", "run_steps") in written
     module = "graphfeed.ops.cpu.rows.gather"
     assert {dtypes for *kernel, dtypes in listed if kernel == [module, "gather_words"]} == {
-        (words, ids) for words in ("uint32", "uint64") for ids in ("int32", "int64")
+        (words, ids) for words in ("uint8", "uint16", "uint32", "uint64") for ids in ("int32", "int64")
     }
     body = "from graphfeed.ops.cpu.compiler.ahead import all_kernels\nall_kernels()\nprint('torch' in sys.modules)"
     assert printed(body) == "False\n"

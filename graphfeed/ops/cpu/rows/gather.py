@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, UInt8s, Words, copy_bytes, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, Numbers, UInt8s, copy_bytes, kernel, prefetch
 
 ROWS_AHEAD = 8
 LINE_BYTES = 64
@@ -11,7 +11,7 @@ BYTES_AHEAD = 3 * LINE_BYTES
 
 
 @kernel
-def gather_words(values: Words, index: Ids, out: Words) -> int:
+def gather_words(values: Numbers, index: Ids, out: Numbers) -> int:
     """Copy the numbers at an index, and return 0; or 1 if one is out of range, in whose place nothing is written."""
     last, outside = index.size - 1, 0
     for row in range(index.size):

@@ -1,5 +1,7 @@
 """Kernels that join, merge and read compressed sparse columns."""
 
+import numpy as np
+
 from graphfeed.ops.cpu.jit import (
     AHEAD,
     Ids,
@@ -43,11 +45,12 @@ def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, marks: UInt8s, out: 
 def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> bool:
     """Write the size of each column to `offsets[place + 1]`. Returns False if the sizes don't add up to `size`."""
     left = size
-    for item in range(places.size):
+    for number in range(places.size):
+        item = np.uintp(number)
         place, count = places[item], counts[item]
         if count < 0 or count > left or place < 0 or place >= offsets.size - 1:
             return False
-        offsets[place + 1] = count
+        offsets[np.uintp(place + 1)] = count
         left -= count
     return left == 0
 
@@ -57,13 +60,15 @@ def place_pairs(places: Int64s, offsets: Int64s, values: SentIds, others: SentId
     """Copy two values per edge, stored column by column, to their columns; return False if their number is wrong."""
     first = 0
     for item in range(places.size):
-        start, end = offsets[places[item]], offsets[places[item] + 1]
+        place = places[np.uintp(item)]
+        start, end = offsets[np.uintp(place)], offsets[np.uintp(place + 1)]
         if end - start > values.size - first:
             return False
         # Columns are short: one loop for both arrays.
-        for edge in range(start, end):
-            out[edge] = values[edge - start + first]
-            other_out[edge] = others[edge - start + first]
+        for number in range(end - start):
+            edge, given = np.uintp(start + number), np.uintp(first + number)
+            out[edge] = values[given]
+            other_out[edge] = others[given]
         first += end - start
     return first == values.size
 
@@ -95,12 +100,14 @@ def read_columns(
 ) -> None:
     last, last_edge = nodes.size - 1, positions.size - 1
     for column in range(nodes.size):
-        coming = nodes[min(column + AHEAD, last)]
+        coming, node = nodes[np.uintp(min(column + AHEAD, last))], np.uintp(nodes[np.uintp(column)])
         prefetch(starts, coming)
         prefetch(first_ids, coming)
-        shift = first_ids[nodes[column]] - starts[nodes[column]]
-        counts[column] = offsets[column + 1] - offsets[column]
-        for edge in range(offsets[column], offsets[column + 1]):
-            prefetch(indices, positions[min(edge + AHEAD, last_edge)])
-            sources[edge] = indices[positions[edge]]
-            ids[edge] = positions[edge] + shift
+        shift = first_ids[node] - starts[node]
+        low, high = offsets[np.uintp(column)], offsets[np.uintp(column + 1)]
+        counts[np.uintp(column)] = high - low
+        for edge in range(low, high):
+            prefetch(indices, positions[np.uintp(min(edge + AHEAD, last_edge))])
+            position = positions[np.uintp(edge)]
+            sources[np.uintp(edge)] = indices[np.uintp(position)]
+            ids[np.uintp(edge)] = position + shift

@@ -71,8 +71,11 @@ def insert_key(keys, node):
 def enter_seeds(seeds, keys, node_map, rows):
     # Backwards, so that a duplicate seed gets its first position.
     for row in range(seeds.size - 1, -1, -1):
-        node_map[insert_key(keys, seeds[row])] = row
-        rows[row] = seeds[row]
+        if keys.size == 0:
+            prefetch(node_map, seeds[np.uintp(max(row - AHEAD, 0))])
+        node = seeds[np.uintp(row)]
+        node_map[insert_key(keys, node)] = row
+        rows[np.uintp(row)] = node
 
 
 @device_function
@@ -101,5 +104,5 @@ def assign_positions(neighbors, keys, node_map, rows, known, local):
 def reset_map(node_map, rows):
     last = rows.size - 1
     for row in range(rows.size):
-        prefetch(node_map, rows[min(row + AHEAD, last)])
+        prefetch(node_map, rows[np.uintp(min(row + AHEAD, last))])
         node_map[np.uintp(rows[np.uintp(row)])] = -1

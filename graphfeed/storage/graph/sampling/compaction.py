@@ -97,9 +97,10 @@ def merge_sources(
 
     `seeds` must have every node type, possibly empty. Ids must be below `num_nodes` if it is given.
     """
-    if num_nodes is None and None in cscs and seeds[None].is_cpu:
+    if None in cscs and seeds[None].is_cpu:
         # For few ids, this is twice as fast as the code for types.
-        nodes, _, places = compact(seeds[None], cscs[None].indices)
+        bound = None if num_nodes is None else num_nodes[None]
+        nodes, _, places = compact(seeds[None], cscs[None].indices, num_nodes=bound)
         return {None: nodes}, {None: CSCFormatBase.unchecked(cscs[None].indptr, places)}
     rows: dict[NodeType, torch.Tensor] = {}
     local: dict[EdgeType, torch.Tensor] = {}
