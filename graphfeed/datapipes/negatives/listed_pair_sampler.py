@@ -74,7 +74,7 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
         if not isinstance(lists, torch.Tensor) or lists.dim() != 2 or len(lists) != len(seeds):
             raise ValueError(f"each seed needs a list of destinations; name a member of the item set {LISTS!r}")
         with drawing(minibatch.key, self.number):
-            ends = torch.from_numpy(self.draw(lists.numpy(), draw_key(0))).to(seeds.dtype)
+            ends = torch.from_numpy(self._draw(lists.numpy(), draw_key(0))).to(seeds.dtype)
         sources = torch.cat([seeds, seeds.repeat_interleave(self.ratio)])
         made = with_negatives(torch.stack([sources, ends], 1), len(seeds))
         result = copy.copy(minibatch)
@@ -86,7 +86,7 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
         setattr(result, LISTS, None)
         return result
 
-    def draw(self, lists: Int64s, key: int) -> Int64s:
+    def _draw(self, lists: Int64s, key: int) -> Int64s:
         """Return the destination of each positive, then those of the negatives of each source in turn."""
         sizes, count = (lists >= 0).sum(1), len(lists)
         if (sizes == 0).any():
