@@ -21,8 +21,9 @@ import graphfeed as gf
 REPOSITORY = Path(__file__).resolve().parents[2]
 LARGEST_WHEEL = 5_000_000
 LARGEST_LIBRARY = 1_000_000
-OPERATIONS = "tests.unit.compiler.test_library_bits"
-"""Prints digests of the results of all operations."""
+OPERATIONS = "tests.stand_ins.operation_bits"
+MOST_KERNELS = 70
+"""Number of kernels that operations call for certain; files and ranks call the others."""
 LICENCES = ("LICENSE", "NOTICE", "graphfeed/storage/datasets/WORDNET-LICENSE.txt")
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 PLACEHOLDER = "OWNER"
@@ -291,8 +292,12 @@ class TestRelease:
         own = json.loads(run(python, "-m", OPERATIONS, cwd=tmp_path))
         monkeypatch.setenv("GRAPHFEED_KERNELS", "compile")
         here = json.loads(run(sys.executable, "-m", OPERATIONS))
-        assert (own["modules"], own["compiled"]) == ([], [])
-        assert own["bits"] == here["bits"]
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+        interpreted = json.loads(run(python, "-m", OPERATIONS, cwd=tmp_path))
+        assert own["bits"] == here["bits"] == interpreted["bits"]
+        assert own["kernels"] == here["kernels"]
+        assert own["modules"] == own["compiled"] == interpreted["kernels"] == []
+        assert len(own["kernels"]) > MOST_KERNELS
 
 
 def digests_in(folder: Path) -> dict[str, str]:
