@@ -10,7 +10,7 @@ from torch import distributed
 
 from graphfeed.ops import MASK, draw_unkeyed, fold
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_seed, check_vector, checked
-from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory import buffers, read_at_random
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
@@ -121,6 +121,8 @@ class TrainableFeature(Feature):
             self._rows = new_table((num_rows, dim), dtype, self._files and self._files[0])
             self.set_rule(rule)
             self._draw(fold(seed & MASK, 0), 1 / math.sqrt(dim) if init is None else init)
+            # From now on, the system should read only the pages of rows.
+            read_at_random([table for table in (self._rows, self._state) if self._files and table.numel()], yes=True)
         except BaseException:
             for file in self._files or ():
                 file.unlink(missing_ok=True)
