@@ -283,6 +283,7 @@ FEATURES: dict[str, Callable[[], Call]] = {
     "TrainableFeature": lambda: call(gf.TrainableFeature, num_rows=6, dim=2, optimizer="adam", lr=0.1, seed=1),
     "TrainableFeature.fetch": lambda: call(trainable().fetch, ids=IDS),
     "TrainableFeature.read": lambda: call(trainable().read, ids=IDS),
+    "TrainableFeature.to": lambda: call(trainable().to, device="cpu"),
     "TrainableFeature.update": lambda: call(trainable().update, value=ROWS, ids=IDS),
     "bytes_to_number_of_items": lambda: call(
         gf.bytes_to_number_of_items, cache_capacity_in_bytes=100, single_item=torch.ones(2)

@@ -2,13 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 from torch import distributed
 
-from graphfeed.ops import MASK, draw_unkeyed, fold
+from graphfeed.ops import MASK, draw_unkeyed, fold, is_gpu
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_seed, check_vector, checked
 from graphfeed.ops.memory import buffers, read_at_random
 from graphfeed.ops.process import current_limits
@@ -296,6 +296,20 @@ class TrainableFeature(Feature):
         if ids is None:
             ids = torch.arange(self.count(), device="cpu")
         TorchBasedFeature(self._rows).update(value, ids)
+
+    @checked
+    def to(self, device: torch.device | str) -> Self:
+        """Return this feature for the CPU. For a GPU, raise a NotImplementedError."""
+        if str(device) == "pinned" or is_gpu(device):
+            raise NotImplementedError(
+                f"rows of a TrainableFeature are trained in CPU memory, not on {str(device)!r}; keep it there, and put "
+                "copy_to() after fetch_feature()"
+            )
+        return self
+
+    def pin_memory_(self) -> Self:
+        """Raise a NotImplementedError, because rows are trained in other memory."""
+        return self.to("pinned")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -243,8 +243,11 @@ def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> 
             (lambda: gf.cpu_cached_feature(feature, 100), TypeError, "can't be cached, because steps change them"),
             (lambda: gf.gpu_cached_feature(feature, 100, "cpu"), TypeError, "can't be cached"),
             (lambda: feature.update(torch.ones(5, 2)), ValueError, "same length"),
+            (lambda: feature.to("cuda"), NotImplementedError, r"in CPU memory, .* put copy_to\(\) after"),
+            (feature.pin_memory_, NotImplementedError, "not on 'pinned'"),
         ]
     )
+    assert feature.to("cpu") is feature
     feature.fetch(IDS).sum().backward()  # type: ignore[no-untyped-call]
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
