@@ -20,7 +20,7 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import in_one_step, result_of
 from graphfeed.ops.rows import copy_rows, gather_unchecked
 from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
-from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
+from graphfeed.storage.features import ReadsAhead, RemoteFeature, Spans, check_constant, dtype_and_shape, row_type
 
 BYTES_AHEAD = 1 << 23
 """Bytes of rows per prefetch request: large enough that the overhead per request is small."""
@@ -68,7 +68,7 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         name: str = "",
         identity: str = "",
     ) -> None:
-        self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
+        self.rows = check_constant(rows if isinstance(rows, Feature) else TorchBasedFeature(rows))
         self.book = book
         self.peers = shared_peers() if peers is None else peers
         self.part = check_held_part(self.book, self.peers)

@@ -8,9 +8,9 @@ from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeatur
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
-from graphfeed.storage.features.trainable_feature import Trained
+from graphfeed.storage.features.trainable_feature import Trained, check_constant
 
 __all__ = [
     "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "Trained",
-    "bytes_of_rows", "cancel_reads", "dtype_and_shape", "row_type",
+    "bytes_of_rows", "cancel_reads", "check_constant", "dtype_and_shape", "row_type",
 ]  # fmt: skip

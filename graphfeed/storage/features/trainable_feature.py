@@ -33,10 +33,11 @@ class Trained(Protocol):
 
 
 def check_constant(feature: Feature) -> Feature:
-    """Return a feature that a cache may be in front of; raise a TypeError if it is trained."""
+    """Return a feature whose rows may be cached or sent to other ranks; raise a TypeError if it is trained."""
     if isinstance(feature, Trained):
         raise TypeError(
-            f"rows of a {type(feature).__name__} can't be cached, because steps change them; use the feature itself"
+            f"rows of a {type(feature).__name__} can't be cached or partitioned, because each step changes them; use "
+            "the feature itself"
         )
     return feature
 

@@ -115,6 +115,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do() -> None:
     check_refused(
         [
             (lambda: PartitionedFeature(VALUES[1:], BOOK), ValueError, "must have the 6 rows of part 0, but has 5"),
+            (lambda: PartitionedFeature(gf.TrainableFeature(6, 2), BOOK), TypeError, "can't be cached or partitioned"),
             (lambda: PartitionedFeature(VALUES, two), ValueError, "there are 2 parts, but 1 ranks"),
             (lambda: feature.update(VALUES), NotImplementedError, r"feature\.rows\.update"),
             (lambda: pickle.dumps(feature), TypeError, "worker='thread'"),

@@ -240,7 +240,11 @@ def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> 
             (lambda: table(dim=0), ValueError, "dim must be 1 or more"),
             (lambda: feature.fetch(torch.tensor([6])), IndexError, "0 .. 5, but holds 6"),
             (lambda: pickle.dumps(feature), TypeError, r"can't be pickled .* save\(\) it"),
-            (lambda: gf.cpu_cached_feature(feature, 100), TypeError, "can't be cached, because steps change them"),
+            (
+                lambda: gf.cpu_cached_feature(feature, 100),
+                TypeError,
+                "can't be cached or partitioned, because each step",
+            ),
             (lambda: gf.gpu_cached_feature(feature, 100, "cpu"), TypeError, "can't be cached"),
             (lambda: feature.update(torch.ones(5, 2)), ValueError, "same length"),
             (lambda: feature.to("cuda"), NotImplementedError, r"in CPU memory, .* put copy_to\(\) after"),
