@@ -67,10 +67,6 @@ def coded() -> Any:
     return feature().encode(8)
 
 
-def trainable() -> Any:
-    return gf.TrainableFeature(NODES, 2, seed=1)
-
-
 def feature(rows: int = NODES) -> Any:
     return gf.TorchBasedFeature(torch.arange(2.0 * rows).reshape(rows, 2))
 
@@ -281,10 +277,10 @@ FEATURES: dict[str, Callable[[], Call]] = {
     "TorchBasedFeature.update": lambda: call(feature().update, value=ROWS, ids=IDS),
     "TorchBasedFeature.to": lambda: call(feature().to, device="cpu"),
     "TrainableFeature": lambda: call(gf.TrainableFeature, num_rows=6, dim=2, optimizer="adam", lr=0.1, seed=1),
-    "TrainableFeature.fetch": lambda: call(trainable().fetch, ids=IDS),
-    "TrainableFeature.read": lambda: call(trainable().read, ids=IDS),
-    "TrainableFeature.to": lambda: call(trainable().to, device="cpu"),
-    "TrainableFeature.update": lambda: call(trainable().update, value=ROWS, ids=IDS),
+    "TrainableFeature.fetch": lambda: call(gf.TrainableFeature(NODES, 2).fetch, ids=IDS),
+    "TrainableFeature.read": lambda: call(gf.TrainableFeature(NODES, 2).read, ids=IDS),
+    "TrainableFeature.to": lambda: call(gf.TrainableFeature(NODES, 2).to, device="cpu"),
+    "TrainableFeature.update": lambda: call(gf.TrainableFeature(NODES, 2).update, value=ROWS, ids=IDS),
     "bytes_to_number_of_items": lambda: call(
         gf.bytes_to_number_of_items, cache_capacity_in_bytes=100, single_item=torch.ones(2)
     ),
