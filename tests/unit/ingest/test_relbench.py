@@ -16,6 +16,7 @@ from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, Spec, TaskTable, build_dataset, from_relbench, read_spec
 from graphfeed.storage.graph import ends_of, etype_str_to_tuple
 from tests.kinds.relbench_folder import BOUGHT, GRADE, SPENT, TABLES, TEST, times, write_shop, write_table, write_yaml
+from tests.stand_ins.interrupted import stop_before
 
 BOUND = int(np.datetime64(TEST, "ms").astype(np.int64))
 
@@ -271,3 +272,12 @@ def test_the_graph_is_that_of_the_package(tmp_path: Path) -> None:
     assert sorted(map(etype_str_to_tuple, graph.edge_types)) == sorted(expected.edge_types)
     for edge_type in expected.edge_types:
         assert pairs_of(graph, ":".join(edge_type)) == sorted(map(tuple, expected[edge_type].edge_index.t().tolist()))
+
+
+@pytest.mark.parametrize("step", ["node_1", "edge_2", "task_0", "sort"])
+def test_an_interrupted_run_gives_the_same_bytes(tmp_path: Path, step: str) -> None:
+    write_shop(tmp_path)
+    spec = from_relbench(tmp_path, "bought")
+    stop_before(spec, tmp_path / "out", step)
+    resumed = build_dataset(spec, tmp_path / "out").yaml_data["checksums"]
+    assert resumed == build_dataset(spec, tmp_path / "anew").yaml_data["checksums"]
