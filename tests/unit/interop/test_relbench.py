@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.interop.relbench import LinkNeighborLoader
+from graphfeed.interop import relbench
 from graphfeed.pyg import NeighborLoader
 from tests.kinds.digests import digests
 from tests.kinds.relbench_folder import write_shop
@@ -55,7 +55,7 @@ def test_the_program_for_recommendation_runs(tmp_path: Path) -> None:
     count = modeling.num_dst_nodes(data_set.get_db(), task)
     given = modeling.get_link_train_table_input(table, task, count)
     loaders = [
-        LinkNeighborLoader(
+        relbench.LinkNeighborLoader(
             data=data, num_neighbors=[4, 4], time_attr="time", src_nodes=given.src_nodes, dst_nodes=given.dst_nodes,
             num_dst_nodes=given.num_dst_nodes, src_time=given.src_time, share_same_time=True, batch_size=8,
             temporal_strategy="uniform", shuffle=False, num_workers=workers, seed=0,
