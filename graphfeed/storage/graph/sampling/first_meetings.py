@@ -20,7 +20,7 @@ def nodes_met(
     """Return the distinct sources of the edges to each node strictly before its time, row by row, and their numbers.
 
     The first call finds the first edge of each pair of nodes. Later ones read these alone: 19 times fewer than all
-    earlier edges in an epoch of TGB's Wikipedia, whose "seen" negatives take 0.43 of the time.
+    earlier edges in an epoch of TGB's Wikipedia, whose mini-batches with "seen" negatives are 1.4 times as fast.
 
     Returns:
         None if the graph is not in the CPU's memory, or if that is too small.
