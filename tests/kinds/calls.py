@@ -86,6 +86,8 @@ def sampling_calls() -> dict[str, Call]:
     graph, order = {"indptr": INDPTR, "indices": INDICES}, ops.order_by_time(INDPTR, TIMES).order
     sources = {"count": 4, "key": 1, "sources": torch.tensor([0, 2, 5, 1])}
     negatives = {**sources, "destinations": Population(6, times=torch.arange(6)), "limits": MOMENTS}
+    mass = {**graph, "seeds": SEEDS, "top": 3, "alpha": 1 << 30, "bound": 1 << 20}
+    mass |= {"groups": torch.tensor([0, 2, 6]), "short_degrees": ops.shorten_degrees(INDPTR)}
     row = {"count": 4, "key": 1, "size": 6, "cumulative": torch.tensor([0, 2, 2, 5, 6, 9])}
     return {
         "as_times": Call(partial(ops.as_times, "times"), {"times": TIMES}),
@@ -95,7 +97,7 @@ def sampling_calls() -> dict[str, Call]:
         "link_sources": Call(ops.link_sources, {**graph, "order": order}),
         "linked_order": Call(ops.linked_order, {"links": timed().links}),
         "permute": Call(ops.permute, {"start": 3, "stop": 9, "size": 5000, "key": 1}),
-        "push_mass": Call(push, {**graph, "seeds": SEEDS, "top": 3, "alpha": 1 << 30, "bound": 1 << 20}),
+        "push_mass": Call(push, mass),
         "sample_negative_pairs": Call(ops.sample_negative_pairs, {**negatives, "edges": EdgeSet(INDPTR, INDICES)}),
     }
 

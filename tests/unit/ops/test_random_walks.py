@@ -106,6 +106,17 @@ def test_each_step_has_its_type(
     assert found.nodes.tolist() == [walk(graph, start, 0, steps, key, weighted=weighted)[0] for start in starts]
 
 
+def test_node2vec_finds_edges_in_columns_of_any_length() -> None:
+    draws = torch.Generator().manual_seed(6)
+    columns = [torch.randint(45, (size,), generator=draws).tolist() for size in range(45)]
+    indptr = torch.tensor([0, *map(len, columns)]).cumsum(0).tolist()
+    graph = Graph(indptr, reference.join(columns), [1.0] * indptr[-1], [0] * indptr[-1], 1)
+    steps = WalkSteps(6, 2.0, 0.25)
+    starts = torch.arange(45)
+    found = ops.random_walks(graph.arrays(), starts, starts * 0, 8, steps, sources=sorted_columns(graph)).nodes
+    assert found.tolist() == [walk(graph, start, 0, steps, 8, weighted=False)[0] for start in range(45)]
+
+
 WEIGHTS = torch.tensor([1.0, 0.0, 3.0, 2.0, 4.0])
 
 

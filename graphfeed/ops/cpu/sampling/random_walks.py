@@ -26,11 +26,19 @@ from graphfeed.ops.cpu.jit import (
     prefetch,
 )
 from graphfeed.ops.cpu.random import GOLDEN, HALF, draw_below, draw_bits, mix, node_state, type_state
-from graphfeed.ops.cpu.sampling.passes.weighted import find_passing_edge, guess_line, look_closer, weight_before
+from graphfeed.ops.cpu.sampling.passes.weighted import (
+    LINE,
+    find_passing_edge,
+    guess_line,
+    look_closer,
+    weight_before,
+)
 from graphfeed.ops.cpu.search import first_above
 
 ROUNDS = 1024
 """Number of edges that node2vec draws for a step. If all others were rejected, the last one is accepted."""
+SHORT = 32
+"""Up to this number of edges, all sources of a column are compared, which is faster than a search (node2vec)."""
 ACCEPT, STOP = 1 << 32, 1 << 33
 """Numbers of the draws that accept an edge of a round, and that stop a walk. Smaller numbers draw edges."""
 
@@ -141,7 +149,7 @@ def open_columns(graph, steps, step, walks, size, first, out, edges):
             low = first_above(graph.types, low, high, kind - 1)
             high = first_above(graph.types, low, high, kind)
             state = type_state(state, kind)
-        if low == high or draw_bits(state, STOP) >> HALF < chance:
+        if low == high or (chance > 0 and draw_bits(state, STOP) >> HALF < chance):
             end_walk(first + walk, step, out, edges)
             continue
         walks.states[walk], walks.lows[walk], walks.highs[walk] = state, low, high
@@ -241,18 +249,41 @@ def draw_again(graph, steps, walks, size):
                 return False
             walks.goals[walk], walks.guesses[walk] = low, high
             # All lines of a short column; of a long one, where the search begins.
-            prefetch(graph.sources, low)
+            if high - low <= SHORT:
+                for place in range(low, high, LINE):
+                    prefetch(graph.sources, place)
             prefetch(graph.sources, (low + high) >> 1)
             prefetch(graph.sources, high - 1)
         for number in range(searched):
             walk = walks.searched[number]
             high, previous = walks.guesses[walk], walks.previous[walk]
-            place = first_above(graph.sources, walks.goals[walk], high, previous - 1)
+            low = walks.goals[walk]
+            if high - low <= SHORT:
+                place = find_above(graph.sources, low, high, previous - 1)
+            else:
+                place = first_above(graph.sources, low, high, previous - 1)
             is_near = place < high and graph.sources[place] == previous
             walks.pending[kept] = walk
             kept += np.int64(is_near != (to_near > to_far))
         left = kept
     return True
+
+
+@device_function
+def find_above(values, low, high, target):
+    """Return the result of `first_above` on a short array, without branches that could not be predicted."""
+    size, passed, last = high - low, np.int64(0), np.int64(0)
+    if size < LINE:
+        for place in range(low, high):
+            passed += np.int64(values[np.uintp(place)] <= target)
+        return low + passed
+    # LLVM vectorizes loops of constant length.
+    for line in range(size // LINE):
+        for number in range(LINE):
+            passed += np.int64(values[np.uintp(low + line * LINE + number)] <= target)
+    for number in range(LINE):
+        last += np.int64(values[np.uintp(high - LINE + number)] <= target)
+    return low + passed if passed < size // LINE * LINE else high - LINE + last
 
 
 @device_function
