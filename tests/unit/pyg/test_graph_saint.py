@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed import ItemSampler, ItemSet
+from graphfeed import ItemSampler, ItemSet, IterableSource, MiniBatch, from_coo
 from graphfeed.pyg import (
     DrawEdgeEnds,
     DrawWalks,
     GraphSAINTEdgeSampler,
     GraphSAINTNodeSampler,
     GraphSAINTRandomWalkSampler,
+    SplitByType,
 )
 from graphfeed.pyg.data import import_pyg
 from graphfeed.pyg.loaders.graph_saint import COUNTED
@@ -75,6 +76,13 @@ def test_with_types_they_are_those_of_the_graph_without_types(kind: Any) -> None
             ):
                 assert of_edges.pop(edge) == norm
         assert not of_edges
+
+
+def test_ids_in_a_whole_graph_become_ids_in_their_types() -> None:
+    graph = from_coo({"a:r:b": ([0, 1], [1, 0])}, {"a": 3, "b": 2})
+    whole = MiniBatch(input_nodes=torch.tensor([0, 2, 3]))
+    found: Any = next(iter(SplitByType(IterableSource([whole]), graph))).input_nodes
+    assert {name: ids.tolist() for name, ids in found.items()} == {"a": [0, 2], "b": [0]}
 
 
 def test_mini_batches_with_types_are_the_same_for_any_workers() -> None:
