@@ -19,6 +19,7 @@ from graphfeed.loader.stages import (
     ByIndex,
     InThreads,
     InWorkers,
+    IssueAhead,
     Pin,
     Prefetch,
     ReadAhead,
@@ -34,9 +35,9 @@ from graphfeed.loader.warm_up_command import warm_up
 # fmt: off
 __all__ = [
     "RULES", "RUN_LISTENERS", "AddEnds", "ByIndex", "DataLoader", "Fingerprint", "InThreads", "InWorkers",
-    "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress", "ReadAhead", "RunContext",
-    "SampleTogether", "Servers", "StreamPrefetch", "TemporalDataLoader", "UpstreamPlaceholder", "WithCudaEvent",
-    "WorkerLostError", "add_ends", "bytes_text", "current_run", "find_caches", "find_difference", "loaders",
-    "make_plan", "take_fingerprint", "warm_up",
+    "IssueAhead", "LoaderOptions", "Observer", "Pin", "Plan", "Prefetch", "ProcessExecutor", "Progress",
+    "ReadAhead", "RunContext", "SampleTogether", "Servers", "StreamPrefetch", "TemporalDataLoader",
+    "UpstreamPlaceholder", "WithCudaEvent", "WorkerLostError", "add_ends", "bytes_text", "current_run",
+    "find_caches", "find_difference", "loaders", "make_plan", "take_fingerprint", "warm_up",
 ]
 # fmt: on

@@ -10,6 +10,7 @@ from graphfeed.loader.executors import available_cores, cpu_quotas
 from graphfeed.loader.profile import LoaderConfig, StageRow, Summary, find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_workers import ByIndex, InThreads, InWorkers
+from graphfeed.loader.stages.issue_ahead import IssueAhead
 from graphfeed.loader.stages.prefetch import Prefetch, StreamPrefetch
 from graphfeed.storage import EncodedFeature, SamplingGraph, SamplingRequest
 from graphfeed.storage.features import PlannedRows, RowMemory
@@ -224,7 +225,9 @@ def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tup
         # Workers run a source that can be sharded; the mini-batches of any other source are sent to them.
         yield from list_stages(source, inside if isinstance(source, ByIndex) else location, depth)
         return
-    if isinstance(stage, StreamPrefetch):
+    if isinstance(stage, IssueAhead):
+        location = Location(location.where, stage.stream)
+    elif isinstance(stage, StreamPrefetch):
         location = Location("prefetch", stage.stream)
     elif isinstance(stage, Prefetch):
         location = Location("prefetch", location.stream)

@@ -22,6 +22,7 @@ from graphfeed.loader.rules import (
     cooperate,
     copy_on_stream,
     fetch_trained_last,
+    issue_ahead,
     overlap_feature_fetch,
     overlap_graph_fetch,
     pin_before_copy,
@@ -54,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     prefetch_on_stream,
     copy_on_stream,
     pin_before_copy,
+    issue_ahead,
     run_main_stages_ahead,
 )
 

@@ -13,6 +13,7 @@ import torch
 from graphfeed.datapipes import Datapipe, Transform
 from graphfeed.datapipes.pipeline import Placement, find, traverse
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers
+from graphfeed.loader.stages.issue_ahead import IssueAhead, chain_on_gpu
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch
 from graphfeed.ops import is_gpu
 from graphfeed.ops.process import load_entry_point
@@ -244,6 +245,17 @@ def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa
     return pipe.rewrite(
         lambda stage: stage.with_inputs(lambda part: part.rewrite(pin)) if isinstance(stage, StreamPrefetch) else stage
     )
+
+
+def issue_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
+    """Mini-batches whose graph and features are on a GPU are started ahead by the caller's thread, on a stream."""
+
+    def swap(stage: Datapipe) -> Datapipe:
+        if not isinstance(stage, StreamPrefetch) or chain_on_gpu(stage.datapipe) is None:
+            return stage
+        return IssueAhead(stage.datapipe, stage.stream, stage.device, stage.buffer_size, stage.timeout_seconds)
+
+    return pipe.rewrite(swap)
 
 
 def run_main_stages_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

@@ -26,7 +26,8 @@ FEW = settings(max_examples=3)
 def load(pipe: gf.Datapipe) -> list[gf.MiniBatch]:
     """Return the mini-batches of an epoch, copied to the CPU."""
     with gf.DataLoader(pipe, seed=1, overlap_graph_fetch=True) as loader:
-        assert ("StreamPrefetch" in loader.explain()) or not gf.find(pipe, gf.CopyTo)
+        ahead = any(name in loader.explain() for name in ("StreamPrefetch", "IssueAhead"))
+        assert ahead or not gf.find(pipe, gf.CopyTo)
         return [minibatch.to("cpu") for minibatch in loader]
 
 

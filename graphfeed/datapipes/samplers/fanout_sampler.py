@@ -1,6 +1,6 @@
 """The base class of samplers with one fan-out per hop."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
@@ -14,7 +14,7 @@ from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_keys, drawing
 from graphfeed.ops.arguments import as_tensor, brief, holds_whole, is_list
-from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph import ByType, Draws, SamplingRequest, Seeds, by_type_name, draws_of
 
 Fanout: TypeAlias = int | Sequence[int] | torch.Tensor | Mapping[str, int] | Mapping[tuple[str, str, str], int]
@@ -155,6 +155,32 @@ class FanoutSampler(SubgraphSampler, seeded=False):
         result, *_ = with_nodes(minibatch)
         result.input_nodes, result.sampled_subgraphs = with_input_nodes(pending)
         return result
+
+    def can_start(self) -> bool:
+        """Return whether `start` samples on a GPU as a call does: not if a subclass has its own methods."""
+        names = "__call__", "sample_subgraphs", "sample_hops"
+        is_own = any(getattr(type(self), name) is not getattr(FanoutSampler, name) for name in names)
+        graph = self.graph
+        if is_own or self.asks != "sample_hops" or getattr(self, "cooperative", False):
+            return False
+        return isinstance(graph, FusedCSCSamplingGraph) and graph.can_start(self.request)
+
+    def start(self, minibatch: MiniBatch) -> Callable[[MiniBatch], MiniBatch]:
+        """Start sampling on a GPU; return a function that waits and returns the mini-batch with its hops.
+
+        The loader calls it for a mini-batch before it needs the previous ones. If sampling fails, the function raises.
+        """
+        assert isinstance(self.graph, FusedCSCSamplingGraph)
+        result, seeds = with_nodes(minibatch)
+        with drawing(minibatch.key, self.number):
+            given = Seeds.of(self.seeds_to_sample(seeds))
+            hops = self.graph.start(given, self.request, draws_of(self.request, *self.hop_keys()))
+
+        def finish(_: MiniBatch) -> MiniBatch:
+            result.input_nodes, result.sampled_subgraphs = with_input_nodes(hops())
+            return result
+
+        return finish
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return an estimate from average in-degrees and the fan-outs."""

@@ -1,12 +1,12 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, overload
 
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import CompletedFuture
+from graphfeed.ops import CompletedFuture, on_gpu
 from graphfeed.ops.arguments import check_flags, checked, ignores
 from graphfeed.ops.sampling import JoinedHops, Ranked, Walks
 from graphfeed.storage.graph.by_type import ByType
@@ -28,6 +28,7 @@ from graphfeed.storage.graph.sampling_request import (
     Strategy,
     TemporalQuery,
     draws_of,
+    fanout_tensor,
     parse_seeds,
 )
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, etype_tuple_to_str
@@ -241,6 +242,15 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         if not self.way(request, on_cpu=on_cpu).at_once:
             return super().sample(seeds, request, draws)
         return [sample_all_hops(self, own, request, drawn) for own, drawn in zip(seeds, draws, strict=True)]
+
+    def can_start(self, request: SamplingRequest) -> bool:
+        """Return whether the graph is on a GPU that samples a request without waiting, except for its sizes."""
+        bounded = request.temporal is None and all(int(own.min()) >= 0 for own in map(fanout_tensor, request.fanouts))
+        return on_gpu(self.indices) and bounded and not self._own and self.way(request, on_cpu=False).at_once
+
+    def start(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> Callable[[], Any]:
+        """Start sampling on a GPU; return a function that waits and returns the subgraphs, on the same stream."""
+        return sample_all_hops(self, seeds, request, draws, ahead=True)  # type: ignore[no-any-return]
 
     def sample_joined(self, seeds: ByType | Seeds, request: SamplingRequest, keys: Sequence[Any]) -> JoinedHops:
         """Sample and join all hops, on the CPU in a single call (see `SamplingGraph`)."""

@@ -73,11 +73,10 @@ class TypeTables:
         columns = {"destinations": self.destinations, "parts": parts, "next_parts": next_parts}
         return make(starts, self.sources, edge_starts, shifts, row_starts, self.first_ids, **columns)
 
-    def read(self, table: torch.Tensor) -> tuple[int, list[list[list[int]]]]:
-        """Wait for the GPU; return whether a seed is out of range, and the tables of each hop."""
-        values = iter(table.tolist())
-        num_hops = len(self.of_hops) // 4
-        is_wrong, *_ = itertools.islice(values, table.numel() - num_hops * sum(self.sizes))
+    def read(self, table: list[int]) -> tuple[int, list[list[list[int]]]]:
+        """Return whether a seed is out of range, and the tables of each hop."""
+        values, num_hops = iter(table), len(self.of_hops) // 4
+        is_wrong, *_ = itertools.islice(values, len(table) - num_hops * sum(self.sizes))
         return is_wrong, [[list(itertools.islice(values, size)) for size in self.sizes] for _ in range(num_hops)]
 
 
@@ -119,11 +118,11 @@ class HopLaunches(NamedTuple):
 
 
 @within_memory
-def hops_on_gpu(
+def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
     graph: Graph, seeds: Sequence[torch.Tensor], wanted: Sequence[Wanted], drawing: Drawing,
-    moments: SeedTimes | None, read: Read | None, known: dict[Any, HopLaunches | str | None], bound: Bound,
-) -> list[SampledHop]:  # fmt: skip
-    """Implement `sample_hops` on a GPU.
+    moments: SeedTimes | None, read: Read | None, known: dict[Any, HopLaunches | str | None], ahead: bool, bound: Bound,
+) -> Any:  # fmt: skip
+    """Implement `sample_hops` on a GPU. With `ahead`, don't wait; return a function that does and returns the hops.
 
     The launches of the second mini-batch of a kind, such as all those with as many seeds, are recorded in `known`, and
     repeated for the next ones, which take a third of the CPU's time. Temporal sampling is not recorded, and neither are
@@ -148,11 +147,33 @@ def hops_on_gpu(
                 if len(known) >= MOST_KINDS:
                     known.clear()
                 known[kind] = AGAIN
+
+    def finish(values: list[int]) -> list[SampledHop]:
+        is_wrong, found = tables.read(values)
+        if is_wrong:
+            check_ranges(graph, seeds)
+        return cut(graph, seeds, written, found, read)
+
+    if ahead:
+        sizes = read_later(table)
+        return lambda: finish(sizes())
     # The first synchronization, unless the edges of a hop had to be counted.
-    is_wrong, found = tables.read(table)
-    if is_wrong:
-        check_ranges(graph, seeds)
-    return cut(graph, seeds, written, found, read)
+    return finish(table.tolist())
+
+
+def read_later(table: torch.Tensor) -> Callable[[], list[int]]:
+    """Copy a table from a GPU without waiting; return a function that waits and returns its values."""
+    values = torch.empty(table.numel(), dtype=table.dtype, device="cpu").pin_memory()
+    values.copy_(table, non_blocking=True)
+    # Waiting for a non-blocking event would keep a core busy.
+    event = torch.cuda.current_stream(table.device).record_event(torch.cuda.Event(blocking=True))  # type: ignore[no-untyped-call]
+
+    def read() -> list[int]:
+        if not event.query():
+            event.synchronize()
+        return values.tolist()
+
+    return read
 
 
 def launch_hops(

@@ -125,12 +125,14 @@ class PreparedHops:
         read: Read | None = None,
         joined: bool = False,
         trees: torch.Tensor | None = None,
+        ahead: bool = False,
     ) -> Any:
         """Sample all hops of a mini-batch, as `sample_hops` does; for LABOR, optionally with its own threshold.
 
         Positions of edges are replaced by the values that `read` returns for them: it is called once on the CPU, and
         once per hop on a GPU. With `joined`, which needs the CPU, all hops are returned as one `JoinedHops`. For a
         single hop on the CPU, `trees` has the tree of each seed, int64, which is then part of the key of its draws.
+        With `ahead`, which needs a GPU, the result is a function that waits and returns the hops, on the same stream.
         """
         graph, drawing = self.graph, self.drawing
         if switch_threshold:
@@ -151,7 +153,7 @@ class PreparedHops:
                 check_rows_on_gpu(drawing, moments)
                 each = keys if drawing.method == "labor" else [(key,) for key in keys]
                 wanted = list(zip(self.wanted, each, strict=True))
-                return hops_on_gpu(graph, seeds, wanted, drawing, moments, read, self.launches)
+                return hops_on_gpu(graph, seeds, wanted, drawing, moments, read, self.launches, ahead)
             package_for("sampling.sample_hops", seeds[0], indptr=graph.indptr, indices=graph.indices)
         times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
         recipe = self.recipe

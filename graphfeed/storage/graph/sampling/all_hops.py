@@ -35,16 +35,23 @@ def sample_all_hops(
     draws: Sequence[Draws],
     *,
     joined: bool = False,
+    ahead: bool = False,
 ) -> Any:
-    """Sample all hops of a request in one call; return subgraphs, the outermost hop first, or `JoinedHops`."""
+    """Sample all hops of a request in one call; return subgraphs, the outermost hop first, or `JoinedHops`.
+
+    With `ahead`, on a GPU, don't wait for it; return a function that does and returns the subgraphs.
+    """
     # `draws` begin with the seeds' own hop.
     is_labor, share = request.strategy == "labor", draws[0][1] if draws else 0
     keys: list[Any] = [own if is_labor else own[0] for own, _ in draws]
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     # Without original ids, the id of an edge is its position.
     read = None if edge_ids is None else partial(gather_edges, graph, edge_ids)
-    node_types, hops = run_prepared(graph, seeds, request, keys, switch_threshold=share, read=read, joined=joined)
+    options: dict[str, Any] = {"switch_threshold": share, "read": read, "joined": joined, "ahead": ahead}
+    node_types, hops = run_prepared(graph, seeds, request, keys, **options)
     numbers = type_numbers_of(graph)
+    if ahead:
+        return lambda: [subgraph_of(graph, node_types, numbers, hop) for hop in reversed(hops())]
     if not joined:
         # The program begins at the seeds; subgraphs begin with the outermost hop.
         return [subgraph_of(graph, node_types, numbers, hop) for hop in reversed(hops)]
