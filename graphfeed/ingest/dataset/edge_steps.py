@@ -54,9 +54,13 @@ def ingest_edges(rows: Query, number: int, edge_type: str | None, ends: Sequence
 
 
 def rows_of_edges(engine: Engine, relation: Relation, table: EdgeTable, ends: Sequence[End]) -> Relation:
-    """Return the rows that are edges, with the position of each as `place` if that is its source."""
+    """Return the rows that are edges, with the node of each as `place` if its row is its source."""
     if table.source_is_row:
-        relation = replace(relation, sql=entries.with_places(relation.sql))
+        source, nodes = ends[0]
+        sql = entries.with_places(relation.sql)
+        # An invalid row is not a node, so its edges are left out as well.
+        sql = entries.without_skipped(sql, source) if nodes.get("skipped") else sql
+        relation = replace(relation, sql=sql)
     if not table.optional:
         return relation
     column, (number, described) = relation.columns[table.destination, True], ends[1]

@@ -41,9 +41,11 @@ def ingest_nodes(rows: Query, number: int, node_type: str | None) -> dict[str, A
             f"{source.name}, row {row} can't be skipped, because edges name these nodes by row; correct it, or name a "
             "column of ids"
         )
+    if len(dropped):
+        engine.run(entries.create_skipped(number, relation.sql))
     kept = entries.without_bad(relation.sql) if len(dropped) else relation.sql
     described = write_nodes(rows, prefix, kept, dropped)
-    named: dict[str, Any] = {"ids": None, "texts": False}
+    named: dict[str, Any] = {"ids": None, "texts": False, "skipped": len(dropped) > 0}
     if own is not None:
         engine.run(entries.create_column(f"ids_{number}", "id", own.sql, kept))
         found = write_table_ids(engine, rows.writer, number, "names" if table.id is None else "ids")

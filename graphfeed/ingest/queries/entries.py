@@ -37,6 +37,18 @@ def with_places(rows: str) -> str:
     return f"(SELECT *, row_number() OVER (ORDER BY n) - 1 AS place FROM {rows})"
 
 
+def create_skipped(number: int, rows: str) -> str:
+    """Create a table of the positions of the invalid rows of a node table among all rows."""
+    places = f"SELECT place FROM {with_places(rows)} WHERE n IN (SELECT n FROM {BAD})"
+    return f"CREATE OR REPLACE TABLE skipped_{number} AS {places}"
+
+
+def without_skipped(rows: str, number: int) -> str:
+    """Return rows with their positions, except those of invalid nodes; the positions are counted again."""
+    kept = filter_rows(rows, f"place NOT IN (SELECT place FROM skipped_{number})")
+    return with_places(f"(SELECT * EXCLUDE (place) FROM {kept})")
+
+
 def is_left_out(number: int, sql: str) -> str:
     """Return whether an id is that of a row of a node table which was left out."""
     return f"coalesce({sql} IN (SELECT id FROM left_out_{number} WHERE id IS NOT NULL), false)"

@@ -74,6 +74,22 @@ def test_rows_refer_to_rows_as_in_a_loop(tmp_path: Path, seed: int, texts: bool)
     assert min(seconds) < 0 < max(seconds)
 
 
+def test_rows_after_an_invalid_node_that_is_skipped_keep_their_edges(tmp_path: Path) -> None:
+    early, late = datetime(1970, 1, 2), datetime(1970, 3, 1)
+    items = {"id": [10, 11, 10, 12, 11, 13, 14], "user": [0, 1, 3, 2, 0, 9, 3], "at": [early] * 7}
+    items["at"][1] = late
+    write(tmp_path, "items.parquet", items, "us")
+    write(tmp_path, "users.parquet", {"id": [0, 1, 2, 3]}, "us")
+    table: dict[str, Any] = {"files": "items.parquet", "until": {"at": UNTIL}}
+    edges = {"item:by:user": EdgeTable(**table, destination="user", source_is_row=True)}
+    nodes = {"item": NodeTable(**table, id="id"), "user": NodeTable("users.parquet", id="id")}
+    data = build_dataset(Spec(edges, nodes, folder=tmp_path), on_error="skip")
+    # The items are 10, 12, 11, 13 and 14: row 1 is late, row 2 has an id again, and row 5 has no user.
+    assert data.graph.node_type_offset.tolist() == [0, 5, 9]
+    ends = np.repeat(np.arange(9), np.diff(data.graph.csc_indptr.numpy())) - 5
+    assert set(zip(data.graph.indices.tolist(), ends.tolist(), strict=True)) == {(0, 0), (1, 2), (2, 0), (4, 3)}
+
+
 def test_times_of_any_unit_give_the_same_bytes(tmp_path: Path) -> None:
     found = set()
     for unit in ("ms", "us", "ns"):
