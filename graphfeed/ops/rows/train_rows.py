@@ -1,6 +1,7 @@
 """Draw the first rows of a table, and update rows by their gradients."""
 
-from typing import NamedTuple
+import math
+from typing import NamedTuple, SupportsFloat
 
 import torch
 
@@ -25,6 +26,15 @@ class StepRule(NamedTuple):
     betas: tuple[float, float] = (0.9, 0.999)
     mean: bool = False
     """Whether the gradients of equal ids are averaged instead of added."""
+
+    def checked(self) -> "StepRule":
+        """Return the rule with floats; raise a ValueError if a number is out of range, or is none."""
+        for name, values in (("lr", [self.lr]), ("eps", [self.eps]), ("betas", [*self.betas])):
+            most = 1 if name == "betas" else math.inf
+            if not all(isinstance(value, SupportsFloat) and 0 <= float(value) < most for value in values):
+                raise ValueError(f"{name} must be at least 0 and below {most}, but is {brief(getattr(self, name))}")
+        first, second = map(float, self.betas)
+        return StepRule(self.name, float(self.lr), float(self.eps), (first, second), bool(self.mean))
 
     def width(self, size: int) -> int:
         """Return how many numbers the state of a row of `size` numbers has. All are 0 before the first step."""

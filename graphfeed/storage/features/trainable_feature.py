@@ -9,7 +9,7 @@ import torch
 from torch import distributed
 
 from graphfeed.ops import MASK, draw_unkeyed, fold, is_gpu
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_seed, check_vector, checked
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_seed, check_tensors, check_vector, checked
 from graphfeed.ops.memory import buffers, read_at_random
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
@@ -109,14 +109,14 @@ class TrainableFeature(Feature):
             raise ValueError(f"combine must be 'sum' or 'mean', but is {brief(combine)}")
         if dtype not in FLOATS:
             raise ValueError(f"dtype must be torch.float32 or torch.float64, but is {dtype}")
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas must be at least 0 and below 1, but are {betas}")
+        if init is not None and not 0 <= init < math.inf:
+            raise ValueError(f"init must be a finite number of 0 or more, but is {init}")
         self._num_steps = 0
         self._fetched: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._key: Any = None
         seed = draw_unkeyed() if seed is None else check_seed("seed", seed)
         name = "rowwise" if optimizer == "adagrad" and rowwise else optimizer
-        rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean")
+        rule = StepRule(name, lr, OPTIMIZERS[optimizer] if eps is None else eps, betas, combine == "mean").checked()
         self._files = files_of(path)
         try:
             self._rows = new_table((num_rows, dim), dtype, self._files and self._files[0])
@@ -217,7 +217,7 @@ class TrainableFeature(Feature):
         return {**self._options(), "rows": self._rows, "state": self._state}
 
     def _options(self) -> dict[str, Any]:
-        return {"num_steps": self._num_steps, **self._rule._replace(lr=self.lr)._asdict()}
+        return {"num_steps": self._num_steps, **self._rule._replace(lr=self.lr).checked()._asdict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copy the rows and the state of the optimizer, its learning rate and its other numbers.
@@ -228,7 +228,8 @@ class TrainableFeature(Feature):
         lacks = {*StepRule._fields, "num_steps", "rows", "state"} - state_dict.keys()
         if lacks:
             raise ValueError(f"state_dict lacks {sorted(lacks)}; pass the result of state_dict()")
-        rows, state = state_dict["rows"], state_dict["state"]
+        rows, state, num_steps = state_dict["rows"], state_dict["state"], state_dict["num_steps"]
+        check_tensors(rows=rows, state=state)
         for what, found, wanted in (
             ("optimizer", state_dict["name"], self._rule.name),
             ("rows", described(rows), described(self._rows)),
@@ -236,13 +237,16 @@ class TrainableFeature(Feature):
         ):
             if found != wanted:
                 raise ValueError(f"{what} of the state is {found}, but this table has {wanted}; create it alike")
-        rule = StepRule(*(state_dict[name] for name in StepRule._fields))
+        if type(num_steps) is not int:
+            raise ValueError(f"num_steps of the state must be an integer, but is {brief(num_steps)}")
+        betas = state_dict["betas"]
+        if not isinstance(betas, (list, tuple)) or len(betas) != 2:  # JSON has lists
+            raise ValueError(f"betas of the state must be two numbers, but are {brief(betas)}")
+        rule = StepRule(*(state_dict[name] for name in StepRule._fields)).checked()
         self.zero_grad()
         self._rows.copy_(rows)
         self._state.copy_(state)
-        self.lr, self._num_steps = rule.lr, state_dict["num_steps"]
-        # JSON has lists.
-        self._rule = rule._replace(betas=(rule.betas[0], rule.betas[1]))
+        self._rule, self.lr, self._num_steps = rule, rule.lr, num_steps
 
     @checked
     def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:

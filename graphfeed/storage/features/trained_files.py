@@ -20,15 +20,15 @@ VERSION = 1
 
 def write_checkpoint(folder: Path, tables: dict[str, torch.Tensor], options: dict[str, Any]) -> None:
     """Write tables and a manifest with options to a folder, and then delete the tables of the checkpoint before."""
-    folder.mkdir(parents=True, exist_ok=True)
     # Each checkpoint has a number, so that it doesn't overwrite the files of the one before.
     number = 0
     with suppress(FileNotFoundError, ValueError):
         number = read_manifest(folder)["number"] + 1
     files = {name: f"{name}.{number}.npy" for name in tables}
+    text = json.dumps({"version": VERSION, "number": number, "files": files, "options": options}, indent=1).encode()
+    folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         write_table(folder / files[name], table)
-    text = json.dumps({"version": VERSION, "number": number, "files": files, "options": options}, indent=1).encode()
     with new_file(folder / MANIFEST, len(text)) as file:
         file.write(text)
     for path in folder.iterdir():
@@ -73,8 +73,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} has no complete checkpoint: {MANIFEST} is missing; save() writes it last")
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-        if found["version"] != VERSION or not {"number", "files", "options"} <= found.keys():
+        if found["version"] != VERSION:
             raise ValueError(f"version {found['version']} is not {VERSION}")
-    except (KeyError, TypeError, ValueError) as error:
+        number, options = found["number"], found["options"]
+        # Other names could lead to files outside of the folder.
+        named = all(name.isidentifier() and file == f"{name}.{number}.npy" for name, file in found["files"].items())
+        if type(number) is not int or not named or not isinstance(options, dict) or "loader" not in options:
+            raise ValueError("its number, files or options are not those of a checkpoint")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of another release: {error}; load another checkpoint") from error
     return found

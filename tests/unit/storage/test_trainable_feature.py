@@ -175,6 +175,49 @@ def test_a_checkpoint_is_complete_or_an_error(tmp_path: Path) -> None:
     assert_same(broken.state_dict(), feature.state_dict())
 
 
+def test_a_manifest_that_was_changed_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    feature, folder = table(), tmp_path / "checkpoint"
+    feature.save(folder)
+    np.save(tmp_path / "rows.0.npy", np.zeros((6, 2), dtype=np.float32))
+    good = json.loads((folder / "manifest.json").read_text())
+    files, options = good["files"], good["options"]
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"files": files | {"rows": "../rows.0.npy"}}, "its number, files or options are not"),
+        ({"files": {"../rows": "../rows.0.npy"}}, "its number, files or options are not"),
+        ({"files": ["rows"]}, "is damaged"),
+        ({"number": "0"}, "its number, files or options are not"),
+        ({"options": ["loader"]}, "its number, files or options"),
+        ({"options": {key: own for key, own in options.items() if key != "loader"}}, "its number, files or options"),
+        ({"options": options | {"betas": [0.5]}}, "betas of the state must be two numbers"),
+        ({"options": options | {"betas": "ab"}}, "betas of the state must be two numbers"),
+        ({"options": options | {"betas": [0.5, "b"]}}, "betas must be at least 0 and below 1"),
+        ({"options": options | {"lr": "a"}}, "lr must be at least 0 and below inf, but is 'a'"),
+        ({"options": options | {"num_steps": "3"}}, "num_steps of the state must be an integer, but is '3'"),
+    ]
+    other = table(seed=8)
+    train(other)
+    before = {key: own.clone() if isinstance(own, torch.Tensor) else own for key, own in other.state_dict().items()}
+    for change, words in cases:
+        (folder / "manifest.json").write_text(json.dumps(good | change))
+        check_refused([(lambda: other.load(folder), ValueError, words)])
+    assert_same(other.state_dict(), before)
+    feature.save(folder)
+    other.load(folder)
+
+
+def test_what_a_checkpoint_can_not_have_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    feature = table()
+    check_refused([(lambda: feature.save(tmp_path / "new", {"rng": torch.ones(1)}), TypeError, "JSON")])
+    feature.lr = float("nan")
+    check_refused([(lambda: feature.save(tmp_path / "new"), ValueError, "lr must be at least 0")])
+    assert not (tmp_path / "new").exists()
+    feature.lr = torch.tensor(0.5)  # type: ignore[assignment]
+    feature.save(tmp_path / "new")
+    other = table()
+    other.load(tmp_path / "new")
+    assert other.lr == 0.5
+
+
 def fail(_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -235,7 +278,10 @@ def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> 
             (lambda: table(optimizer="adamw"), ValueError, "optimizer must be"),
             (lambda: table(combine="max"), ValueError, "combine must be"),
             (lambda: table(dtype=torch.float16), ValueError, "dtype must be torch.float32 or torch.float64"),
-            (lambda: table(betas=(0.9, 1.0)), ValueError, "below 1, but are"),
+            (lambda: table(betas=(0.9, 1.0)), ValueError, "below 1, but is"),
+            (lambda: table(lr=float("nan")), ValueError, "lr must be at least 0 and below inf, but is nan"),
+            (lambda: table(eps=-1.0), ValueError, "eps must be at least 0"),
+            (lambda: table(init=float("inf")), ValueError, "init must be a finite number"),
             (lambda: table(num_rows=-1), ValueError, "num_rows must be 0 or more"),
             (lambda: table(dim=0), ValueError, "dim must be 1 or more"),
             (lambda: feature.fetch(torch.tensor([6])), IndexError, "0 .. 5, but holds 6"),
