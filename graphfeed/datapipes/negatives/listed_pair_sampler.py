@@ -12,7 +12,7 @@ from graphfeed.datapipes.negatives.temporal_negative_sampler import NO_PLACE, In
 from graphfeed.datapipes.sources.seeds import PER_ITEM, given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key, drawing, fold
-from graphfeed.ops.arguments import brief, check_count, check_ids
+from graphfeed.ops.arguments import ID_DTYPES, as_ids, brief, check_count, check_ids
 from graphfeed.storage.graph import ends_of
 
 LISTS = "destinations"
@@ -73,8 +73,10 @@ class ListedPairSampler(Transform, name="sample_listed_pair", draws=True, seeded
         lists = own(getattr(minibatch, LISTS, None))
         if not isinstance(lists, torch.Tensor) or lists.dim() != 2 or len(lists) != len(seeds):
             raise ValueError(f"each seed needs a list of destinations; name a member of the item set {LISTS!r}")
+        if (found := as_ids(LISTS, lists)).dtype not in ID_DTYPES:
+            raise TypeError(f"{LISTS} must be lists of integers, but are {lists.dtype}")
         with drawing(minibatch.key, self.number):
-            ends = torch.from_numpy(self._draw(lists.numpy(), draw_key(0))).to(seeds.dtype)
+            ends = torch.from_numpy(self._draw(found.to(torch.int64).numpy(), draw_key(0))).to(seeds.dtype)
         sources = torch.cat([seeds, seeds.repeat_interleave(self.ratio)])
         made = with_negatives(torch.stack([sources, ends], 1), len(seeds))
         result = copy.copy(minibatch)

@@ -72,12 +72,20 @@ def pairs_of(seeds: Any, lists: Any, edge_type: str | None = None, **options: An
     return next(iter(gf.ItemSampler(items, batch_size=2).sample_listed_pair(edge_type, 3, **options)))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_integers_of_any_width_give_the_same_pairs(dtype: torch.dtype) -> None:
+    lists = torch.tensor([[2, 1], [1, 1]]) if dtype is torch.uint8 else torch.tensor([[2, -1], [1, 2]])
+    found = [pairs_of(torch.arange(2), own, strict=True).seeds for own in (lists, lists.to(dtype))]
+    assert found[0].equal(found[1])
+
+
 def test_what_can_not_be_paired_is_refused() -> None:
     two = torch.arange(2)
     check_refused([
         (lambda: pairs_of(two, torch.tensor([[1], [-1]])), ValueError, "item 1 of the mini-batch has no destination"),
         (lambda: pairs_of(two, torch.tensor([[1], [3]])), ValueError, "must be in 0 .. 2"),
         (lambda: pairs_of(two, torch.tensor([[0, 1, 2]] * 2), strict=True), ValueError, "item 0 of the .* has all 3"),
+        (lambda: pairs_of(two, torch.ones(2, 1)), TypeError, "destinations must be lists of integers, but are torch.f"),
         (lambda: pairs_of(two, two), ValueError, "each seed needs a list of destinations"),
         (lambda: pairs_of(torch.zeros(2, 2).long(), two[:, None]), ValueError, "seeds must be nodes of None"),
         (lambda: pairs_of(two, two[:, None], "a:to:b"), ValueError, "seeds must be nodes of 'a'"),
