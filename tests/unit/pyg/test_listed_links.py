@@ -43,8 +43,8 @@ def matrix() -> torch.Tensor:
 
 
 def loader(data: Any = None, lists: Any = None, count: int = ITEMS, **options: Any) -> Any:
+    source = options.pop("src_nodes", ("user", SOURCES))
     given = {"src_time": TIMES, "time_attr": "time", "batch_size": 4, "seed": 3} | options
-    source = ("user", SOURCES)
     lists = ("item", matrix()) if lists is None else lists
     return LinkNeighborLoader(DATA if data is None else data, [-1, -1], source, lists, count, **given)
 
@@ -126,5 +126,11 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         (lambda: loader(lists=("items", matrix())), ValueError, "must name node types of .*, but name 'items'"),
         (lambda: loader(count=ITEMS + 1), ValueError, "num_dst_nodes must be"),
         (lambda: loader(count=5), ValueError, "must be in 0 .. 4"),
+        (lambda: loader(src_nodes=("user", SOURCES > 3)), TypeError, "src_nodes must be torch.int32 or torch.int64"),
+        (lambda: loader(src_nodes=("user", SOURCES + 0.5)), TypeError, "src_nodes must be torch.int32 or torch.int64"),
+        (lambda: loader(src_nodes=("user", SOURCES[:, None])), ValueError, "src_nodes must have 1 dimension"),
+        (lambda: loader(src_time=TIMES + 0.5), TypeError, "src_time must be torch.int64"),
+        (lambda: loader(src_time=TIMES[:, None]), ValueError, "src_time must have 1 dimension"),
+        (lambda: loader(share_same_time=True, batch_size=0), ValueError, "batch_size must be 1 or more"),
         (lambda: loader(batchsize=3), TypeError, "ListedLinkLoader has no argument 'batchsize'"),
     ])  # fmt: skip

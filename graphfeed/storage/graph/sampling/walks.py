@@ -39,6 +39,8 @@ def open_walks(graph: "SamplingGraph", seeds: ByType, request: WalkRequest) -> t
     starts = check_starts(parts.get(node_type, torch.empty(0, dtype=torch.int64, device="cpu")), sizes[node_type])
     if not starts.is_cpu:
         numbers = torch.arange(request.per_seed, device=starts.device).repeat(len(starts))
+        # Another check would synchronize.
+        mark_below(numbers, request.per_seed)
         return starts.repeat_interleave(request.per_seed), numbers
     # By NumPy: torch would wake its threads, which waits for busy cores.
     numbers = torch.from_numpy(np.tile(np.arange(request.per_seed), len(starts)))
@@ -67,7 +69,6 @@ def walk_in_memory(
     starts = torch.from_numpy(starts.numpy() + first_id) if starts.is_cpu else starts + first_id
     # They were checked: on a GPU, another check would synchronize.
     mark_below(starts, record.num_nodes)
-    mark_below(numbers, request.per_seed)
     walks = ops.random_walks(record, starts, numbers, key, steps, edges=edge_ids, **given)
     ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     if walks.edges is None or ids is None:
