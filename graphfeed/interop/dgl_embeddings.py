@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.ops import is_gpu
-from graphfeed.ops.arguments import brief, checked
+from graphfeed.ops.arguments import as_tensor, brief, checked
 from graphfeed.ops.rows import StepRule
 from graphfeed.storage import TrainableFeature
 
@@ -52,7 +52,9 @@ class NodeEmbedding(TrainableFeature):
         super().__init__(num_embeddings, embedding_dim, "sgd", 0.0, combine="mean", init=0.0, seed=0)
         self.name = name
         if init_func is not None:
-            self.update(init_func(self.weight))
+            first = init_func(self.weight)
+            if first is not self.weight:  # such as those of torch.nn.init, which fill the table in place
+                self.update(as_tensor("init_func(...)", first).to(self.dtype))
 
     def __call__(self, node_ids: torch.Tensor, device: Any = "cpu") -> torch.Tensor:
         """Return rows on a device, for the next step of the optimizer; without gradients under `torch.no_grad()`."""
@@ -90,7 +92,10 @@ class SparseOptimizer:
     def __init__(self, params: Sequence[NodeEmbedding], rule: StepRule) -> None:
         if not params or not all(isinstance(table, NodeEmbedding) for table in params):
             raise TypeError(f"params must be a list of NodeEmbedding, but is {brief(params)}")
-        self.params = [*params]
+        names = [table.name for table in params]
+        if len({*names}) < len(names):
+            raise ValueError(f"the names of params must differ, by which state_dict() has them, but are {brief(names)}")
+        self.params, rule = [*params], rule.checked()
         for table in self.params:
             table.set_rule(rule)
 

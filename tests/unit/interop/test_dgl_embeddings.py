@@ -75,6 +75,14 @@ def test_several_tables_resume_from_one_state() -> None:
         resumed.load_state_dict({})
 
 
+def test_first_rows_may_be_filled_in_place_or_have_another_dtype() -> None:
+    def fill(zeros: torch.Tensor) -> torch.Tensor:
+        return zeros.fill_(0.25)
+
+    for init_func in (fill, lambda zeros: torch.nn.init.constant_(zeros, 0.25), lambda zeros: zeros.double() + 0.25):
+        assert NodeEmbedding(4, 2, "user", init_func).weight.tolist() == [[0.25, 0.25]] * 4
+
+
 def test_a_pipeline_fetches_from_it() -> None:
     table = NodeEmbedding(4, 2, "user", torch.ones_like)
     assert (table.num_embeddings, table.embedding_dim, table.name) == (4, 2, "user")
@@ -97,6 +105,13 @@ def test_what_needs_dgl_is_refused() -> None:
             (lambda: NodeEmbedding(4, 2, "user", device="cuda"), NotImplementedError, "leave out device and partition"),
             (lambda: NodeEmbedding(4, 2, "user", partition=1), NotImplementedError, "leave out device and partition"),
             (lambda: SparseAdam([table], 0.1, dtype=torch.float16), NotImplementedError, "must be torch.float32"),
+            (lambda: SparseAdam([table], -0.1), ValueError, "lr must be at least 0"),
+            (lambda: SparseAdam([table], 0.1, (0.9, 1.0)), ValueError, "betas must be at least 0 and below 1"),
+            (
+                lambda: SparseAdagrad([table, NodeEmbedding(3, 2, "user")], 0.1),
+                ValueError,
+                "names of params must differ",
+            ),
             (lambda: SparseAdam([], 0.1), TypeError, "params must be a list of NodeEmbedding"),
             (lambda: SparseAdagrad([no_table], 0.1), TypeError, "params must be a list of NodeEmbedding"),
         ]
