@@ -9,7 +9,16 @@ import torch
 from torch import distributed
 
 from graphfeed.ops import MASK, draw_unkeyed, fold, is_gpu
-from graphfeed.ops.arguments import as_ids, brief, check_count, check_seed, check_tensors, check_vector, checked
+from graphfeed.ops.arguments import (
+    MOST_VALUES,
+    as_ids,
+    brief,
+    check_count,
+    check_seed,
+    check_tensors,
+    check_vector,
+    checked,
+)
 from graphfeed.ops.memory import buffers, read_at_random
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
@@ -101,8 +110,8 @@ class TrainableFeature(Feature):
         init: float | None = None,
         path: str | Path | None = None,
     ) -> None:
-        check_count("num_rows", num_rows, 0)
-        check_count("dim", dim, 1)
+        check_count("num_rows", num_rows, 0, MOST_VALUES)
+        check_count("dim", dim, 1, MOST_VALUES // max(num_rows, 1))
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer must be one of {list(OPTIMIZERS)}, but is {brief(optimizer)}")
         if combine not in ("sum", "mean"):

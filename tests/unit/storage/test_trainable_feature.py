@@ -284,6 +284,8 @@ def test_wrong_arguments_and_uses_are_named(monkeypatch: pytest.MonkeyPatch) -> 
             (lambda: table(init=float("inf")), ValueError, "init must be a finite number"),
             (lambda: table(num_rows=-1), ValueError, "num_rows must be 0 or more"),
             (lambda: table(dim=0), ValueError, "dim must be 1 or more"),
+            (lambda: table(num_rows=1 << 62), ValueError, "num_rows must be 281474976710656 or less"),
+            (lambda: table(num_rows=1 << 40, dim=1 << 40), ValueError, "dim must be 256 or less"),
             (lambda: feature.fetch(torch.tensor([6])), IndexError, "0 .. 5, but holds 6"),
             (lambda: pickle.dumps(feature), TypeError, r"can't be pickled .* save\(\) it"),
             (
