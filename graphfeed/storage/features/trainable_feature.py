@@ -165,7 +165,7 @@ class TrainableFeature(Feature):
         """
         if not torch.is_grad_enabled():
             return self.read(ids)
-        if self._fetched and key is not None and key != self._key:
+        if self._fetched and None not in (key, self._key) and key != self._key:
             raise RuntimeError(
                 "rows of the mini-batch before were fetched, and step() didn't follow; call step() after backward(), "
                 "or zero_grad() to drop its gradients, use torch.no_grad() to only read, and don't buffer mini-batches "
@@ -174,7 +174,7 @@ class TrainableFeature(Feature):
         rows = self.read(ids).requires_grad_()
         # A copy, because the ids are the caller's.
         self._fetched.append((as_ids("ids", ids).to("cpu", copy=True), rows))
-        self._key = key
+        self._key = self._key if key is None else key
         return rows
 
     def step(self) -> None:

@@ -116,6 +116,17 @@ def test_several_fetches_of_a_mini_batch_are_added_up() -> None:
     assert_same(other.read(), one.read())
 
 
+@pytest.mark.parametrize("keys", [("a", None, "a"), (None, "a"), (None, "a", None)])
+def test_fetches_without_a_key_belong_to_any_mini_batch(keys: Any) -> None:
+    feature = table(optimizer="sgd", lr=1.0, init=0.0)
+    for key in keys:
+        feature.fetch(torch.tensor([1]), key).sum().backward()  # type: ignore[no-untyped-call]
+    check_refused([(lambda: feature.fetch(IDS, "b"), RuntimeError, "step\\(\\) didn't follow")])
+    feature.step()
+    assert feature.read()[1].tolist() == [-len(keys)] * 2
+    feature.fetch(IDS, "b")
+
+
 def test_ids_of_the_caller_may_change_before_the_step() -> None:
     one, other, ids = table(), table(), IDS.clone()
     train(one)
