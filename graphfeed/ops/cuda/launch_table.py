@@ -84,7 +84,9 @@ class LaunchRecorder:
         words: list[Any] = []
         for has_width, given in zip(with_width, arguments, strict=True):
             own = values[len(words)]
-            words.append(given if own and isinstance(given, (torch.Tensor, HopKey)) else own)
+            # An empty tensor is a null pointer.
+            is_replaced = isinstance(given, HopKey) or (own != 0 and isinstance(given, torch.Tensor))
+            words.append(given if is_replaced else own)
             words += values[len(words) : len(words) + has_width]
         self.launches.append(Launch(function, blocks, words))
 

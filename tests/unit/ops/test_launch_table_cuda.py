@@ -112,6 +112,15 @@ def test_threads_repeat_the_same_launches_on_their_own_streams(cuda: Cuda) -> No
     assert found == expected
 
 
+def test_a_key_of_0_is_replaced_when_launches_are_repeated(cuda: Cuda) -> None:
+    here, seeds, request = graph(), torch.arange(20), SamplingRequest([torch.tensor([2])])
+    with cuda.running():
+        there = here.to(device_of(cuda))
+        for key in (3, 0, (1 << 64) - 1, 0, 7):
+            found = [digest(hop.to("cpu")) for hop in there.sample_hops(cuda.put(seeds), request, [key])]
+            assert found == [digest(hop) for hop in here.sample_hops(seeds, request, [key])]
+
+
 def test_a_seed_out_of_range_is_named_where_launches_are_repeated(cuda: Cuda) -> None:
     with cuda.running():
         there = graph().to(device_of(cuda))
