@@ -108,6 +108,14 @@ def test_what_is_missing_or_fails_is_named_with_what_to_do() -> None:
     assert doctor.check_kernels(fail) == failed
 
 
+def test_the_check_of_kernels_runs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no memory that can be executed")
+
+    monkeypatch.setattr("graphfeed.ops.cpu.structure.compact.compact", fail)
+    assert doctor.check_kernels() == Finding("failed", "kernels", "OSError: no memory that can be executed")
+
+
 @pytest.mark.parametrize(
     "files",
     [
