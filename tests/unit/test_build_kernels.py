@@ -28,8 +28,9 @@ KERNEL = "graphfeed/ops/cpu/rows/gather.py"
 @pytest.fixture
 def parts() -> dict[str, str]:
     """Return the files of a pure wheel."""
-    kernel = (PACKAGE.parent / KERNEL).read_text()
-    return {KERNEL: kernel, f"{ABOUT}/METADATA": METADATA, f"{ABOUT}/WHEEL": WHEEL, f"{ABOUT}/RECORD": "old"}
+    paths = [PACKAGE / "ops" / "random.py", *sorted((PACKAGE / "ops" / "cpu").rglob("*.py"))]
+    kernels = {path.relative_to(PACKAGE.parent).as_posix(): path.read_text() for path in paths}
+    return {**kernels, f"{ABOUT}/METADATA": METADATA, f"{ABOUT}/WHEEL": WHEEL, f"{ABOUT}/RECORD": "old"}
 
 
 def write(folder: Path, parts: dict[str, str], name: str = "graphfeed-9.9-py3-none-any.whl") -> Path:
@@ -78,7 +79,7 @@ def test_the_same_parts_make_the_same_bytes(tmp_path: Path, parts: dict[str, str
     assert make_wheel(pure, library, tmp_path).read_bytes() == first
 
 
-@pytest.mark.parametrize("change", ["text", "missing here", "name"])
+@pytest.mark.parametrize("change", ["text", "missing here", "missing there", "name"])
 def test_a_wheel_of_other_kernels_or_with_binaries_is_an_error(
     tmp_path: Path, parts: dict[str, str], library: Path, change: str
 ) -> None:
@@ -87,6 +88,8 @@ def test_a_wheel_of_other_kernels_or_with_binaries_is_an_error(
         parts[KERNEL] += "\n"
     elif change == "missing here":
         parts["graphfeed/ops/cpu/rows/other.py"] = ""
+    elif change == "missing there":
+        del parts[KERNEL]
     else:
         name, message = "graphfeed-9.9-py3-none-win_amd64.whl", "must be a wheel that ends with -py3-none-any.whl"
     with pytest.raises(ValueError, match=message):
