@@ -64,7 +64,8 @@ def open_library(folder: Path = SOURCES) -> Library:
         return Library(None, None, "does not come with this installation, so kernels are compiled")
     try:
         if len(paths) > 1:
-            raise ValueError("there is another one")
+            # Installing again doesn't remove a library that was built here.
+            raise ValueError(f"there is another one, {paths[1].name}; remove both")
         with open(paths[0], "rb", opener=regular_file) as file:
             if not is_trusted(os.fstat(file.fileno())):
                 raise ValueError("other users can write to it")
