@@ -9,7 +9,8 @@ import torch
 from graphfeed.datapipes import ListedPairSampler, MiniBatch, Transform
 from graphfeed.datapipes.pipeline import find
 from graphfeed.ops import Key
-from graphfeed.ops.arguments import as_tensor, brief, check_count, check_ids, checked
+from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_count, check_ids, check_vector, checked
+from graphfeed.ops.sampling import as_times
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.features_of_data import features_of_data
 from graphfeed.pyg.data.tables import tables_of
@@ -104,17 +105,21 @@ class ListedLinkLoader(PyGLoader):
         (source, nodes), (destination, matrix) = src_nodes, dst_nodes
         counts = {name: tables_of(data).count_nodes(name) for name in check_types(data, source, destination)}
         check_count("num_dst_nodes", num_dst_nodes, 1, counts[destination])
-        nodes = as_tensor("src_nodes", nodes).cpu().to(torch.int64)
+        nodes = as_ids("src_nodes", nodes).cpu()
+        check_vector("src_nodes", nodes)
+        nodes = nodes.to(torch.int64)
         check_ids("src_nodes", nodes, counts[source])
         lists = lists_of(matrix, len(nodes), num_dst_nodes)
         members: dict[str, Any] = {"seeds": nodes, "destinations": lists}
-        members |= {} if src_time is None else {"timestamp": as_tensor("src_time", src_time).cpu().to(torch.int64)}
+        if src_time is not None:
+            members["timestamp"] = as_times("src_time", as_tensor("src_time", src_time).cpu())
         items = HeteroItemSet({source: ItemSet(tuple(members.values()), names=tuple(members))})
         if share_same_time:
             if src_time is None:
                 raise ValueError("share_same_time needs src_time, the time of each source; give both")
             kwargs.pop("sampler", None)
-            kwargs["batch_sampler"] = SameTimeBatches(members["timestamp"], kwargs.pop("batch_size", 1))
+            check_count("batch_size", batch_size := kwargs.pop("batch_size", 1), 1)
+            kwargs["batch_sampler"] = SameTimeBatches(members["timestamp"], batch_size)
         options = TorchOptions.of(kwargs, type(self).__name__)
         sampler = samplers.NeighborSampler(
             data, num_neighbors, subgraph_type, disjoint=True, temporal_strategy=temporal_strategy, time_attr=time_attr
