@@ -55,6 +55,18 @@ def test_walks_are_the_same_in_two_processes() -> None:
             assert_same(of(loader), of(pipe.with_seed(3)))
 
 
+def test_given_numbers_of_walks_are_checked_and_remain_unknown_ids() -> None:
+    graph, seeds, request = golden_pipelines.untyped(), torch.tensor([0]), WalkRequest(2)
+    for wrong in (-1, 1 << 23):
+        with pytest.raises(ValueError, match=rf"numbers must be in 0 \.\. 8388607, but holds {wrong}"):
+            graph.sample_walks(seeds, request, key=1, numbers=torch.tensor([wrong]))
+    numbers = torch.tensor([graph.num_nodes])
+    graph.sample_walks(seeds, request, key=1, numbers=numbers)
+    # Ids that are taken for checked ones would be read out of bounds.
+    with pytest.raises(ValueError, match=r"seeds must be in 0 \.\. "):
+        graph.sample_walks(numbers, request, key=1)
+
+
 def test_walks_of_a_mini_batch_are_those_of_its_parts() -> None:
     graph, key, seeds = golden_pipelines.untyped(), gf.Key(1, 2, 3), torch.arange(0, 600, 3)
     for options in OPTIONS.values():
