@@ -1,7 +1,7 @@
 """Draw the first rows of a table, and update rows by their gradients."""
 
 import math
-from typing import NamedTuple, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import torch
 
@@ -29,7 +29,8 @@ class StepRule(NamedTuple):
 
     def checked(self) -> "StepRule":
         """Return the rule with floats; raise a ValueError if a number is out of range, or is none."""
-        for name, values in (("lr", [self.lr]), ("eps", [self.eps]), ("betas", [*self.betas])):
+        numbers: list[tuple[str, list[Any]]] = [("lr", [self.lr]), ("eps", [self.eps]), ("betas", [*self.betas])]
+        for name, values in numbers:
             most = 1 if name == "betas" else math.inf
             if not all(isinstance(value, SupportsFloat) and 0 <= float(value) < most for value in values):
                 raise ValueError(f"{name} must be at least 0 and below {most}, but is {brief(getattr(self, name))}")

@@ -76,7 +76,7 @@ def test_rows_refer_to_rows_as_in_a_loop(tmp_path: Path, seed: int, texts: bool)
 
 def test_rows_after_an_invalid_node_that_is_skipped_keep_their_edges(tmp_path: Path) -> None:
     early, late = datetime(1970, 1, 2), datetime(1970, 3, 1)
-    items = {"id": [10, 11, 10, 12, 11, 13, 14], "user": [0, 1, 3, 2, 0, 9, 3], "at": [early] * 7}
+    items: dict[str, list[Any]] = {"id": [10, 11, 10, 12, 11, 13, 14], "user": [0, 1, 3, 2, 0, 9, 3], "at": [early] * 7}
     items["at"][1] = late
     write(tmp_path, "items.parquet", items, "us")
     write(tmp_path, "users.parquet", {"id": [0, 1, 2, 3]}, "us")
