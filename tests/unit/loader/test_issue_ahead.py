@@ -82,7 +82,7 @@ def test_a_seed_out_of_range_fails_in_the_place_of_its_minibatch(cuda: Cuda) -> 
         for _ in range(2):
             loader.set_epoch(0)
             found: list[str] = []
-            with pytest.raises(ValueError, match=r"seeds must lie in 0 \.\. 119, but holds 120") as caught:
+            with pytest.raises(ValueError, match=r"seeds must be in 0 \.\. 119, but holds 120") as caught:
                 found.extend(map(back, loader))
             assert found == expected
             assert "stage 3, mini-batch 4 of epoch 0, in the main thread" in caught.value.__notes__[0]
