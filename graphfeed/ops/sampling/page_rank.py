@@ -72,10 +72,11 @@ def push_mass(
     check_count("top", top, 0, MOST_TOP)
     check_count("alpha", alpha, LEAST_ALPHA, 1 << 31)
     check_count("bound", bound, 1, MASS)
-    module = kernels("sampling.page_rank", indptr, indices=indices, seeds=seeds)
-    degrees = short_degrees.to(torch.uint8).contiguous()
-    if degrees.numel():
-        check_length("short_degrees", degrees, num_nodes, "node")
+    if short_degrees.numel():
+        check_vector("short_degrees", short_degrees, (torch.uint8,))
+        check_length("short_degrees", short_degrees, num_nodes, "node")
+    given = {"indices": indices, "seeds": seeds, "groups": groups, "short_degrees": short_degrees}
+    module, degrees = kernels("sampling.page_rank", indptr, **given), short_degrees.to(torch.uint8).contiguous()
     rows, width = seeds.numel() * (groups.numel() - 1), min(int(top), num_nodes)
     nodes, scores = (buffers.empty(rows * width, torch.int64) for _ in range(2))
     starts, left = (torch.zeros(size, dtype=torch.int64, device="cpu") for size in (rows + 1, seeds.numel()))

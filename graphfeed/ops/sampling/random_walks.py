@@ -151,7 +151,9 @@ def random_walks(
     check_steps(steps, graph)
     if steps.is_second_order:
         check_length("sources", sources, graph.num_edges, "edge")
-    module = kernels("sampling.random_walks", starts, indptr=graph.indptr, indices=graph.indices, numbers=numbers)
+    given = {"indptr": graph.indptr, "indices": graph.indices, "numbers": numbers}
+    given |= {"sources": sources} if steps.is_second_order and starts.is_cpu else {}
+    module = kernels("sampling.random_walks", starts, **given)
     if steps.is_second_order and not starts.is_cpu:
         raise ValueError(f"walks with p and q run on the CPU, but starts are on {starts.device}; move them with .cpu()")
     tuples = load_kernels("cpu", "sampling.random_walks")

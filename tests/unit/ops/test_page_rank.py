@@ -87,6 +87,17 @@ def test_groups_that_do_not_cover_the_nodes_are_refused() -> None:
     ])  # fmt: skip
 
 
+def test_short_degrees_of_another_dtype_or_device_are_refused() -> None:
+    arrays = torch.tensor([0, 1, 1]), torch.tensor([1]), torch.tensor([0]), 2, 1 << 30, 1
+    elsewhere = torch.ones(2, dtype=torch.uint8, device="meta")
+    check_refused([
+        (partial(ops.push_mass, *arrays, short_degrees=torch.tensor([-1, 0])), TypeError,
+         "short_degrees must be torch.uint8, but is torch.int64"),
+        (partial(ops.push_mass, *arrays, short_degrees=elsewhere), ValueError,
+         "page_rank works on cpu, but short_degrees is on meta"),
+    ])  # fmt: skip
+
+
 def random_columns() -> Graph:
     ends = torch.randint(0, 120, (2, 700), generator=torch.Generator().manual_seed(2))
     indptr, indices, _ = ops.coo_to_csc(ends[0], ends[1], 120)

@@ -150,6 +150,8 @@ def test_orders_walks_budgets_and_groups_name_what_is_wrong() -> None:
         (lambda: walks(starts=ONE + 1), ValueError, r"starts must be in 0 \.\. 1, but holds 2"),
         (lambda: walks(numbers=ONE << 23), ValueError, r"numbers must be in 0 \.\. 8388607, but holds 8388608"),
         (lambda: walks(steps=ops.WalkSteps(1, p=2.0)), ValueError, "sources must have 1 values, one per edge"),
+        (lambda: walks(steps=ops.WalkSteps(1, p=2.0), sources=ONE.to("meta")), ValueError,
+         "random_walks works on cpu, but sources is on meta"),
         (lambda: walks(steps=ops.WalkSteps(1, stops=[2.0])), ValueError, r"stops must be in 0 \.\. 1, but is 2"),
         (lambda: walks(steps=ops.WalkSteps(1, types=[0])), ValueError, "types must be given if the graph has types"),
         (lambda: budget(first_ids=torch.tensor([0, 3, 2])), ValueError, "first_ids must not decrease"),
