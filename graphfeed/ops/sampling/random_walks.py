@@ -58,8 +58,9 @@ class WalkSteps(NamedTuple):
 
     def chances(self) -> list[int]:
         """Return the chances, in units of 2**-32, of the node before, of a node with an edge to it, and of others."""
-        weights = 1 / self.p, 1.0, 1 / self.q
-        return [round(weight / max(weights) * UNIT) for weight in weights]
+        # Not by 1 / p, which may be infinite.
+        least = min(self.p, 1.0, self.q)
+        return [round(least / value * UNIT) for value in (self.p, 1.0, self.q)]
 
 
 class Walks(NamedTuple):

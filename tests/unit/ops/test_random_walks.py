@@ -170,6 +170,11 @@ def test_second_order_frequencies_are_those_of_node2vec(p: float, q: float) -> N
     check_triples(triples(walks), second_order(matrix, p, q))
 
 
+def test_the_smallest_parameter_has_chances() -> None:
+    assert WalkSteps(1, p=5e-324, q=2.0).chances() == [UNIT, 0, 0]
+    assert WalkSteps(1, p=0.25, q=4.0).chances() == [UNIT, UNIT // 4, UNIT // 16]
+
+
 def test_another_rule_fails_that_test() -> None:
     """torch_cluster returns to the node before with the larger chance of `1 / p` and `1 / q`."""
     graph, matrix = random_graph()
