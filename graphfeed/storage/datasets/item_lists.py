@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import holds_whole
 from graphfeed.storage.memory.shareable import Shareable
 
 
@@ -12,7 +13,7 @@ class ItemLists(Shareable):
     """Lists of integers, one per item. Several are one tensor, whose rows are padded with -1 on the right.
 
     Raises:
-        ValueError: The offsets don't rise from 0 to the number of values.
+        ValueError: The values are not integers, or the offsets don't rise from 0 to the number of values.
 
     Example:
         >>> lists = ItemLists(torch.tensor([5, 6, 7]), torch.tensor([0, 2, 2, 3]))
@@ -22,6 +23,8 @@ class ItemLists(Shareable):
     """
 
     def __init__(self, values: torch.Tensor, offsets: torch.Tensor) -> None:
+        if not (holds_whole(values) and holds_whole(offsets)):
+            raise ValueError(f"lists must have integers, but the values are {values.dtype}, offsets {offsets.dtype}")
         rises = offsets.dim() == 1 and len(offsets) and offsets[0] == 0 and bool((offsets.diff() >= 0).all())
         if not rises or values.dim() != 1 or offsets[-1] != len(values):
             raise ValueError(f"offsets must rise from 0 to {len(values)}, the number of values, but are {offsets}")

@@ -91,6 +91,8 @@ def test_what_can_not_be_paired_is_refused() -> None:
         (lambda: pairs_of(two, two[:, None], "a:to:b"), ValueError, "seeds must be nodes of 'a'"),
         (lambda: pairs_of(two, two[:, None], "a:b"), ValueError, "edge_type must be 'source:relation:destination'"),
         (lambda: pairs_of(two, two[:, None], ratio=0), ValueError, "ratio must be 1"),
+        (lambda: ItemLists(torch.arange(3), torch.tensor([0.0, 3.0])), ValueError, "lists must have integers"),
+        (lambda: ItemLists(torch.ones(3), torch.tensor([0, 3])), ValueError, "lists must have integers"),
         (lambda: ItemLists(torch.arange(3), torch.tensor([0, 2])), ValueError, "offsets must rise from 0 to 3"),
         (lambda: ItemLists(torch.arange(3), torch.tensor([0, 4, 3])), ValueError, "offsets must rise from 0 to 3"),
     ])  # fmt: skip
