@@ -124,6 +124,8 @@ class Table:
             if column is not None and column not in self.columns:
                 raise ValueError(f"{self.path} has no column {column!r}, named in {self.manifest}; it has {self.names}")
         for column, target in self.keys.items():
+            if not isinstance(target, str):
+                raise ValueError(f"{self.manifest}: tables.{self.name}.fkeys.{column} must be a table, but is {target}")
             if target not in tables or tables[target].key is None:
                 lacks = "has no pkey" if target in tables else f"is not one of {list(tables)}{nearest(target, tables)}"
                 raise ValueError(f"{self.manifest}: tables.{self.name}.fkeys.{column} names {target!r}, which {lacks}")
