@@ -20,6 +20,7 @@ from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tab
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
+from graphfeed.storage.features import Trained
 from graphfeed.storage.graph import assign_by_ldg, assign_by_metis
 from graphfeed.storage.memory import read_tensors, write_tensors
 
@@ -114,6 +115,11 @@ class ClusterData(Dataset[Any]):
         self._domains = {name: domain_of(data, table, name, None) for name in table.keys()}  # noqa: SIM118
         orders = {"node": self.partition.node_perm, "edge": self.partition.edge_perm}
         for name, domain in self._domains.items():
+            if isinstance(data[name], Trained):
+                raise TypeError(
+                    f"{name} is a {type(data[name]).__name__}, whose rows can't be reordered; give the data the ids of "
+                    f"the {domain}s instead, and fetch their rows in your loop: table.fetch(batch.ids)"
+                )
             if domain is not None:
                 out[name] = select(data, name, data[name], orders[domain])
         # Each cluster gets its own edges.

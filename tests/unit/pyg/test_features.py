@@ -218,3 +218,16 @@ def test_rows_of_one_type_are_trained() -> None:
     batch = next(iter(NeighborLoader(data, [3, 2], input_nodes=first, batch_size=8, num_workers=2)))
     assert batch[first].vector.requires_grad
     assert "vector" not in batch[second]
+
+
+def test_rows_that_are_trained_are_not_in_clusters_but_their_ids_are() -> None:
+    data, table = homogeneous(), gf.TrainableFeature(NUM_NODES, 2, "sgd", 1.0, init=0.0)
+    data.x, data.num_nodes = table, NUM_NODES
+    with pytest.raises(TypeError, match=r"x is a TrainableFeature, whose rows can't .* ids of the nodes instead"):
+        pyg.ClusterData(data, num_parts=3)
+    del data.x
+    data.ids = torch.arange(NUM_NODES)
+    for batch in pyg.ClusterLoader(pyg.ClusterData(data, num_parts=3), batch_size=2):
+        table.fetch(batch.ids).sum().backward()  # type: ignore[no-untyped-call]
+        table.step()
+    assert table.read().eq(-1).all()
