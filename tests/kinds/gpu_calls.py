@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -243,8 +244,8 @@ def calls_of_all_hops(inputs: Inputs) -> dict[str, Call]:
             typed_hops, {"graph": typed_graph(inputs), "seeds": [seeds], "fanouts": [5, 3]},
             over_the_bus=("graph",),
         ),
-        "sample_hops, whose launches are repeated": Call(
-            typed_hops, {"graph": typed_graph(inputs), "seeds": [seeds], "fanouts": [20, 300], "repeats": 3},
+        "sample_hops with repeated launches": Call(
+            partial(typed_hops, fanouts=[20, 300], repeats=3), {"graph": typed_graph(inputs), "seeds": [seeds]}
         ),
     }  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_arguments_stay_as_they_are_but_for_those_that_are_written_to() -> None:
         run(EVERY[name], arguments)
         if not all(left.equal(right) for left, right in zip(before, run(NOTHING, arguments), strict=True)):
             written.add(name)
-    assert written == {"assign_slots", "copy_rows", "count_edges", "read_rows"}
+    assert written == {"assign_slots", "copy_rows", "count_edges", "draw_rows", "read_rows", "train_rows"}
 
 
 ANY: Any = ops
