@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -82,7 +83,15 @@ def more_calls() -> dict[str, Call]:
         "merge pairs": Call(merged.run, {**merged.arguments, "values": twice, "dtypes": [torch.int64] * 2}),
         "joined": Call(sample_joined, typed.arguments),
         "LABOR by page": Call(one.run, {**one.arguments, "reads": ReadChoice()}),
+        **{f"train_rows by {name}": call_of_rule(name) for name in ("sgd", "rowwise", "adam")},
     }
+
+
+def call_of_rule(name: str) -> Call:
+    """Return a call that trains rows, of which one is repeated, by another optimizer."""
+    rule, ids = ops.StepRule(name, 0.5, mean=True), torch.tensor([4, 1, 4])
+    table = {"rows": torch.ones(6, 5), "state": torch.zeros(6, rule.width(5)), "ids": ids}
+    return Call(partial(ops.train_rows, rule=rule), {**table, "gradients": torch.arange(15.0).reshape(3, 5)})
 
 
 def sample_by_page(graph: ops.Graph, seeds: Any, fanouts: Any, keys: Any, drawing: ops.Drawing) -> Any:
