@@ -123,7 +123,7 @@ print("PageRank: {:.0%} of the items have recommendations, and {:.0%} of these f
 # items at most two steps apart, and `sample_uniform_negative` adds a random item for each pair.
 
 # %%
-between = {name: ends for name, ends in to_coo(graph).items() if "word" not in name}
+between = {name: ends for name, ends in to_coo(graph).items() if "word" not in str(name)}
 ends = [torch.cat([getattr(own, side) for own in between.values()]) for side in ("sources", "destinations")]
 plain = gf.from_coo((ends[0], ends[1]), num_nodes=len(field))
 

@@ -165,3 +165,13 @@ def test_launches_are_kept_for_few_kinds_of_minibatches(cuda: Cuda) -> None:
             for _ in range(2):
                 there.sample_hops(cuda.put(torch.arange(number)), SamplingRequest([torch.tensor([1])]), [number])
         assert len(recorded(there)) <= 16
+
+
+def test_running_sums_of_several_chunks_are_those_of_all_values(cuda: Cuda) -> None:
+    values = torch.randint(-5, 1 << 40, (7000,), generator=torch.Generator().manual_seed(1))
+    with cuda.running():
+        recorder = import_launch("launch_table").LaunchRecorder()
+        with recorder.recording():
+            found = import_launch("structure.running_sum").add_up(cuda.put(values))
+        assert len(recorder.launches) == 2
+        assert found.tolist() == values.cumsum(0).tolist()
