@@ -273,4 +273,5 @@ plt.show()
 #
 # - [docs/glossary.md](../docs/glossary.md) defines the terms.
 # - [Link prediction](04_link_prediction.ipynb) shows the other common leak: edges that give themselves away.
+# - [A stream of events](18_temporal_events.ipynb) predicts the next event of a stream, and tests as TGB does.
 # - [data/README.md](data/README.md) describes the data.
