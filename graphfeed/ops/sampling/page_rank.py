@@ -76,7 +76,8 @@ def push_mass(
         check_vector("short_degrees", short_degrees, (torch.uint8,))
         check_length("short_degrees", short_degrees, num_nodes, "node")
     given = {"indices": indices, "seeds": seeds, "groups": groups, "short_degrees": short_degrees}
-    module, degrees = kernels("sampling.page_rank", indptr, **given), short_degrees.to(torch.uint8).contiguous()
+    module = kernels("sampling.page_rank", indptr, **given)
+    degrees = short_degrees.to(torch.uint8).contiguous()
     rows, width = seeds.numel() * (groups.numel() - 1), min(int(top), num_nodes)
     nodes, scores = (buffers.empty(rows * width, torch.int64) for _ in range(2))
     starts, left = (torch.zeros(size, dtype=torch.int64, device="cpu") for size in (rows + 1, seeds.numel()))

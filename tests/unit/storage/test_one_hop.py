@@ -37,6 +37,12 @@ def test_every_edge_type_is_there_with_a_column_for_each_seed_of_its_destination
     assert_same(only_items.sampled_csc["user:likes:item"], CSCFormatBase(torch.tensor([0, 0]), NONE))
 
 
+def test_columns_without_edges_can_be_viewed_as_bytes() -> None:
+    hop: Any = make_typed_graph().sample_neighbors({"item": torch.tensor([0])}, ALL)
+    empty = hop.sampled_csc["user:likes:item"].indices, hop.original_edge_ids["user:likes:item"]
+    assert [part.view(torch.uint8).numel() for part in empty] == [0, 0]
+
+
 def test_fan_outs_are_in_the_order_of_the_numbers_of_types() -> None:
     fanouts = torch.tensor([0, -1, 1])  # knows, likes, liked_by
     seeds = {"user": torch.tensor([1, 1]), "item": torch.tensor([2])}

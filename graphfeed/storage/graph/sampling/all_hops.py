@@ -152,8 +152,9 @@ def empty_columns(graph: GraphArrays, columns: Mapping[Any, torch.Tensor]) -> di
     # Slices of a single array of zeros. By NumPy, which takes a fifth of torch's time.
     ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     zeros = np.zeros(1 + max(own.numel() for own in columns.values()), NUMPY_DTYPES[graph.csc_indptr.dtype])
+    # As parts of longer arrays, because NumPy's empty ones have a stride of 0, so that torch can't view them as bytes.
     none, no_ids = (
-        torch.from_numpy(np.empty(0, NUMPY_DTYPES[dtype]))
+        torch.from_numpy(np.empty(1, NUMPY_DTYPES[dtype])[:0])
         for dtype in (graph.indices.dtype, torch.int64 if ids is None else ids.dtype)
     )
     return {
