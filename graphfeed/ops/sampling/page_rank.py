@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import NOTHING, brief, check_count, check_ids, check_length, check_vector
+from graphfeed.ops.arguments import NOTHING, brief, check_count, check_ids, check_length, check_tensors, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.count_visits import MOST_TOP, Ranked
@@ -61,6 +61,7 @@ def push_mass(
     for name, ids in (("indptr", indptr), ("indices", indices)):
         check_vector(name, ids)
     check_vector("seeds", seeds, (torch.int64,))
+    check_tensors(groups=groups, short_degrees=short_degrees)
     num_nodes = max(indptr.numel() - 1, 0)
     check_ids("seeds", seeds, num_nodes)
     if not groups.numel():
