@@ -1,7 +1,7 @@
 """A stage that starts the work of later mini-batches on a GPU before it finishes the next one, without a thread."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
@@ -9,10 +9,9 @@ import torch
 
 from graphfeed.datapipes import CopyTo, Datapipe, FanoutSampler, FeatureFetcher, ItemSampler, Transform, apply_stages
 from graphfeed.datapipes.pipeline import OBSERVER
-from graphfeed.loader.run import END, current_run
+from graphfeed.loader.run import END, RunContext
 from graphfeed.loader.stages.in_workers import ByIndex, chain_of, with_failure
 from graphfeed.loader.stages.prefetch import Pin, StreamPrefetch
-from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 from graphfeed.loader.transport.thread_channel import Failure
 from graphfeed.storage import TorchBasedFeature
 
@@ -57,39 +56,29 @@ class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):
     """Runs the stages before it on a CUDA stream, some mini-batches ahead, in the thread that iterates it.
 
     Sampling of the next mini-batches has started before a mini-batch is finished, so that its sizes are known by then.
-    Their order with the caller's stream is that of `StreamPrefetch`. Without a thread, a mini-batch with graph and
-    features on the GPU takes two thirds of the CPU's time.
+    Their order with the caller's stream is that of `StreamPrefetch`. No thread waits for another one.
     """
 
-    def __iter__(self) -> Iterator[Any]:
-        device, run, observer = with_index(self.device), current_run(self), OBSERVER.get()
-        chain = chain_on_gpu(self.datapipe)
+    def ahead(
+        self,
+        run: RunContext,  # noqa: ARG002
+        device: torch.device,  # noqa: ARG002
+        side: torch.cuda.Stream,
+    ) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
+        """Yield mini-batches, each with an event that follows its work on the side stream."""
+        chain, observer = chain_on_gpu(self.datapipe), OBSERVER.get()
         assert chain is not None
-        side, reader = side_stream(device, self.stream), torch.cuda.current_stream(device)
-        side.wait_stream(reader)
-        begun, used = deque[Callable[[], Any]](), deque[torch.cuda.Event]()
-        try:
-            with closing(with_failure(chain.source)) as minibatches:
-                while True:
-                    with torch.cuda.stream(side):
-                        while len(begun) <= self.buffer_size and (minibatch := next(minibatches, END)) is not END:
-                            begun.append(begin(chain, minibatch, observer))
-                        if not begun:
-                            return
-                        minibatch = begun.popleft()()
-                        event = side.record_event()
-                    if len(used) > self.buffer_size:
-                        step = used.popleft()
-                        if not step.query():  # type: ignore[no-untyped-call]
-                            run.wait(self, "reader", step.synchronize)
-                    hand_over(minibatch, event, device)
-                    yield minibatch
-                    # Waiting for a non-blocking event would keep a core busy.
-                    step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-                    used.append(torch.cuda.current_stream(device).record_event(step))
-        finally:
-            # The garbage collector may run this in a thread with another current stream.
-            reader.wait_stream(side)
+        begun = deque[Callable[[], Any]]()
+        with closing(with_failure(chain.source)) as minibatches:
+            while True:
+                with torch.cuda.stream(side):
+                    while len(begun) <= self.buffer_size and (minibatch := next(minibatches, END)) is not END:
+                        begun.append(begin(chain, minibatch, observer))
+                    if not begun:
+                        return
+                    minibatch = begun.popleft()()
+                    event = side.record_event()
+                yield minibatch, event
 
 
 def begin(chain: ChainOnGPU, minibatch: Any, observer: Any) -> Callable[[], Any]:

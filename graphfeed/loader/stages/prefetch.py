@@ -3,7 +3,7 @@
 import copy
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import field
 from typing import Any
@@ -125,13 +125,13 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         side, reader = side_stream(device, self.stream), torch.cuda.current_stream(device)
         side.wait_stream(reader)
         used: deque[torch.cuda.Event] = deque()
-        prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
-        RUN_OF[prefetch] = run
         try:
-            with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
+            with closing(self.ahead(run, device, side)) as ahead:
                 for minibatch, event in ahead:
                     if len(used) > self.buffer_size:
-                        run.wait(self, "reader", used.popleft().synchronize)
+                        step = used.popleft()
+                        if not step.query():  # type: ignore[no-untyped-call]
+                            run.wait(self, "reader", step.synchronize)
                     hand_over(minibatch, event, device)
                     reader = torch.cuda.current_stream(device)
                     yield minibatch
@@ -141,6 +141,17 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
         finally:
             # The garbage collector may run this in a thread with another current stream.
             reader.wait_stream(side)
+
+    def ahead(
+        self,
+        run: RunContext,
+        device: torch.device,
+        side: torch.cuda.Stream,  # noqa: ARG002
+    ) -> Generator[tuple[Any, torch.cuda.Event], None, None]:
+        """Yield mini-batches, each with an event that follows its work on the side stream."""
+        prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
+        RUN_OF[prefetch] = run
+        yield from prefetch
 
     def __len__(self) -> int:
         return length(self.datapipe)
