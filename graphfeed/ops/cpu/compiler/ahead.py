@@ -150,17 +150,8 @@ def start_helper(**target: str) -> "subprocess.Popen[str]":
     """
     command = [sys.executable, "-P", "-c", PROGRAM.format(folder=str(SOURCES.parent))]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_") or name in TARGET}
-    settings = inherited | SETTINGS | target
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen(
-        command,
-        env=settings,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=null,
-        text=True,
-        start_new_session=True,
-    )
+    env, pipe, null = inherited | SETTINGS | target, subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=null, text=True, start_new_session=True)
 
 
 def ask(process: "subprocess.Popen[str]", job: list[str]) -> Any:
