@@ -117,7 +117,7 @@ print(len(json.dumps(state)), "characters as JSON")
 # workers instead of two. It starts at the 26th mini-batch, without producing the earlier ones again.
 
 # %%
-checkpoint = torch.load("scratch/checkpoint.pt")
+checkpoint = torch.load("scratch/checkpoint.pt", weights_only=True)
 resumed = Training()
 resumed.net.load_state_dict(checkpoint["net"])
 resumed.optimizer.load_state_dict(checkpoint["optimizer"])

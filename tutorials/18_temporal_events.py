@@ -293,7 +293,7 @@ print({name: state[name] for name in ("seed", "epoch", "index")})
 # The losses and the weights are bit-identical to those of the undisturbed run.
 
 # %% tags=["exact"]
-checkpoint = torch.load("scratch/events.pt")
+checkpoint = torch.load("scratch/events.pt", weights_only=True)
 resumed = Training()
 resumed.net.load_state_dict(checkpoint["net"])
 resumed.optimizer.load_state_dict(checkpoint["optimizer"])

@@ -82,7 +82,7 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     threads can fetch if all features are in CPU memory, local or on other ranks. Worker processes can fetch if all
     features are in memory that they share, and if other stages that they can run follow; if none do, threads of the
     main process fetch, which saves one copy of the rows. `changed(runs_in=...)` chooses where (see `Placement`).
-    Rows of a `TrainableFeature` require gradients; the loader fetches them when the next mini-batch is asked for.
+    Rows of a `TrainableFeature` require gradients; the loader fetches them when you request the next mini-batch.
 
     Raises:
         KeyError: The store does not have a feature, or a type is neither in the store nor in the graphs of earlier

@@ -163,7 +163,7 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
-    """Rows that are trained are fetched when the next mini-batch is asked for, after the step; others run ahead."""
+    """Rows that are trained are fetched when the next mini-batch is requested, after the step; others run ahead."""
 
     def split(stage: Datapipe) -> Datapipe:
         return stage.split_trained() if isinstance(stage, TrainedFetch) and stage.awaits_steps() else stage

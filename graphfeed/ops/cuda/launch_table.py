@@ -1,8 +1,8 @@
 """Launches of a mini-batch that are recorded once, and repeated with other seeds, keys and memory.
 
 Mini-batches of the same request with as many seeds need the same launches. Only addresses and keys differ. A
-`LaunchRecorder` notes launches while an operation runs. A `LaunchTable` repeats them: it writes the addresses and keys
-of another mini-batch into the packed arguments, and calls the driver, without the Python code of the operation.
+`LaunchRecorder` records them while an operation runs. A `LaunchTable` repeats them: it writes the addresses and keys of
+another mini-batch into the packed arguments, and calls the driver, without the Python code of the operation.
 """
 
 import bisect
@@ -54,7 +54,7 @@ class Launch(NamedTuple):
 
 
 class LaunchRecorder:
-    """Notes the arrays and launches of an operation in one thread."""
+    """Records the arrays and launches of an operation in one thread."""
 
     def __init__(self) -> None:
         self.made: list[tuple[torch.Tensor, int | None]] = []
@@ -65,7 +65,7 @@ class LaunchRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[Self]:
-        """Note what this thread allocates and launches."""
+        """Record allocations and launches of this thread."""
         before = buffers.RECORDER.set(self)
         try:
             yield self
@@ -73,14 +73,14 @@ class LaunchRecorder:
             buffers.RECORDER.reset(before)
 
     def take(self, made: torch.Tensor, value: int | None = None) -> torch.Tensor:
-        """Note an array that is allocated for a mini-batch; return it."""
+        """Record an array that is allocated for a mini-batch; return it."""
         self.made.append((made, value))
         return made
 
     def note(
         self, function: Any, blocks: int, values: Sequence[int], with_width: Sequence[bool], arguments: Sequence[Any]
     ) -> None:
-        """Note a launch: the words of its arguments, and the arguments, some of which have a second word."""
+        """Record a launch: the words of its arguments, and the arguments, some of which have a second word."""
         words: list[Any] = []
         for has_width, given in zip(with_width, arguments, strict=True):
             own = values[len(words)]
@@ -95,7 +95,7 @@ class LaunchTable:
     """The launches of an operation, to be repeated.
 
     Args:
-        recorder: What was noted while the operation ran.
+        recorder: Arrays and launches that were recorded while the operation ran.
         given: Arrays of the mini-batch that aren't allocated by the operation, such as the seeds.
         kept: Arrays that all mini-batches read, such as those of the graph.
         results: The arrays that the operation returns.

@@ -28,7 +28,7 @@ class StepRule(NamedTuple):
     """Whether the gradients of equal ids are averaged instead of added."""
 
     def checked(self) -> "StepRule":
-        """Return the rule with floats; raise a ValueError if a number is out of range, or is none."""
+        """Return the rule with floats; raise a ValueError if a number is out of range, or is not a number."""
         numbers: list[tuple[str, list[Any]]] = [("lr", [self.lr]), ("eps", [self.eps]), ("betas", [*self.betas])]
         for name, values in numbers:
             most = 1 if name == "betas" else math.inf

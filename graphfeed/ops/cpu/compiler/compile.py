@@ -27,7 +27,7 @@ LINKED = {"memcpy", "memset", "memmove", "preadv", "madvise", "floor", "sqrt"}
 def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...], symbol: str = "") -> tuple[str, bytes]:
     """Return the name of the compiled function, and its object file. Only one thread may call this at a time.
 
-    If a name is given, it is that of a function in a shared library. Otherwise, it is chosen here.
+    `symbol` names the function of a shared library. Without it, the name is chosen here.
     """
     # A copy, because other threads may import more functions in the meantime.
     for function, is_known in list(DEVICE_FUNCTIONS.items()):

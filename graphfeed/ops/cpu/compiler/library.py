@@ -58,7 +58,7 @@ def level(path: Path = PROCESSORS) -> str | None:
 
 @cache
 def open_library(folder: Path = SOURCES) -> Library:
-    """Open the library in a folder. One that is damaged, of another platform or writable by others is refused."""
+    """Open the library in a folder. One that is damaged, of another platform or writable by others is rejected."""
     paths = sorted(folder.glob(PATTERN))
     if not paths:
         return Library(None, None, "does not come with this installation, so kernels are compiled")
