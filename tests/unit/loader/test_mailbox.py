@@ -190,7 +190,7 @@ def test_what_the_receiver_keeps_never_stalls_the_sender_and_takes_no_descriptor
         outbox.send(b"", [payload(number, 1_000_000)], timeout_seconds=10)
         kept.append(inbox.receive(10)[1][0])
     assert all(np.array_equal(value, payload(number, 1_000_000)) for number, value in enumerate(kept))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # what earlier tests left may be freed
 
 
 def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
