@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from typing import Any
 
 import torch
@@ -114,9 +115,15 @@ def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers:
     return PartitionedGraph(part, peers), gf.BasicFeatureStore(features)
 
 
+@cache
+def port_of(world_size: int) -> int:
+    """Return the port where so many ranks of this process meet; rank 0 keeps a store open for each port."""
+    return free_port()
+
+
 def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
     """Call a function with each rank and its peers, in a thread per rank; return the results."""
-    port = free_port()
+    port = port_of(world_size)
 
     def be_rank(rank: int) -> Any:
         meeting = RendezvousAddress("127.0.0.1", port, rank, world_size)
