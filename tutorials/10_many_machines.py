@@ -164,7 +164,7 @@ Net, digest = cloudpickle.loads((folder / "job.pkl").read_bytes())
 peers = Peers()
 part = open_part(folder / "parts", rank)
 
-train_set = gf.ItemSet(tuple(torch.load(folder / "train.pt")), names=("seeds", "labels"))
+train_set = gf.ItemSet(tuple(torch.load(folder / "train.pt", weights_only=True)), names=("seeds", "labels"))
 pipe = gf.DistributedItemSampler(train_set, batch_size=256, shuffle=True)
 pipe = pipe.sample_neighbor(PartitionedGraph(part.graph, peers), fanouts=[5, 5])
 pipe = pipe.fetch_feature(part.partitioned_features(peers), node_feature_keys=["feat"])
@@ -233,7 +233,7 @@ print(f"{len(found)} of {len(expected)} mini-batches are equal")
 
 # %%
 net = Net()
-net.load_state_dict(torch.load(folder / "net.pt"))
+net.load_state_dict(torch.load(folder / "net.pt", weights_only=True))
 with torch.no_grad(), gf.DataLoader(make_pipe(test_set, shuffle=False), num_workers=1, seed=0) as loader:
     right = torch.cat([net(minibatch).argmax(1) == minibatch.labels for minibatch in loader])
 accuracy = right.float().mean().item()
@@ -260,7 +260,7 @@ import graphfeed as gf
 
 rows = np.load("scratch/machines/feat.npy", mmap_mode="c")
 features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(rows)})
-train_set = gf.ItemSet(tuple(torch.load("scratch/machines/train.pt")), names=("seeds", "labels"))
+train_set = gf.ItemSet(tuple(torch.load("scratch/machines/train.pt", weights_only=True)), names=("seeds", "labels"))
 pipe = gf.ItemSampler(train_set, batch_size=256, shuffle=True)
 pipe = pipe.sample_neighbor(gf.load_graph("scratch/machines/graph"), fanouts=[5, 5])
 pipe = pipe.fetch_feature(features, node_feature_keys=["feat"])

@@ -360,7 +360,7 @@ assert done.returncode == 0, done.stderr
 
 # %%
 (parameters, ddp_losses), (lightning_parameters, lightning_losses) = (
-    torch.load(f"scratch/{name}.pt") for name in ("ddp", "lightning")
+    torch.load(f"scratch/{name}.pt", weights_only=True) for name in ("ddp", "lightning")
 )
 torch.testing.assert_close(lightning_parameters, parameters)
 torch.testing.assert_close(lightning_losses, ddp_losses)
