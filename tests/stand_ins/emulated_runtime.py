@@ -308,6 +308,7 @@ def installed() -> Iterator[StreamOrder]:
             ("memory_reserved", lambda device=None: int(has_context(device))),
             ("is_available", lambda: True),
             ("is_initialized", lambda: True),
+            ("is_current_stream_capturing", lambda: False),
             ("default_generators", tuple(torch.Generator() for _ in range(2))),
         ):
             stack.enter_context(patch.object(torch.cuda, name, value))

@@ -139,6 +139,7 @@ class LockedMemory:
             for owner, name, value in (
                 (torch.cuda, "is_available", lambda: True),
                 (torch.cuda, "is_initialized", lambda: True),
+                (torch.cuda, "is_current_stream_capturing", lambda: False),
                 (torch.cuda, "cudart", lambda: self),
                 (torch.Tensor, "is_pinned", lambda tensor, device=None: self.is_pinned(tensor)),
                 (torch.Tensor, "pin_memory", lambda tensor, device=None: self.pin_memory(tensor)),

@@ -254,7 +254,7 @@ def unlock_unused() -> None:
 
 def is_capturing() -> bool:
     # Waiting for a device would spoil a CUDA graph that this thread captures.
-    return torch.version.cuda is not None and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def wait_for_devices() -> None:

@@ -212,4 +212,4 @@ def test_a_stage_without_a_stream_of_its_own_has_no_generator() -> None:
     with pytest.raises(TypeError, match=r"NoKey has seeded=False .* write class NoKey\(\.\.\., draws=True\), too"):
         list(NoKey(make_items()))
     with pytest.raises(TypeError, match="device must be a device"):
-        make_batch().generator(3)  # type: ignore[arg-type]
+        make_batch().generator(())  # type: ignore[arg-type]
