@@ -2,21 +2,22 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
+from graphfeed.datapipes.pipeline.traits import Traits
 from graphfeed.datapipes.pipeline.traverse import graphs_before, seed_types_before
 from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, check_known, nearest
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.features import PYG_DIM, StoreKey, Trained
+from graphfeed.storage.features import PYG_DIM, StoreKey
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
@@ -60,17 +61,6 @@ def seed_edges_of(minibatch: MiniBatch) -> ByType:
     return minibatch.seed_edge_ids
 
 
-def add_features(result: MiniBatch, before: MiniBatch) -> None:
-    """Add the features that a mini-batch had before to those of the result."""
-    if before.node_features:
-        result.node_features = {**before.node_features, **(result.node_features or {})}
-    if before.edge_features:
-        pairs = zip(before.edge_features, result.edge_features or [{}] * len(before.edge_features), strict=True)
-        result.edge_features = [{**old, **new} for old, new in pairs]
-    if before.seed_edge_features:
-        result.seed_edge_features = {**before.seed_edge_features, **(result.seed_edge_features or {})}
-
-
 class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     """Fetches the features of the input nodes, of each hop's edges, and of edge seeds.
 
@@ -105,8 +95,6 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
     seed_edge_feature_keys: Names | None = None
     """Names of features of the edges in the mini-batch's `seed_edge_ids`, or a dict of names by edge type. The item set
     needs a member `seed_edge_ids`, as those of `graphfeed ingest` have. Negatives have no features."""
-    trained: bool | None = None
-    """Whether only features that are trained are fetched, or only others. The loader sets it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,7 +118,7 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
                     f"{'' if near else sorted(map(str, known))!s:.120}"
                 )
         self.check_rows()
-        if self.cooperative and self.awaits_steps():
+        if self.cooperative and self.trained_keys:
             raise ValueError("cooperative=True can't fetch rows of a TrainableFeature, which one process trains alone")
 
     def check_types(self, known: list[StoreKey]) -> None:
@@ -168,8 +156,8 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
                 )
 
     @cached_property
-    def named(self) -> dict[str, list[StoreKey]]:
-        """Keys of all named features, by "node", "edge" and "seed_edge"; only those that were requested."""
+    def wanted(self) -> dict[str, list[StoreKey]]:
+        """Keys of the features to fetch, by "node", "edge" and "seed_edge"; only those that were requested."""
         names = {
             "node": self.node_feature_keys,
             "edge": self.edge_feature_keys,
@@ -179,19 +167,14 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     @cached_property
     def trained_keys(self) -> set[StoreKey]:
-        """Keys of the named features that are trained (`TrainableFeature`)."""
-        store, keys = self.feature_store, chain.from_iterable(self.named.values())
-        return {key for key in keys if key in store and isinstance(store[key], Trained)}
+        """Keys of the features to fetch whose rows are trained (`TrainableFeature`)."""
+        store = self.feature_store
+        # Features of other libraries may not say it.
+        return {key for _, key in self.requests() if key in store and getattr(store[key], "is_trained", False)}
 
     @cached_property
-    def wanted(self) -> dict[str, list[StoreKey]]:
-        """Keys of the features to fetch, like `named`."""
-        if self.trained is None:
-            return self.named
-        return {
-            argument: [key for key in keys if (key in self.trained_keys) == self.trained]
-            for argument, keys in self.named.items()
-        }
+    def traits(self) -> Traits:
+        return replace(super().traits, awaits_steps=bool(self.trained_keys))
 
     def requests(self) -> list[tuple[str, StoreKey]]:
         """Return pairs of "node", "edge" or "seed_edge" and the key of a feature to fetch."""
@@ -224,8 +207,6 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
             result.edge_features = [self.read("edge", ids, key) for ids in edges_of(minibatch)]
         if "seed_edge" in self.wanted:
             result.seed_edge_features = self.read("seed_edge", seed_edges_of(minibatch), key)
-        if self.trained:
-            add_features(result, minibatch)
         return result
 
     def wanted_rows(self, minibatch: MiniBatch) -> Iterator[tuple[StoreKey, torch.Tensor]]:
@@ -245,7 +226,7 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
         for key, wanted in self.look_ups(domain, ids):
             # The keys were checked when the stage was built.
             if key in self.trained_keys:
-                rows = cast("Trained", store[key]).fetch(wanted, minibatch)
+                rows = store[key].fetch(wanted, minibatch)
             else:
                 rows = store[key].read(wanted) if reads_plainly else store.read(*key, wanted)
             # If the ids are on a GPU, rows that were read from CPU memory are copied there.
@@ -269,16 +250,6 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
             # A feature that the store lacks is an error only if the mini-batch has nodes or edges of its type.
             if wanted is not None and (wanted.numel() or key in self.feature_store):
                 yield key, wanted
-
-    def awaits_steps(self) -> bool:
-        """Return whether rows are trained, and so must not be fetched before the step for the previous mini-batch."""
-        return any(key in self.trained_keys for _, key in self.requests())
-
-    def split_trained(self) -> "FeatureFetcher":
-        """Return two stages, of which the second one fetches the rows that are trained; or this one if all rows are."""
-        if all(key in self.trained_keys for _, key in self.requests()):
-            return self
-        return self.changed(datapipe=self.changed(trained=False), trained=True)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate plus one row of each feature per node or edge; None if the dtype of one is unknown."""

@@ -10,11 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes import Datapipe, FeatureFetcher, Transform
 from graphfeed.datapipes.pipeline import Placement, find, traverse
 from graphfeed.loader.stages.in_workers import InThreads, InWorkers
 from graphfeed.loader.stages.issue_ahead import IssueAhead, chain_on_gpu
 from graphfeed.loader.stages.prefetch import Pin, Prefetch, StreamPrefetch
+from graphfeed.loader.stages.trained_fetcher import split_trained
 from graphfeed.ops import is_gpu
 from graphfeed.ops.process import load_entry_point
 from graphfeed.storage.memory import available_memory, ranks_of_machine
@@ -85,17 +86,6 @@ class FetchStage(Protocol):
 
 
 @runtime_checkable
-class TrainedFetch(Protocol):
-    """A stage that may read rows that are trained: `step()` changes them between two mini-batches."""
-
-    def awaits_steps(self) -> bool:
-        """Return whether the stage reads such rows."""
-
-    def split_trained(self) -> Datapipe:
-        """Return two stages, of which the second one reads only such rows; or this one."""
-
-
-@runtime_checkable
 class CopiesToDevice(Protocol):
     """A stage that moves mini-batches to a device."""
 
@@ -110,7 +100,7 @@ def fetches_ahead(stage: Datapipe, options: LoaderOptions) -> bool:
 
 def awaits_steps(pipe: Datapipe) -> bool:
     """Return whether a stage, or one before it, must not run ahead of the caller's step."""
-    return any(isinstance(stage, TrainedFetch) and stage.awaits_steps() for stage in traverse(pipe))
+    return any(stage.traits.awaits_steps for stage in traverse(pipe))
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
@@ -166,7 +156,7 @@ def fetch_trained_last(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
     """Rows that are trained are fetched when the next mini-batch is requested, after the step; others run ahead."""
 
     def split(stage: Datapipe) -> Datapipe:
-        return stage.split_trained() if isinstance(stage, TrainedFetch) and stage.awaits_steps() else stage
+        return split_trained(stage) if isinstance(stage, FeatureFetcher) and stage.trained_keys else stage
 
     return pipe.rewrite(split)
 

@@ -64,6 +64,8 @@ class Traits:
     reads features."""
     cooperative: bool = False
     """Whether the stage shares its work with the same stage of other ranks."""
+    awaits_steps: bool = False
+    """Whether the stage reads rows that are trained, and so must not run ahead of the step for the last mini-batch."""
     inserted: bool = False
     """Whether the stage was inserted by a rule of the loader rather than by the user."""
     own_loop: bool = True

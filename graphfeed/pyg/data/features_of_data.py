@@ -13,7 +13,6 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, check_edge_index, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, Feature, FeatureStore, TorchBasedFeature
-from graphfeed.storage.features import Trained
 from graphfeed.storage.graph import type_name
 
 EDGES = "edge_index"
@@ -91,7 +90,7 @@ def features_of_data(data: Any, custom_cls: Any = None, of_edges: Collection[str
         for name, value in table.items():
             domain = domain_of(data, table, name, owner, of_edges)
             if domain is not None:
-                if isinstance(value, Trained):
+                if is_trained(value):
                     features[domain, owner, name] = value
                 elif is_frame(value):
                     features[domain, owner, name] = FrameFeature(value)
@@ -162,6 +161,10 @@ def features_of_stores(data: StorePair, custom_cls: Any, of_edges: Collection[st
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, of_edges=of_edges)
 
 
+def is_trained(value: Any) -> bool:
+    return isinstance(value, Feature) and value.is_trained
+
+
 def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Collection[str] = ()) -> str | None:
     """Return "node" or "edge" if an attribute has a row for each, following PyG's classification, or else None.
 
@@ -170,7 +173,7 @@ def domain_of(data: Any, table: Any, name: str, owner: str | None, of_edges: Col
     """
     if name in NOT_FETCHED:
         return None
-    if isinstance(table[name], Trained):
+    if is_trained(table[name]):
         of_edge = name in of_edges or STANDARD.get(name) == "edge" or (owner is not None and ":" in owner)
         return "edge" if of_edge else "node"
     domain = "node" if table.is_node_attr(name) else "edge" if table.is_edge_attr(name) else None

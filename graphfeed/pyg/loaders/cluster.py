@@ -14,13 +14,12 @@ from torch.utils.data import Dataset
 from graphfeed.datapipes import Datapipe, MiniBatch
 from graphfeed.ops.arguments import brief, check_count, checked
 from graphfeed.ops.structure import coo_to_csc, expand_indptr
-from graphfeed.pyg.data.features_of_data import FLAT, DataFeatures, domain_of, features_of_data, is_frame
+from graphfeed.pyg.data.features_of_data import FLAT, DataFeatures, domain_of, features_of_data, is_frame, is_trained
 from graphfeed.pyg.data.graph_of_data import data_edges, graph_of_data
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader, TorchOptions
 from graphfeed.pyg.stages.sampler_output import ToSamplerOutput
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
-from graphfeed.storage.features import Trained
 from graphfeed.storage.graph import assign_by_ldg, assign_by_metis
 from graphfeed.storage.memory import read_tensors, write_tensors
 
@@ -115,7 +114,7 @@ class ClusterData(Dataset[Any]):
         self._domains = {name: domain_of(data, table, name, None) for name in table.keys()}  # noqa: SIM118
         orders = {"node": self.partition.node_perm, "edge": self.partition.edge_perm}
         for name, domain in self._domains.items():
-            if isinstance(data[name], Trained):
+            if is_trained(data[name]):
                 raise TypeError(
                     f"{name} is a {type(data[name]).__name__}, whose rows can't be reordered; give the data the ids of "
                     f"the {domain}s instead, and fetch their rows in your loop: table.fetch(batch.ids)"

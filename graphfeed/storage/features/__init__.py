@@ -4,13 +4,13 @@ A feature returns rows by id, wherever they are stored. Cache policies are in `g
 fetches features, `FeatureFetcher`, is in `graphfeed.datapipes`.
 """
 
+from graphfeed.storage.features.check_rows import check_constant
 from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeature, Spans, dtype_and_shape, row_type
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
-from graphfeed.storage.features.trainable_feature import Trained, check_constant
 
 __all__ = [
-    "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "Trained",
-    "bytes_of_rows", "cancel_reads", "check_constant", "dtype_and_shape", "row_type",
+    "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
+    "cancel_reads", "check_constant", "dtype_and_shape", "row_type",
 ]  # fmt: skip

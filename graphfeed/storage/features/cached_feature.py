@@ -10,7 +10,7 @@ from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, checked
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import gather_unchecked
-from graphfeed.storage.features.check_rows import check_feature_rows
+from graphfeed.storage.features.check_rows import check_constant, check_feature_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
@@ -21,7 +21,6 @@ from graphfeed.storage.features.feature import (
 )
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import RowCache, bytes_of
-from graphfeed.storage.features.trainable_feature import check_constant
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 

@@ -59,10 +59,16 @@ class Feature(ABC):
 
     plain_read: ClassVar[bool] = False
     """Whether the `read` of this class returns the stored rows unchanged. Subclasses that override it say it again."""
+    is_trained: ClassVar[bool] = False
+    """Whether each step changes rows that were fetched, so that they can't be read ahead or cached."""
 
     @abstractmethod
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, in their order; all rows if None."""
+
+    def fetch(self, ids: torch.Tensor, key: Any = None) -> torch.Tensor:  # noqa: ARG002
+        """Return the rows at `ids` for the mini-batch with a key; if they are trained, as a leaf for the next step."""
+        return self.read(ids)
 
     @abstractmethod
     def size(self) -> torch.Size:

@@ -2,7 +2,8 @@
 
 import math
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, Literal, NoReturn, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -28,27 +29,8 @@ from graphfeed.storage.memory.new_file import map_new_npy
 
 OPTIMIZERS = {"adagrad": 1e-10, "adam": 1e-8, "sgd": 0.0}
 """Default of epsilon for each optimizer."""
-
-
-@runtime_checkable
-class Trained(Protocol):
-    """A feature whose rows change with each step, so that they can't be read ahead or cached."""
-
-    def fetch(self, ids: torch.Tensor, key: Any = None) -> torch.Tensor:
-        """Return the rows at `ids` as a leaf that requires a gradient, for the mini-batch with a key."""
-
-    def step(self) -> None:
-        """Update the rows that were fetched."""
-
-
-def check_constant(feature: Feature) -> Feature:
-    """Return a feature whose rows may be cached or sent to other ranks; raise a TypeError if it is trained."""
-    if isinstance(feature, Trained):
-        raise TypeError(
-            f"rows of a {type(feature).__name__} can't be cached or partitioned, because each step changes them; use "
-            "the feature itself"
-        )
-    return feature
+SAVED: "WeakValueDictionary[Path, TrainableFeature]" = WeakValueDictionary()
+"""The table whose checkpoint this process has written to each folder."""
 
 
 class TrainableFeature(Feature):
@@ -92,6 +74,8 @@ class TrainableFeature(Feature):
         >>> (before - table.read()).tolist()
         [[0.0, 0.0], [0.5, 0.5], [0.0, 0.0], [0.5, 0.5]]
     """
+
+    is_trained = True
 
     @checked
     def __init__(  # noqa: PLR0913 - those of an optimizer, too
@@ -259,7 +243,7 @@ class TrainableFeature(Feature):
 
     @checked
     def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:
-        """Write a checkpoint to a folder, with the state of a loader, `loader.state_dict()`.
+        """Write a checkpoint to a folder of this table, with the state of a loader, `loader.state_dict()`.
 
         The tables are copied in parts, so this takes no memory. `manifest.json` comes last: until it is complete, the
         folder has the checkpoint before.
@@ -267,9 +251,14 @@ class TrainableFeature(Feature):
         Raises:
             OSError: The disk is full. The folder has the checkpoint before.
             RuntimeError: As for `state_dict`.
+            ValueError: Another table of this program was saved to the folder.
         """
+        folder = Path(folder).resolve()
+        if SAVED.get(folder, self) is not self:
+            raise ValueError(f"{folder} has the checkpoint of another table; give each table a folder of its own")
         tables = {name: value for name, value in self.state_dict().items() if name in ("rows", "state")}
-        write_checkpoint(Path(folder), tables, {**self._options(), "loader": loader_state})
+        write_checkpoint(folder, tables, {**self._options(), "loader": loader_state})
+        SAVED[folder] = self
 
     @checked
     def load(self, folder: str | Path) -> dict[str, Any] | None:

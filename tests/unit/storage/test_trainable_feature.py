@@ -14,7 +14,6 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed import TrainableFeature
-from graphfeed.storage.features import Trained
 from tests.kinds.digests import assert_same
 from tests.kinds.refusals import check_refused
 
@@ -25,7 +24,7 @@ def table(**options: Any) -> TrainableFeature:
     return TrainableFeature(**{"num_rows": 6, "dim": 2, "optimizer": "adam", "lr": 0.5, "seed": 3, **options})
 
 
-def train(feature: Trained, ids: torch.Tensor = IDS) -> None:
+def train(feature: TrainableFeature, ids: torch.Tensor = IDS) -> None:
     feature.fetch(ids).square().sum().backward()  # type: ignore[no-untyped-call]
     feature.step()
 
@@ -48,8 +47,8 @@ def test_it_reads_like_any_feature_and_fetches_leaves() -> None:
     with torch.no_grad():
         assert not table().fetch(IDS).requires_grad
     assert repr(feature) == "TrainableFeature(float32[6, 2], adam, lr=0.5, 0 steps)"
-    assert isinstance(feature, Trained)
-    assert not isinstance(gf.TorchBasedFeature(torch.ones(1, 1)), Trained)
+    assert feature.is_trained
+    assert not gf.TorchBasedFeature(torch.ones(1, 1)).is_trained
     feature.update(torch.ones(2, 2), torch.tensor([0, 5]))
     assert feature.read(torch.tensor([5])).tolist() == [[1.0, 1.0]]
     feature.update(torch.zeros(6, 2))
@@ -231,6 +230,16 @@ def test_what_a_checkpoint_can_not_have_is_refused_before_anything_is_written(tm
 
 def fail(_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_each_table_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    users, items = table(), table(seed=8)
+    users.save(tmp_path / "a")
+    check_refused([(lambda: items.save(tmp_path / "b" / ".." / "a"), ValueError, "the checkpoint of another table")])
+    users.save(tmp_path / "a")
+    # A cell of a notebook that runs again has a new table.
+    del users
+    items.save(tmp_path / "a")
 
 
 @pytest.mark.parametrize("good", range(3))
