@@ -119,7 +119,9 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
                 )
         self.check_rows()
         if self.cooperative and self.trained_keys:
-            raise ValueError("cooperative=True can't fetch rows of a TrainableFeature, which one process trains alone")
+            raise ValueError(
+                "cooperative=True can't fetch rows that are trained; leave it out here and in the samplers"
+            )
 
     def check_types(self, known: list[StoreKey]) -> None:
         """Raise for a type that is in neither the store, nor the graphs of earlier stages, nor the items."""

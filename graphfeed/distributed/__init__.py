@@ -20,6 +20,7 @@ from graphfeed.distributed.partition import (
 )
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
+from graphfeed.distributed.partitioned_trainable_feature import PartitionedTrainableFeature
 from graphfeed.distributed.pyg.dist_data import DistContext, DistRole
 from graphfeed.distributed.pyg.dist_loaders import DistLinkNeighborLoader, DistLoader, DistNeighborLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
@@ -57,7 +58,8 @@ __all__ = [
     "CooperativeConv", "CooperativeConvFunction", "DistContext", "DistLinkNeighborLoader", "DistLoader",
     "DistNeighborLoader", "DistNeighborSampler", "DistRole", "GraphPart", "JointFetcher", "JointSampler",
     "LocalFeatureStore", "LocalGraphStore", "PartBook", "PartitionReport", "PartitionedFeature", "PartitionedGraph",
-    "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel", "RendezvousAddress", "SamplerReceiver",
-    "SamplerSender", "SamplingServer", "SamplingServers", "StoredPart", "WholeGraph", "assign_nodes", "cut_graph",
-    "cut_rows", "ldg_memory", "open_part", "read_graphlearn", "report_partition", "write_partition",
+    "PartitionedTrainableFeature", "Partitioner", "Peers", "RankLostError", "RemoteReceivingChannel",
+    "RendezvousAddress", "SamplerReceiver", "SamplerSender", "SamplingServer", "SamplingServers", "StoredPart",
+    "WholeGraph", "assign_nodes", "cut_graph", "cut_rows", "ldg_memory", "open_part", "read_graphlearn",
+    "report_partition", "write_partition",
 ]  # fmt: skip

@@ -128,7 +128,8 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
         """Request the rows of distinct ids; return a function that reads those in memory and waits for the others."""
         remote, write_local = self.split_local(ids)
         asked = gather_unchecked(ids, remote)
-        answers = request_from_owners(self.peers, self._name, self.book, asked, {}, {"ids": asked})
+        options = self._request_options()
+        answers = request_from_owners(self.peers, self._name, self.book, asked, options, {"ids": asked})
 
         def wait() -> torch.Tensor:
             # Rows in memory are read while the responses are in flight.
@@ -213,6 +214,9 @@ class PartitionedFeature(RemoteFeature, ReadsAhead):
     def may_read_in_threads(self) -> bool:
         """Return True: any thread of this process may send requests, but other processes can't."""
         return True
+
+    def _request_options(self) -> dict[str, Any]:
+        return {}
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         if options.get("constant") and not self.is_constant():

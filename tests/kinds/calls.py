@@ -222,7 +222,7 @@ def row_calls() -> dict[str, Call]:
         "clear_sets": Call(lambda capacity: ops.clear_sets(ops.new_sets(capacity)), {"capacity": 70}),
         "decode_halves": Call(ops.decode_halves, {"values": values.half(), "index": places}),
         "decode_rows": Call(ops.decode_rows, coded),
-        "draw_rows": Call(ops.draw_rows, {"rows": torch.zeros(3, 2), "first": 1, "key": 5, "bound": 0.5}),
+        "draw_rows": Call(ops.draw_rows, {"rows": torch.zeros(3, 2), "ids": torch.arange(3), "key": 5, "bound": 0.5}),
         "find_keys": Call(with_policy(ops.find_keys), {"policy": "s3-fifo", "keys": INDICES}),
         "find_slots": Call(with_plan(ops.find_slots), {"ids": INDICES}),
         "index_select": Call(ops.index_select, {"tensor": values, "index": places}),

@@ -22,15 +22,24 @@ Tag: TypeAlias = tuple[int, int, int]
 CHECK_SECONDS = 0.2
 """Interval at which waiting threads check whether a rank was lost."""
 
-SAME = "all ranks must create their loaders in the same order, and iterate over them equally often and far"
+SAME_LOADERS = "all ranks must create their loaders in the same order, and iterate over them equally often and far"
+
+SAME_SEED = "give the DataLoader of all ranks the same seed, and load the same state"
 
 
 class Exchange:
     """An all-to-all of tensors per step: each rank sends one piece to every other rank, and receives theirs."""
 
     # Thread-safe. Names have running numbers, so all ranks must create their graphs and loaders in the same order.
-    def __init__(self, peers: Peers, name: str) -> None:
-        self.peers = peers
+    # Errors call a step `what`, and end with `advice`.
+    def __init__(
+        self,
+        peers: Peers,
+        name: str,
+        what: str = "joint mini-batch",
+        advice: tuple[str, str] = (SAME_LOADERS, SAME_SEED),
+    ) -> None:
+        self.peers, self._what, self._advice = peers, what, advice
         self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
         self._runs = [0] * peers.world_size  # the first run that each rank has not left, as known here
         self._changes = Changes()
@@ -62,8 +71,8 @@ class Exchange:
             # Draws depend on it: with different seeds, mini-batches would look plausible but be wrong.
             if said != draws:
                 raise ValueError(
-                    f"rank {own} produces joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give "
-                    "the DataLoader of all ranks the same seed, and load the same state"
+                    f"rank {own} begins {self._what} {tag[1]} with {draws}, but rank {rank} with {said}; "
+                    f"{self._advice[1]}"
                 )
         return [[given_by[rank][1][str(number)] for rank in ranks] for number in range(len(split))]
 
@@ -113,10 +122,12 @@ class Exchange:
             raise RuntimeError(f"ranks {left} have left this epoch, or run two epochs of a loader at the same time")
         ended = sorted(set(missing).intersection(self.peers.leaving))
         if ended:
-            raise RuntimeError(f"ranks {ended} have ended before joint mini-batch {tag[1]}; {SAME}")
+            raise RuntimeError(f"ranks {ended} have ended before {self._what} {tag[1]}; {self._advice[0]}")
         limit = self.peers.start_timeout + self.peers.timeout
         if waited > limit:
-            raise TimeoutError(f"ranks {missing} did not begin joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
+            raise TimeoutError(
+                f"ranks {missing} did not begin {self._what} {tag[1]} for {limit:g} s; {self._advice[0]}"
+            )
 
     def _receive(self, options: Mapping[str, Any], part: Tensors) -> Tensors:
         """Store a rank's piece of a step; without `draws`, record that it has left all runs before the step's."""

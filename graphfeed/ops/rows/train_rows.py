@@ -5,13 +5,12 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import torch
 
-from graphfeed.ops.arguments import brief, check_count, check_ids, check_seed, check_tensors, check_vector, checked
+from graphfeed.ops.arguments import brief, check_ids, check_seed, check_tensors, check_vector, checked
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.train_rows import SIGNED
 from graphfeed.ops.random import MASK
 
 FLOATS = (torch.float32, torch.float64)
-MOST_ROWS = 1 << 62
 KERNELS = {"sgd": "step_sgd", "rowwise": "step_rowwise", "adagrad": "step_adagrad", "adam": "step_adam"}
 """Kernel of each rule."""
 
@@ -50,28 +49,31 @@ class StepRule(NamedTuple):
 
 
 @checked
-def draw_rows(rows: torch.Tensor, first: int, key: int, bound: float) -> None:
-    """Fill rows with numbers from `-bound` to `bound`: a uniform draw by key, row and column.
+def draw_rows(rows: torch.Tensor, ids: torch.Tensor, key: int, bound: float) -> None:
+    """Fill rows with numbers from `-bound` to `bound`: a uniform draw by key, id and column.
 
     Args:
-        rows: float32 or float64, shape (any, columns), contiguous. Modified in place.
-        first: The number of the first of these rows.
+        rows: float32 or float64, shape (len(ids), columns), contiguous. Modified in place.
+        ids: int32 or int64, 1-D.
         key: Key of the draws, 64 bits.
         bound: The largest number.
 
     Example:
         >>> rows = torch.empty(4, 2)
-        >>> draw_rows(rows, 10, 7, 1.0)
-        >>> draw_rows(other := torch.empty(1, 2), 12, 7, 1.0)
+        >>> draw_rows(rows, torch.arange(10, 14), 7, 1.0)
+        >>> draw_rows(other := torch.empty(1, 2), torch.tensor([12]), 7, 1.0)
         >>> torch.equal(other[0], rows[2]), bool((rows.abs() <= 1).all())
         (True, True)
     """
     check_table("rows", rows)
-    check_count("first", first, 0, MOST_ROWS)
+    check_vector("ids", ids)
+    if ids.numel() != rows.shape[0]:
+        raise ValueError(f"ids must have one value for each of the {rows.shape[0]} rows, but has {ids.numel()}")
     check_seed("key", key)
+    module = kernels("rows.train_rows", rows, ids=ids)
     if rows.numel():
         unit = torch.tensor([bound / SIGNED], dtype=torch.float64, device="cpu")
-        kernels("rows.train_rows", rows).draw_rows(rows.view(-1), rows.shape[1], first, key & MASK, unit)
+        module.draw_rows(rows.view(-1), ids.contiguous(), key & MASK, unit)
 
 
 def train_rows(

@@ -9,8 +9,10 @@ from graphfeed.storage.features.feature import PYG_DIM, ReadsAhead, RemoteFeatur
 from graphfeed.storage.features.feature_store import StoreKey
 from graphfeed.storage.features.planned_rows import PlannedRows, bytes_of_rows
 from graphfeed.storage.features.row_memory import RowMemory, cancel_reads
+from graphfeed.storage.features.trained_files import end_checkpoint, manifest_text, next_number, write_part
 
 __all__ = [
     "PYG_DIM", "PlannedRows", "ReadsAhead", "RemoteFeature", "RowMemory", "Spans", "StoreKey", "bytes_of_rows",
-    "cancel_reads", "check_constant", "dtype_and_shape", "row_type",
+    "cancel_reads", "check_constant", "dtype_and_shape", "end_checkpoint", "manifest_text", "next_number", "row_type",
+    "write_part",
 ]  # fmt: skip

@@ -24,13 +24,23 @@ from graphfeed.ops.memory import buffers, read_at_random
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import FLOATS, StepRule, draw_rows, gather_rows, train_rows
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature, dtype_and_shape
-from graphfeed.storage.features.trained_files import read_checkpoint, write_checkpoint
+from graphfeed.storage.features.trained_files import (
+    Tables,
+    check_parts,
+    end_checkpoint,
+    files_of,
+    manifest_text,
+    next_number,
+    read_checkpoint,
+    rows_per_step,
+    write_part,
+)
 from graphfeed.storage.memory.new_file import map_new_npy
 
 OPTIMIZERS = {"adagrad": 1e-10, "adam": 1e-8, "sgd": 0.0}
 """Default of epsilon for each optimizer."""
 SAVED: "WeakValueDictionary[Path, TrainableFeature]" = WeakValueDictionary()
-"""The table whose checkpoint this process has written to each folder."""
+"""The table whose checkpoint this process has written to each folder of a part."""
 
 
 class TrainableFeature(Feature):
@@ -42,7 +52,8 @@ class TrainableFeature(Feature):
     evaluation, rows are only read.
 
     A step must follow each mini-batch: fetching rows before it is an error, and so is a second one. `save` writes
-    checkpoints. The table is trained by one process: it can't be pickled, and several ranks can't share it.
+    checkpoints. The table is trained by one process: it can't be pickled, and several ranks
+    need a `PartitionedTrainableFeature`.
 
     Args:
         num_rows: Number of rows.
@@ -76,6 +87,9 @@ class TrainableFeature(Feature):
     """
 
     is_trained = True
+    _ids: torch.Tensor | None = None
+    """Ids of the rows that are here; None: all."""
+    _part = 0
 
     @checked
     def __init__(  # noqa: PLR0913 - those of an optimizer, too
@@ -125,14 +139,18 @@ class TrainableFeature(Feature):
     def set_rule(self, rule: StepRule) -> None:
         """Use another optimizer, whose state is that before its first step."""
         self._rule, self.lr = rule, rule.lr
-        shape = self.count(), rule.width(self._rows.shape[1])
+        count, dim = self._rows.shape
+        shape = count, rule.width(dim)
         self._state = new_table(shape, self._rows.dtype, self._files and self._files[1])
 
     def _draw(self, key: int, bound: float) -> None:
         # In parts, between which Ctrl-C can interrupt.
-        step = max(current_limits().part_values // self._rows.shape[1], 1)
-        for first in range(0, self.count(), step):
-            draw_rows(self._rows[first : first + step], first, key, bound)
+        count, dim = self._rows.shape
+        step = max(current_limits().part_values // dim, 1)
+        for first in range(0, count, step):
+            last = min(first + step, count)
+            ids = torch.arange(first, last, device="cpu") if self._ids is None else self._ids[first:last]
+            draw_rows(self._rows[first:last], ids, key, bound)
 
     def fetch(self, ids: torch.Tensor, key: Any = None) -> torch.Tensor:
         """Return the rows at `ids` as a leaf that requires a gradient, which the next `step()` uses.
@@ -165,27 +183,35 @@ class TrainableFeature(Feature):
         """Update the rows that were fetched since the last step by their gradients.
 
         Raises:
+            NotImplementedError: There are several ranks.
             RuntimeError: No rows were fetched since the last step, or they have no gradients.
         """
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise NotImplementedError(
+                "a TrainableFeature is trained by one process, but there are several ranks, whose tables would differ; "
+                "use a PartitionedTrainableFeature"
+            )
+        ids, gradients = self._used()
+        # Before the update, so that no gradient is used twice, even after Ctrl-C. The kernel can't be interrupted.
+        self.zero_grad()
+        self._update_rows(ids, gradients)
+
+    def _used(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the ids that were fetched since the last step, and their gradients."""
         if not self._fetched:
             raise RuntimeError(
                 "no rows were fetched since the last step(); call it once for each mini-batch, after backward(), and "
                 "not under torch.no_grad()"
-            )
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            raise NotImplementedError(
-                "a TrainableFeature is trained by one process, but there are several ranks, whose tables would differ; "
-                "train the rows as torch.nn.Embedding in a DistributedDataParallel model"
             )
         used = [(ids, rows.grad) for ids, rows in self._fetched if rows.grad is not None]
         if not used:
             raise RuntimeError("the rows that were fetched have no gradients; call backward() of a loss that uses them")
         ids = torch.cat([ids.long() for ids, _ in used]) if len(used) > 1 else used[0][0]
         gradients = [gradient.to_dense() if gradient.is_sparse else gradient for _, gradient in used]
-        # Before the update, so that no gradient is used twice, even after Ctrl-C. The kernel can't be interrupted.
-        self.zero_grad()
-        rule = self._rule._replace(lr=self.lr)
-        train_rows(self._rows, self._state, ids, torch.cat(gradients) if len(used) > 1 else gradients[0], rule)
+        return ids, torch.cat(gradients) if len(used) > 1 else gradients[0]
+
+    def _update_rows(self, offsets: torch.Tensor, gradients: torch.Tensor) -> None:
+        train_rows(self._rows, self._state, offsets, gradients, self._rule._replace(lr=self.lr))
         self._num_steps += 1
 
     def zero_grad(self) -> None:
@@ -218,28 +244,31 @@ class TrainableFeature(Feature):
         Raises:
             ValueError: The state is of another number of rows, dtype or optimizer. The table is unchanged.
         """
-        lacks = {*StepRule._fields, "num_steps", "rows", "state"} - state_dict.keys()
-        if lacks:
-            raise ValueError(f"state_dict lacks {sorted(lacks)}; pass the result of state_dict()")
-        rows, state, num_steps = state_dict["rows"], state_dict["state"], state_dict["num_steps"]
+        rule = self._rule_of(state_dict, "rows", "state")
+        rows, state = state_dict["rows"], state_dict["state"]
         check_tensors(rows=rows, state=state)
-        for what, found, wanted in (
-            ("optimizer", state_dict["name"], self._rule.name),
-            ("rows", described(rows), described(self._rows)),
-            ("state", described(state), described(self._state)),
-        ):
-            if found != wanted:
-                raise ValueError(f"{what} of the state is {found}, but this table has {wanted}; create it alike")
-        if type(num_steps) is not int:
-            raise ValueError(f"num_steps of the state must be an integer, but is {brief(num_steps)}")
-        betas = state_dict["betas"]
-        if not isinstance(betas, (list, tuple)) or len(betas) != 2:  # JSON has lists
-            raise ValueError(f"betas of the state must be two numbers, but are {brief(betas)}")
-        rule = StepRule(*(state_dict[name] for name in StepRule._fields)).checked()
-        self.zero_grad()
+        check_parts([{"rows": rows, "state": state}], len(self._rows), self._tables())
         self._rows.copy_(rows)
         self._state.copy_(state)
-        self._rule, self.lr, self._num_steps = rule, rule.lr, num_steps
+        self._begin_from(rule, state_dict)
+
+    def _rule_of(self, options: dict[str, Any], *tables: str) -> StepRule:
+        """Return the rule of a state; raise a ValueError if it is of another optimizer, or lacks something."""
+        lacks = {*StepRule._fields, "num_steps", *tables} - options.keys()
+        if lacks:
+            raise ValueError(f"state_dict lacks {sorted(lacks)}; pass the result of state_dict()")
+        name, num_steps, betas = options["name"], options["num_steps"], options["betas"]
+        if name != self._rule.name:
+            raise ValueError(f"optimizer of the state is {name}, but this table has {self._rule.name}; create it alike")
+        if type(num_steps) is not int:
+            raise ValueError(f"num_steps of the state must be an integer, but is {brief(num_steps)}")
+        if not isinstance(betas, (list, tuple)) or len(betas) != 2:  # JSON has lists
+            raise ValueError(f"betas of the state must be two numbers, but are {brief(betas)}")
+        return StepRule(*(options[field] for field in StepRule._fields)).checked()
+
+    def _begin_from(self, rule: StepRule, options: dict[str, Any]) -> None:
+        self.zero_grad()
+        self._rule, self.lr, self._num_steps = rule, rule.lr, options["num_steps"]
 
     @checked
     def save(self, folder: str | Path, loader_state: dict[str, Any] | None = None) -> None:
@@ -253,12 +282,23 @@ class TrainableFeature(Feature):
             RuntimeError: As for `state_dict`.
             ValueError: Another table of this program was saved to the folder.
         """
-        folder = Path(folder).resolve()
-        if SAVED.get(folder, self) is not self:
-            raise ValueError(f"{folder} has the checkpoint of another table; give each table a folder of its own")
-        tables = {name: value for name, value in self.state_dict().items() if name in ("rows", "state")}
-        write_checkpoint(folder, tables, {**self._options(), "loader": loader_state})
-        SAVED[folder] = self
+        place, options = self._check_save(folder, loader_state)
+        number, tables = next_number(place), self._tables()
+        text = manifest_text(number, 1, tables, options)
+        write_part(place, 0, number, tables)
+        end_checkpoint(place, number, text)
+
+    def _tables(self) -> Tables:
+        return {"rows": self._rows, "state": self._state}
+
+    def _check_save(self, folder: str | Path, loader_state: dict[str, Any] | None) -> tuple[Path, dict[str, Any]]:
+        """Return the folder of a checkpoint and its options, or raise if there can be no checkpoint now."""
+        place, options = Path(folder).resolve(), {**self._options(), "loader": loader_state}
+        self.state_dict()
+        if SAVED.get(own := place / f"part_{self._part}", self) is not self:
+            raise ValueError(f"{place} has the checkpoint of another table; give each table a folder of its own")
+        SAVED[own] = self
+        return place, options
 
     @checked
     def load(self, folder: str | Path) -> dict[str, Any] | None:
@@ -268,10 +308,32 @@ class TrainableFeature(Feature):
             FileNotFoundError: The folder has no complete checkpoint, or lacks a file.
             ValueError: A file is damaged, or as for `load_state_dict`. The table is unchanged.
         """
-        found = read_checkpoint(Path(folder))
-        self.load_state_dict(found)
-        loader_state: dict[str, Any] | None = found["loader"]
+        found = self._open_checkpoint(folder)
+        self._load_parts(*found)
+        loader_state: dict[str, Any] | None = found[0]["loader"]
         return loader_state
+
+    def _open_checkpoint(self, folder: str | Path) -> tuple[dict[str, Any], list[Tables]]:
+        """Return the options and the parts of a checkpoint, which must be of such a table."""
+        options, parts = read_checkpoint(Path(folder))
+        self._rule_of(options)
+        check_parts(parts, self.count(), self._tables())
+        return options, parts
+
+    def _load_parts(self, options: dict[str, Any], parts: list[Tables]) -> None:
+        for part in parts:
+            step = min(rows_per_step(table) for table in (self._rows, self._state))
+            for first in range(0, len(part["rows"]), step):
+                last = min(first + step, len(part["rows"]))
+                ids = part["ids"][first:last] if "ids" in part else torch.arange(first, last, device="cpu")
+                chosen, offsets = self._find_own(ids)
+                self._rows[offsets] = part["rows"][first:last][chosen]
+                self._state[offsets] = part["state"][first:last][chosen]
+        self._begin_from(self._rule_of(options), options)
+
+    def _find_own(self, ids: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """Return which of some ids have their rows here, as an index, and the offsets of these rows."""
+        return slice(None), ids
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids` without gradients; all rows if None, which are not copied."""
@@ -325,24 +387,8 @@ class TrainableFeature(Feature):
         return f"TrainableFeature({kind}, {self._rule.name}, lr={self.lr:g}, {self._num_steps} steps)"
 
 
-def files_of(path: str | Path | None) -> tuple[Path, Path] | None:
-    """Return the new files of the rows and of the state; None for a table in memory."""
-    if path is None:
-        return None
-    rows = Path(path)
-    files = rows, rows.with_name(f"{rows.stem}.state.npy")
-    for file in files:
-        if file.exists():
-            raise FileExistsError(f"{file} exists; delete it, or give another path: only load() continues a training")
-    return files
-
-
 def new_table(shape: tuple[int, int], dtype: torch.dtype, path: Path | None) -> torch.Tensor:
     """Return a table of zeros, in memory or in a new file."""
     if path is None or 0 in shape:
         return buffers.empty_long_lived(shape, dtype, buffers.CPU).zero_()
     return torch.from_numpy(map_new_npy(path, shape, np.dtype(str(dtype).removeprefix("torch."))))
-
-
-def described(table: torch.Tensor) -> str:
-    return dtype_and_shape(table.dtype, table.shape)

@@ -1,8 +1,9 @@
-"""Checkpoints of trained tables: files of a folder, of which the manifest is written last."""
+"""Files of trained tables. A checkpoint has a folder for each part of the rows, and a manifest, which comes last."""
 
 import json
 import math
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,36 +11,68 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.process import current_limits
+from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.memory.new_file import new_file
 from graphfeed.storage.memory.outside_files import read_npy
 
 MANIFEST = "manifest.json"
 VERSION = 1
+Tables = dict[str, torch.Tensor]
+"""The "rows" and the "state" of a part; its "ids", too, if there are other parts."""
 
 
-def write_checkpoint(folder: Path, tables: dict[str, torch.Tensor], options: dict[str, Any]) -> None:
-    """Write tables and a manifest with options to a folder, and then delete the tables of the checkpoint before."""
-    # Each checkpoint has a number, so that it doesn't overwrite the files of the one before.
-    number = 0
+def files_of(path: str | Path | None) -> tuple[Path, Path] | None:
+    """Return the new files of the rows and of the state; None for a table in memory."""
+    if path is None:
+        return None
+    rows = Path(path)
+    files = rows, rows.with_name(f"{rows.stem}.state.npy")
+    for file in files:
+        if file.exists():
+            raise FileExistsError(f"{file} exists; delete it, or give another path: only load() continues a training")
+    return files
+
+
+def next_number(folder: Path) -> int:
+    """Return the number of the next checkpoint, whose files don't overwrite those of the one before."""
     with suppress(FileNotFoundError, ValueError):
-        number = read_manifest(folder)["number"] + 1
-    files = {name: f"{name}.{number}.npy" for name in tables}
-    text = json.dumps({"version": VERSION, "number": number, "files": files, "options": options}, indent=1).encode()
-    folder.mkdir(parents=True, exist_ok=True)
+        return int(read_manifest(folder)["number"]) + 1
+    return 0
+
+
+def write_part(folder: Path, part: int, number: int, tables: Tables) -> None:
+    """Write the tables of a part."""
     for name, table in tables.items():
-        write_table(folder / files[name], table)
+        path = file_of(folder, part, name, number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(path, table)
+
+
+def manifest_text(number: int, parts: int, tables: Tables, options: dict[str, Any]) -> bytes:
+    """Return the manifest of a checkpoint; raise a TypeError if JSON has no such options."""
+    told = {"version": VERSION, "number": number, "parts": parts, "tables": [*tables], "options": options}
+    return json.dumps(told, indent=1).encode()
+
+
+def end_checkpoint(folder: Path, number: int, text: bytes) -> None:
+    """Write the manifest, and then delete the files of the checkpoint before."""
     with new_file(folder / MANIFEST, len(text)) as file:
         file.write(text)
-    for path in folder.iterdir():
-        if path.name not in files.values() and re.fullmatch(rf"({'|'.join(tables)})\.\d+\.npy", path.name):
+    for path in folder.glob("part_*/*.npy"):
+        if re.fullmatch(r"(rows|state|ids)\.\d+\.npy", path.name) and path.name.split(".")[1] != str(number):
             path.unlink()
+
+
+def file_of(folder: Path, part: int, name: str, number: int) -> Path:
+    return folder / f"part_{part}" / f"{name}.{number}.npy"
 
 
 def write_table(path: Path, table: torch.Tensor) -> None:
     """Write a table to a `.npy` file in parts."""
     values = table.numpy()
-    step = max(current_limits().part_bytes // max(math.prod(values.shape[1:]) * values.itemsize, 1), 1)
+    step = rows_per_step(table)
     with new_file(path, values.nbytes) as file:
         header = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -47,24 +80,33 @@ def write_table(path: Path, table: torch.Tensor) -> None:
             file.write(values[start : start + step].tobytes())
 
 
-def read_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return the options of a checkpoint and its tables, which are mapped.
+def rows_per_step(table: torch.Tensor) -> int:
+    """Return how many rows are copied at once."""
+    return max(current_limits().part_bytes // max(math.prod(table.shape[1:]) * table.itemsize, 1), 1)
+
+
+def read_checkpoint(folder: Path) -> tuple[dict[str, Any], list[Tables]]:
+    """Return the options of a checkpoint, and the tables of its parts, which are mapped.
 
     Raises:
-        FileNotFoundError: There is no manifest, or it names a file that is missing.
+        FileNotFoundError: There is no manifest, or a part is missing.
         ValueError: A file is damaged.
     """
     manifest = read_manifest(folder)
-    tables = {}
-    for name, file in manifest["files"].items():
-        if not (folder / file).is_file():
-            raise FileNotFoundError(f"{folder} has a part of a checkpoint: {file} is missing; load another one")
-        try:
-            # Mapped, because tables may be larger than the memory.
-            tables[name] = torch.from_numpy(read_npy(folder / file, mapped=True))
-        except (EOFError, OSError, ValueError) as error:
-            raise ValueError(f"{folder / file} is damaged: {error}; load another checkpoint") from error
-    return {**manifest["options"], **tables}
+    parts = []
+    for part in range(manifest["parts"]):
+        tables = {}
+        for name in manifest["tables"]:
+            path = file_of(folder, part, name, manifest["number"])
+            if not path.is_file():
+                raise FileNotFoundError(f"{folder} has a part of a checkpoint: {path} is missing; load another one")
+            try:
+                # Mapped, because tables may be larger than the memory.
+                tables[name] = torch.from_numpy(read_npy(path, mapped=True))
+            except (EOFError, OSError, ValueError) as error:
+                raise ValueError(f"{path} is damaged: {error}; load another checkpoint") from error
+        parts.append(tables)
+    return manifest["options"], parts
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -75,11 +117,30 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text())
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']} is not {VERSION}")
-        number, options = found["number"], found["options"]
-        # Other names could lead to files outside of the folder.
-        named = all(name.isidentifier() and file == f"{name}.{number}.npy" for name, file in found["files"].items())
-        if type(number) is not int or not named or not isinstance(options, dict) or "loader" not in options:
-            raise ValueError("its number, files or options are not those of a checkpoint")
+        number, parts, options = found["number"], found["parts"], found["options"]
+        whole = parts == 1 and found["tables"] == ["rows", "state"]
+        named = type(number) is int and type(parts) is int and (whole or found["tables"] == ["rows", "state", "ids"])
+        if not named or not isinstance(options, dict) or "loader" not in options:
+            raise ValueError("its number, parts, tables or options are not those of a checkpoint")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of another release: {error}; load another checkpoint") from error
     return found
+
+
+def check_parts(parts: Sequence[Tables], count: int, like: Tables) -> None:
+    """Raise a ValueError unless the parts have a row for each of `count` ids, of the dtype and size of other tables."""
+    for name, table in like.items():
+        total = sum(len(part[name]) for part in parts)
+        kinds = {dtype_and_shape(part[name].dtype, torch.Size([total, *part[name].shape[1:]])) for part in parts}
+        wanted = dtype_and_shape(table.dtype, torch.Size([count, *table.shape[1:]]))
+        if kinds != {wanted} or any(len(part[name]) != len(part["rows"]) for part in parts):
+            raise ValueError(
+                f"{name} of the state is {' and '.join(kinds)}, but this table has {wanted}; create it alike"
+            )
+    if "ids" in parts[0]:
+        seen = torch.zeros(count, dtype=torch.bool, device="cpu")
+        for part in parts:
+            check_ids("ids", part["ids"], count, ValueError)
+            seen[part["ids"]] = True
+        if sum(len(part["ids"]) for part in parts) != count or not seen.all():
+            raise ValueError("the ids of the checkpoint's parts are not those of all rows; load another one")

@@ -88,9 +88,11 @@ def test_ranks_with_other_seeds_or_epochs_are_told_both_before_the_first_mini_ba
                 next(iter(loader))
         return str(error.value)
 
-    makes, epochs = ("mini-batches", "") if seeds[0] != seeds[1] else ("joint mini-batch 0", " in epoch {}")
+    makes, epochs = (
+        ("produces mini-batches", "") if seeds[0] != seeds[1] else ("begins joint mini-batch 0", " in epoch {}")
+    )
     said = {
-        f"rank {rank} produces {makes} with seed {seeds[rank]}{epochs.format(rank)}, but rank {1 - rank} with seed "
+        f"rank {rank} {makes} with seed {seeds[rank]}{epochs.format(rank)}, but rank {1 - rank} with seed "
         f"{seeds[1 - rank]}{epochs.format(1 - rank)}"
         for rank in range(2)
     }

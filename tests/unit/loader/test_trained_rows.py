@@ -85,6 +85,6 @@ def test_workers_and_several_ranks_are_refused() -> None:
     check_refused(
         [
             (lambda: gf.DataLoader(moved, num_workers=2), ValueError, "workers run ahead, .* TrainableFeature"),
-            (lambda: fetched(seeds(), cooperative=True), ValueError, "which one process trains alone"),
+            (lambda: fetched(seeds(), cooperative=True), ValueError, "can't fetch rows that are trained"),
         ]
     )

@@ -153,13 +153,14 @@ def test_other_rows_and_the_gradients_are_unchanged_and_the_bits_do_not_depend_o
 def test_the_first_rows_are_draws_by_key_row_and_column() -> None:
     for dtype in FLOATS:
         rows = torch.empty(6, 3, dtype=dtype)
-        draw_rows(rows, 4, 99, 0.5)
-        for row in range(6):
+        ids = torch.tensor([4, 5, 0, 9, 5, 1 << 40])
+        draw_rows(rows, ids, 99, 0.5)
+        for row, number_of_row in enumerate(ids.tolist()):
             for column in range(3):
-                number = (draw(99, 4 + row, column) >> 40) - (1 << 23)
+                number = (draw(99, number_of_row, column) >> 40) - (1 << 23)
                 assert rows[row, column] == torch.tensor(number / (1 << 23) * 0.5, dtype=dtype)
     many = torch.empty(20_000, 2)
-    draw_rows(many, 0, 1, 1.0)
+    draw_rows(many, torch.arange(20_000, dtype=torch.int32), 1, 1.0)
     # Ten equal parts: chi-square with 9 degrees of freedom is below 27.9 with probability 0.999.
     counts = np.histogram(many.numpy(), 10, (-1, 1))[0]
     assert ((counts - 4000.0) ** 2 / 4000).sum() < 27.9
@@ -179,8 +180,8 @@ def test_what_does_not_fit_is_named_and_changes_nothing() -> None:
             (lambda: train_rows(rows.T.contiguous().T, state, ids, ones, rule), ValueError, "must be contiguous"),
             (lambda: train_rows(rows.int(), state, ids, ones, rule), TypeError, "state must be|rows must be"),
             (lambda: train_rows(rows, state, ids, ones, rule._replace(name="adamw")), ValueError, "must be one of"),
-            (lambda: draw_rows(rows, -1, 0, 1.0), ValueError, "first must be 0 or more"),
-            (lambda: draw_rows(rows[0], 0, 0, 1.0), ValueError, "2 dimensions"),
+            (lambda: draw_rows(rows, ids, 0, 1.0), ValueError, "one value for each of the 4 rows, but has 2"),
+            (lambda: draw_rows(rows[0], ids, 0, 1.0), ValueError, "2 dimensions"),
         ]
     )
     assert_same(rows, before)

@@ -22,10 +22,11 @@ SIGNED = 1 << 23
 
 
 @kernel
-def draw_rows(rows: Weights, size: int, first: int, key: UInt64, unit: Float64s) -> None:
-    """Fill the rows of nodes, the first of which is `first`: draws by key, node and column, times `unit`."""
-    for row in range(rows.size // size):
-        state = node_state(key, first + row)
+def draw_rows(rows: Weights, ids: Ids, key: UInt64, unit: Float64s) -> None:
+    """Fill the rows of ids: draws by key, id and column, times `unit`."""
+    size = rows.size // ids.size
+    for row in range(ids.size):
+        state = node_state(key, np.int64(ids[np.uintp(row)]))
         for column in range(size):
             number = np.int64(draw_bits(state, column) >> np.uint64(40)) - SIGNED
             rows[np.uintp(row * size + column)] = np.float64(number) * unit[0]
