@@ -17,7 +17,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import UnknownName, brief, check_known, nearest
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.features import PYG_DIM, StoreKey
+from graphfeed.storage.features import PYG_DIM, StoreKey, stored_rows
 from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, count_edge_rows, to_type_dict, type_name
 from graphfeed.storage.memory import Shareable
 
@@ -275,4 +275,5 @@ class FeatureFetcher(Transform, name="fetch_feature", seeded=False):
 
     def may_run_in_processes(self) -> bool:
         """Return whether every feature is in CPU memory that other processes can share, or in a mapped file."""
-        return self.may_run_in_threads() and all(isinstance(own, Shareable) for own in self.features().values())
+        stored = map(stored_rows, self.features().values())
+        return self.may_run_in_threads() and all(isinstance(own, Shareable) for own in stored)

@@ -34,10 +34,14 @@ KEY_LENGTHS = {
     **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", "node_parts", "first_edges"), 0),
     **dict.fromkeys((*ATTRIBUTES, "edge_parts"), 1),
     "feature": 3,
+    "encoding": 4,
 }
 """The roles of arrays, fields of the graph or others, and the length of their keys."""
 Key: TypeAlias = tuple[str | None, ...]
-"""The name of an attribute, the type of edge parts, or the key of a feature; otherwise empty."""
+"""The name of an attribute, the type of edge parts, the key of a feature, or that of an encoding with the name of
+an array; otherwise empty."""
+LAYOUT = "layout"
+"""Name of an array of an encoding: the number of bits, and the shape of a row."""
 
 
 @dataclass(frozen=True)

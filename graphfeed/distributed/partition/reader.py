@@ -3,7 +3,9 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,6 +14,7 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import (
     ATTRIBUTES,
     KEY_LENGTHS,
+    LAYOUT,
     Key,
     PartitionMetadata,
     check_identity,
@@ -24,7 +27,8 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature, served
 from graphfeed.distributed.pyg.partition_pyg_layout import PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.arguments import checked
-from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
+from graphfeed.storage import BasicFeatureStore, EncodedFeature, Feature, FeatureKey, TorchBasedFeature
+from graphfeed.storage.features import wrap_stored
 from graphfeed.storage.graph import FusedCSCSamplingGraph, check_shapes, to_type_dict
 from graphfeed.storage.memory import has_stamp
 
@@ -54,7 +58,10 @@ class StoredPart:
         for key, rows in features_by_key(self.features).items():
             book = self.books.get(key)
             if book is not None:
-                rows = PartitionedFeature(rows, book, peers, served_name(*key), self.graph.identity)
+                name, identity = served_name(*key), self.graph.identity
+                rows = wrap_stored(
+                    rows, partial(PartitionedFeature, book=book, peers=peers, name=name, identity=identity)
+                )
             features[key] = rows
         return BasicFeatureStore(features)
 
@@ -147,11 +154,18 @@ def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tens
     of_type = {("node", name): graph.book_of(name) for name in to_type_dict(graph.columns.num_nodes)}
     for (name,), owners in arrays["edge_parts"].items():
         of_type["edge", name] = PartBook.from_assignment(owners, graph.book.num_parts)
-    features: dict[tuple[str, str | None, str], StoredRows] = {}
+    features: dict[tuple[str, str | None, str], Feature] = {}
+    codings: dict[Key, dict[str, torch.Tensor]] = {}
+    for (*coded, name), values in arrays["encoding"].items():
+        codings.setdefault(tuple(coded), {})[str(name)] = values
     books: dict[FeatureKey, PartBook] = {}
     for key, rows in arrays["feature"].items():
         feature_key = FeatureKey._make(key)
         features[feature_key] = StoredRows(rows)
+        if key in codings:
+            bits, *size = codings[key][LAYOUT].tolist()
+            given: dict[str, Any] = {name: own for name, own in codings[key].items() if name != LAYOUT}
+            features[feature_key] = EncodedFeature(features[feature_key], bits, size=tuple(size), **given)
         if feature_key.domain != "graph":
             books[feature_key] = of_type[feature_key[:2]]
     return StoredPart(graph, BasicFeatureStore(features), books)

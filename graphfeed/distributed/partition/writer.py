@@ -19,6 +19,7 @@ from graphfeed.distributed.edge_positions import edge_positions, pieces_of
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.part_layout import (
     FILE_NAME,
+    LAYOUT,
     VERSION,
     ArrayEntry,
     Key,
@@ -34,7 +35,7 @@ from graphfeed.distributed.partition.part_layout import (
 )
 from graphfeed.ops.arguments import checked
 from graphfeed.ops.process import current_limits, progress_bar
-from graphfeed.storage import DiskBasedFeature, Feature, FeatureKey, FeatureStore
+from graphfeed.storage import DiskBasedFeature, EncodedFeature, Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import (
     SCRATCH,
     ArrayWriter,
@@ -44,7 +45,7 @@ from graphfeed.storage.datasets import (
     checksums_of,
     run_tasks,
 )
-from graphfeed.storage.features import row_type
+from graphfeed.storage.features import row_type, stored_rows
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment, to_type_dict
 from graphfeed.storage.memory import FilePlace, find_places, map_new_npy, map_npy, new_stamp, stamp_file, tensors_in
 
@@ -238,9 +239,12 @@ def partition_key(
             digest.update(repr((tensor.dtype, tensor.shape, tensor.tolist())).encode())
         else:
             return None
-    for key, feature in features.items():
+    for key, given in features.items():
+        feature = stored_rows(given)
         if not isinstance(feature, DiskBasedFeature):
             return None
+        for name, values in given.arrays().items() if isinstance(given, EncodedFeature) else ():
+            digest.update(repr((name, given.size(), values.tolist())).encode())
         # The identity of a file and its modification time stand for its content.
         state = os.stat(feature.path)
         digest.update(repr((key, feature.path, state.st_ino, state.st_size, state.st_mtime_ns)).encode())
@@ -277,7 +281,12 @@ class PartitionWriter:
         for number, (name, values) in enumerate(self.graph.node_attributes.items()):
             whole[Target(None, "node_attributes", (name,), number)] = values
         rows: dict[Target, FileTask] = {}
-        for number, (key, feature) in enumerate(features.items()):
+        for number, (key, given) in enumerate(features.items()):
+            feature = stored_rows(given)
+            if isinstance(given, EncodedFeature):
+                layout = torch.tensor([given.bits, *given.size()], device="cpu")
+                for name, values in {LAYOUT: layout, **given.arrays()}.items():
+                    whole[Target(None, "encoding", (*key, name), len(whole))] = values
             if key.domain == "graph":
                 whole[Target(None, "feature", key, number)] = feature.read()
                 continue

@@ -11,6 +11,7 @@ from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector, 
 from graphfeed.ops.memory import buffers, flat_bytes
 from graphfeed.ops.rows import gather_unchecked
 from graphfeed.storage.features.check_rows import check_constant, check_feature_rows
+from graphfeed.storage.features.encoded_feature import EncodedFeature, stored_rows
 from graphfeed.storage.features.feature import (
     DeferredRead,
     Feature,
@@ -291,26 +292,6 @@ class CPUCachedFeature(CachedFeature):
         return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
 
 
-@overload
-def wrap_with_cached_feature(
-    cached_feature_type: type[Cached],
-    fallback_features: Feature,
-    max_cache_size_in_bytes: int,
-    *args: Any,
-    **kwargs: Any,
-) -> Cached: ...
-
-
-@overload
-def wrap_with_cached_feature(
-    cached_feature_type: type[Cached],
-    fallback_features: Mapping[Name, Feature],
-    max_cache_size_in_bytes: int,
-    *args: Any,
-    **kwargs: Any,
-) -> dict[Name, Cached]: ...
-
-
 @checked
 def wrap_with_cached_feature(
     cached_feature_type: type[Cached],
@@ -318,8 +299,10 @@ def wrap_with_cached_feature(
     max_cache_size_in_bytes: int,
     *args: Any,
     **kwargs: Any,
-) -> Cached | dict[Any, Cached]:
+) -> Any:
     """Put one cache in front of a feature, or of several features. See `cpu_cached_feature`.
+
+    A cache of an `EncodedFeature` keeps its codes; the result is an `EncodedFeature` with the cache as `stored`.
 
     Args:
         cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
@@ -333,7 +316,8 @@ def wrap_with_cached_feature(
     if isinstance(fallback_features, Feature):
         alone = {None: fallback_features}
         return wrap_with_cached_feature(cached_feature_type, alone, max_cache_size_in_bytes, *args, **kwargs)[None]
-    rows = {name: torch.empty(own.size(), dtype=row_type(own), device="cpu") for name, own in fallback_features.items()}
+    stored = {name: stored_rows(feature) for name, feature in fallback_features.items()}
+    rows = {name: torch.empty(own.size(), dtype=row_type(own), device="cpu") for name, own in stored.items()}
     sizes = {name: row.nbytes for name, row in rows.items()}
     if len(set(sizes.values())) != 1:
         raise ValueError(
@@ -343,13 +327,21 @@ def wrap_with_cached_feature(
     # More slots than rows would stay empty.
     kwargs["most_rows"] = total = sum(feature.count() for feature in fallback_features.values())
     cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
-    wrapped, offset = {}, 0
+    wrapped: dict[Any, Any] = {}
+    offset = 0
     for name, feature in fallback_features.items():
-        wrapped[name] = cached_feature_type(feature, cache, offset)
+        cached = cached_feature_type(stored[name], cache, offset)
         # Its share, if it gets a separate cache in an update of all rows.
-        wrapped[name]._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
+        cached._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
         offset += feature.count()
+        wrapped[name] = feature.with_stored(cached) if isinstance(feature, EncodedFeature) else cached
     return wrapped
+
+
+@overload
+def cpu_cached_feature(  # type: ignore[overload-overlap]
+    fallback_features: EncodedFeature, max_cache_size_in_bytes: int, policy: str | None = None, pin_memory: bool = False
+) -> EncodedFeature: ...
 
 
 @overload
@@ -373,8 +365,8 @@ def cpu_cached_feature(
     max_cache_size_in_bytes: int,
     policy: str | None = None,
     pin_memory: bool = False,
-) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
-    """Put a cache in memory in front of features on disk.
+) -> Any:
+    """Put a cache in memory in front of features on disk. If they are encoded, it keeps codes.
 
     Args:
         fallback_features: One feature, or a dict of features that share a cache, with rows of the same number of bytes.

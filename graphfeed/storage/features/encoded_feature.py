@@ -13,7 +13,14 @@ from graphfeed.ops.arguments import as_ids, brief, check_vector, checked
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
 from graphfeed.ops.rows import decode_halves, decode_rows
-from graphfeed.storage.features.feature import DeferredRead, Feature, ReadsAhead, TorchBasedFeature, row_type
+from graphfeed.storage.features.feature import (
+    DeferredRead,
+    Feature,
+    ReadsAhead,
+    TorchBasedFeature,
+    dtype_and_shape,
+    row_type,
+)
 from graphfeed.storage.memory.shareable import Shareable
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -24,8 +31,8 @@ class EncodedFeature(Shareable, Feature):
 
     Codes of 8 or 4 bits have a scale and an offset for each column: a number is `code * scale + offset`. Rows are
     decoded as they are gathered, so a read copies a fraction of the bytes. `Feature.encode` creates such a feature, and
-    no number is clipped: `bound` is the largest error that it measured. A cache in front of this feature keeps decoded
-    rows; one in front of its codes keeps more of them: `feature.with_stored(cpu_cached_feature(feature.stored, size))`.
+    no number is clipped: `bound` is the largest error that it measured. Caches, windows and partitions in front of this
+    feature hold codes: `with_stored` puts one in between, as do `cpu_cached_feature` and `open_part`.
 
     Args:
         stored: The codes. For 8 bits, uint8 of shape (rows, columns); for 4 bits, uint8 with two codes per byte, the
@@ -193,8 +200,8 @@ class EncodedFeature(Shareable, Feature):
         return self.to("pinned")
 
     def may_read_in_threads(self) -> bool:
-        """Return whether the codes are in CPU memory."""
-        return self._is_in_memory() and self.stored.may_read_in_threads()
+        """Return whether all threads can read the codes."""
+        return self.stored.may_read_in_threads()
 
     def is_constant(self) -> bool:
         """Return whether the codes never change."""
@@ -219,7 +226,7 @@ class EncodedFeature(Shareable, Feature):
         """Return the feature with the same codes stored elsewhere, such as in a cache in front of them.
 
         Raises:
-            ValueError: `stored` has another number of rows, or rows of another shape or dtype.
+            ValueError: `stored` has rows of another shape or dtype.
 
         Example:
             >>> from graphfeed.storage import cpu_cached_feature
@@ -227,9 +234,9 @@ class EncodedFeature(Shareable, Feature):
             >>> feature.with_stored(cpu_cached_feature(feature.stored, 1000)).read(torch.tensor([1])).tolist()
             [[0.0, 1.0]]
         """
-        own, other = [(codes.count(), codes.size(), row_type(codes)) for codes in (self.stored, stored)]
+        own, other = [dtype_and_shape(row_type(codes), codes.size()) for codes in (self.stored, stored)]
         if own != other:
-            raise ValueError(f"stored must have the same codes, {own}, but has rows, shape and dtype {other}")
+            raise ValueError(f"stored must have the same codes, rows of {own}, but has rows of {other}")
         result = copy.copy(self)
         result.stored = stored
         return result
@@ -243,6 +250,17 @@ class EncodedFeature(Shareable, Feature):
 
     def __repr__(self) -> str:
         return f"EncodedFeature(float32{[self.count(), *self._size]}, {self.describe_codes()})"
+
+
+def stored_rows(feature: Feature) -> Feature:
+    """Return the feature of the codes, or the feature itself if it has none."""
+    return feature.stored if isinstance(feature, EncodedFeature) else feature
+
+
+def wrap_stored(feature: Feature, wrap: Callable[[Feature], Feature]) -> Feature:
+    """Return a feature that reads through `wrap(rows)`, such as a cache. If rows are codes, it decodes them last."""
+    wrapped = wrap(stored_rows(feature))
+    return feature.with_stored(wrapped) if isinstance(feature, EncodedFeature) else wrapped
 
 
 def in_memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -13,6 +13,7 @@ from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.structure import compact, compact_marked
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
+from graphfeed.storage.features.encoded_feature import EncodedFeature
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.row_cache import CacheLookup, Reader, RowCache, out_of_range
 
@@ -217,6 +218,12 @@ class GPUCachedFeature(CachedFeature):
 
 
 @overload
+def gpu_cached_feature(  # type: ignore[overload-overlap]
+    fallback_features: EncodedFeature, max_cache_size_in_bytes: int, device: torch.device | str = "cuda"
+) -> EncodedFeature: ...
+
+
+@overload
 def gpu_cached_feature(
     fallback_features: Feature, max_cache_size_in_bytes: int, device: torch.device | str = "cuda"
 ) -> GPUCachedFeature: ...
@@ -233,7 +240,7 @@ def gpu_cached_feature(
     fallback_features: Feature | Mapping[Any, Feature],
     max_cache_size_in_bytes: int,
     device: torch.device | str = "cuda",
-) -> GPUCachedFeature | dict[Any, GPUCachedFeature]:
+) -> Any:
     """Put a cache in a GPU's memory in front of features. In each set of rows, the most recently used ones stay (LRU).
 
     Reads are bit-identical to those without the cache. Put `copy_to` before `fetch_feature`, so that ids don't travel

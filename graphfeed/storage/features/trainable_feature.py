@@ -296,7 +296,7 @@ class TrainableFeature(Feature):
         place, options = Path(folder).resolve(), {**self._options(), "loader": loader_state}
         self.state_dict()
         if SAVED.get(own := place / f"part_{self._part}", self) is not self:
-            raise ValueError(f"{place} has the checkpoint of another table; give each table a folder of its own")
+            raise ValueError(f"{place} has the checkpoint of another table; give each table a separate folder")
         SAVED[own] = self
         return place, options
 

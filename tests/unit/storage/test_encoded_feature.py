@@ -117,7 +117,9 @@ def test_codes_in_a_file_in_a_cache_and_in_shared_memory_give_the_same_rows(bits
         *_, last = feature.with_stored(own).read_async(ids)
         assert_same(last.wait(), wanted)
     assert_same(pickle.loads(pickle.dumps(feature)).read(ids), wanted)
-    cached = feature.with_stored(cpu_cached_feature(feature.stored, 2000))
+    cached = cpu_cached_feature(feature, 2000)
+    assert isinstance(cached, EncodedFeature)
+    assert cached.stored.dtype == feature.stored.dtype
     for _ in range(2):
         assert_same(cached.read(ids), wanted)
         *_, last = cached.read_async(ids)
@@ -185,7 +187,7 @@ def test_what_does_not_fit_is_named() -> None:
             (lambda: feature.update(rows), NotImplementedError, "encode the new rows"),
             (lambda: feature.to("cuda"), NotImplementedError, r"put copy_to\(\) after fetch_feature\(\)"),
             (feature.pin_memory_, NotImplementedError, "decoded on the CPU only, not on 'pinned'"),
-            (lambda: feature.with_stored(codes), ValueError, "stored must have the same codes"),
+            (lambda: feature.with_stored(TorchBasedFeature(rows)), ValueError, "stored must have the same codes"),
             (lambda: EncodedFeature(codes), ValueError, "need scale and offset"),
             (lambda: EncodedFeature(codes, 8, scale[:2], offset), ValueError, "must have the same length"),
             (lambda: EncodedFeature(codes, 4, scale, offset), ValueError, "codes must have 2 bytes per row"),
