@@ -41,6 +41,7 @@ GPU_ALONE = {"sample_neighbors.py", "gpu_hops.py"}
 """Only a GPU has kernels for one hop: the CPU has programs of passes."""
 PARTS_OF_KERNELS = {
     "instructions.py",
+    "issue_launches.py",
     "jit.py",
     "launch.py",
     "launch_table.py",

@@ -27,7 +27,7 @@ from tests.stand_ins.late_work import EMPTY, arguments_of, put_off
 from tests.stand_ins.locked_memory import LockedMemory
 from tests.stand_ins.repeated_launches import known_when_repeated
 from tests.stand_ins.stream_order import ORDER, Uses
-from tests.stand_ins.strict_cupy import OWN, Driver, Function, Launched, make_cupy, note, signatures_of
+from tests.stand_ins.strict_cupy import DRIVER, LAUNCH_ADDRESS, OWN, Function, Launched, make_cupy, note, signatures_of
 from tests.stand_ins.strict_torch import carry_out
 from tests.stand_ins.watched_memory import note_empty, note_written, watch
 
@@ -316,7 +316,8 @@ class EmulatedCuda:
         with (
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
-            patch.object(launch, "driver", Driver),
+            patch.object(launch, "driver", lambda: DRIVER),
+            patch.object(launch, "launch_address", lambda: LAUNCH_ADDRESS),
             patch.object(launch, "as_argument", lambda value: convert(note(value))),
             known_when_repeated(tables),
             EmulatedCuda.memory.installed(),

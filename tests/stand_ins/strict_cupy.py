@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from graphfeed.ops.cpu.instructions import LAUNCH
 from graphfeed.ops.cuda.source import INTS, parameters_of
 from tests.stand_ins.emulated_runtime import LOCAL, Stream, current_stream, index_of
 from tests.stand_ins.locked_memory import LockedMemory
@@ -21,6 +22,8 @@ from tests.stand_ins.stream_order import ORDER
 
 WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "short": 2, "unsigned char": 1}
 MAX_THREADS = 1024
+FAILED = 719
+"""The status of a launch that fails."""
 
 
 class PerThread(threading.local):
@@ -30,6 +33,8 @@ class PerThread(threading.local):
         self.given: dict[int, list[torch.Tensor]] = {}
         self.repeated: deque[list[torch.Tensor]] = deque()
         """The tensors of each recorded launch that comes next."""
+        self.failures: list[BaseException] = []
+        """Exceptions of launches by machine code."""
 
 
 OWN = PerThread()
@@ -164,8 +169,27 @@ class Driver:
         tag, packed, second, size, end = (ctypes.c_uint64 * 5).from_address(pieces)
         assert (tag, second, end) == (1, 2, 0)
         count = ctypes.c_size_t.from_address(size).value // 8
-        Function.at[function](blocks, threads, stream, list((ctypes.c_uint64 * count).from_address(packed)))
+        # ctypes passes the null pointer, the default stream, as None.
+        Function.at[function](blocks, threads, stream or 0, list((ctypes.c_uint64 * count).from_address(packed)))
         return 0
+
+    def cuGetErrorName(self, status: int, name: Any) -> None:
+        """Raise the exception of the launch that failed."""
+        raise OWN.failures.pop()
+
+
+@LAUNCH
+def launch_kernel(*given: Any) -> int:
+    """Start a kernel, for machine code."""
+    try:
+        return DRIVER.cuLaunchKernel(*given)
+    except BaseException as failure:
+        OWN.failures.append(failure)
+        return FAILED
+
+
+DRIVER = Driver()
+LAUNCH_ADDRESS = ctypes.cast(launch_kernel, ctypes.c_void_p).value
 
 
 def make_cupy(module: type) -> SimpleNamespace:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+"""The type of the function by which CUDA's driver launches a kernel, `cuLaunchKernel`."""
+
 
 def prefetch(array: Any, index: Any) -> None:
     """Prefetch the cache line of `array[index]`. The index may be out of bounds."""
@@ -80,3 +83,14 @@ def read_at(descriptor: Any, segments: Any, count: Any, start: Any) -> int:
         return os.preadv(int(descriptor), into, int(start))
     except OSError:
         return -1
+
+
+def launch_kernel(launch: Any, function: Any, blocks: Any, threads: Any, stream: Any, packed: Any) -> int:
+    """Launch a kernel on a GPU by the driver's function at an address; return its status.
+
+    The kernel, the stream and the description of the kernel's packed arguments are addresses, too.
+    """
+    launched: int = LAUNCH(int(launch))(
+        int(function), int(blocks), 1, 1, int(threads), 1, 1, 0, int(stream), 0, int(packed)
+    )
+    return launched

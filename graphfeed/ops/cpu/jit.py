@@ -20,6 +20,7 @@ from graphfeed.ops.cpu.instructions import (
     count_bits,
     interface_address,
     lanes_below,
+    launch_kernel,
     less_product,
     load_word,
     lowest_bit,
@@ -34,8 +35,8 @@ __all__ = [
     "AHEAD", "INTERPRETED", "Block", "EdgeTypes", "Float32s", "Float64s", "IdPairs", "Ids", "Int32s", "Int64Matrix",
     "Int64s", "Kernel", "Numbers", "Program", "SentIds", "UInt8s", "UInt16s", "UInt32Matrix", "UInt32s", "UInt64",
     "UInt64s", "Weights", "Words", "copy_bytes", "count_bits", "device_function", "dtype_name", "fields_of",
-    "interface_address", "kernel", "lanes_below", "less_product", "load_word", "lowest_bit", "multiply_high",
-    "prefetch", "read_at", "square_root", "will_need",
+    "interface_address", "kernel", "lanes_below", "launch_kernel", "less_product", "load_word", "lowest_bit",
+    "multiply_high", "prefetch", "read_at", "square_root", "will_need",
 ]  # fmt: skip
 
 AHEAD = 32

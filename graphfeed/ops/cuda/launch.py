@@ -7,6 +7,7 @@ allocator knows the stream that uses a block.
 import ctypes
 import struct
 import sys
+from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache
@@ -15,6 +16,7 @@ from typing import Any
 import cupy
 import torch
 
+from graphfeed.ops.cpu.issue_launches import issue_launches
 from graphfeed.ops.cuda.source import INTS, device_code, file_of_kernel, parameters_of
 from graphfeed.ops.memory import buffers, pinned
 
@@ -114,37 +116,38 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
 
 def start_driver(function: Any, blocks: int, packed: Any, device: torch.device) -> None:
     """Launch a CuPy kernel on the current stream, with packed arguments."""
-    start_all([(function.ptr, blocks, ctypes.addressof(packed) + 8 * (len(packed) - 5))], device)
+    call = array("Q", [function.ptr, blocks, ctypes.addressof(packed) + 8 * (len(packed) - 5)])
+    start_all([*[0] * 6, *call.buffer_info()], device)
 
 
-def start_all(calls: Sequence[tuple[int, int, int]], device: torch.device) -> None:
+def start_all(table: Sequence[int], device: torch.device) -> None:
     """Launch kernels through the driver on the current stream.
 
     CuPy would create an object per argument and a context per stream, which takes as long as most kernels run.
 
     Args:
-        calls: The address of each kernel, its number of blocks, and the address of the description of its arguments.
+        table: Address and size of the words, patches, bases and calls that `issue_launches` takes.
         device: The current device.
     """
-    stream, start = torch.cuda.current_stream(device.index).cuda_stream, driver().cuLaunchKernel
-    for function, blocks, pieces in calls:
-        given = (function, blocks, 1, 1, THREADS, 1, 1, 0, stream, None, pieces)
-        status = start(*given)
-        if status == INVALID_CONTEXT:
-            torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
-            status = start(*given)
-        if status != 0:
-            name = ctypes.c_char_p()
-            driver().cuGetErrorName(status, ctypes.byref(name))
-            raise RuntimeError(f"CUDA could not launch a kernel: {(name.value or b'').decode() or 'error'} ({status})")
+    words = [*table, launch_address(), THREADS, torch.cuda.current_stream(device.index).cuda_stream]
+    status = issue_launches.call_words((), words)
+    if status == INVALID_CONTEXT:
+        torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
+        status = issue_launches.call_words((), words)
+    if status != 0:
+        name = ctypes.c_char_p()
+        driver().cuGetErrorName(status, ctypes.byref(name))
+        raise RuntimeError(f"CUDA could not launch a kernel: {(name.value or b'').decode() or 'error'} ({status})")
 
 
 @cache
 def driver() -> ctypes.CDLL:
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    sizes, stream, pieces = [ctypes.c_uint] * 7, [ctypes.c_void_p], [ctypes.c_void_p] * 2
-    library.cuLaunchKernel.argtypes = [ctypes.c_void_p, *sizes, *stream, *pieces]
-    return library
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+@cache
+def launch_address() -> int:
+    return ctypes.cast(driver().cuLaunchKernel, ctypes.c_void_p).value or 0
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -8,11 +8,11 @@ another mini-batch into the packed arguments, and calls the driver, without the 
 import bisect
 import itertools
 import threading
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
 
 from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, as_argument, on_device, start_all
@@ -163,24 +163,23 @@ class LaunchTable:
 
     def pack(self, num_blocks: int) -> None:
         """Lay out the arguments of all launches, each followed by their size and the driver's description of both."""
-        words, patches, starts = list[int](), list[tuple[int, int, int]](), list[int]()
+        words, patches, starts = list[int](), list[int](), list[int]()
         for launch in self.launches:
             starts.append(len(words))
             for word in launch.words:
                 if isinstance(word, Part) and word.block >= 0:
-                    patches.append((len(words), word.block, word.offset))
+                    patches += len(words), word.block, word.offset
                 elif isinstance(word, HopKey):
-                    patches.append((len(words), num_blocks + word.place, 0))
+                    patches += len(words), num_blocks + word.place, 0
                 words.append((word.offset if isinstance(word, Part) else word) & MASK)
             words += [8 * len(launch.words), BUFFER_POINTER, 0, BUFFER_SIZE, 0, 0]
-        self.words = np.array(words, dtype=np.uint64)
-        first, self.calls = self.words.ctypes.data, list[tuple[int, int, int]]()
+        self.words, calls = array("Q", words), list[int]()
+        first, _ = self.words.buffer_info()
         for launch, start in zip(self.launches, starts, strict=True):
             size = start + len(launch.words)
             self.words[size + 2], self.words[size + 4] = first + 8 * start, first + 8 * size
-            self.calls.append((launch.function.ptr, launch.blocks, first + 8 * (size + 1)))
-        self.patched, self.bases, offsets = np.array(patches, dtype=np.int64).reshape(-1, 3).T.copy()
-        self.offsets = offsets.astype(np.uint64)
+            calls += launch.function.ptr, launch.blocks, first + 8 * (size + 1)
+        self.patches, self.calls = array("Q", patches), array("Q", calls)
 
     def run(self, given: Sequence[torch.Tensor], keys: Sequence[int]) -> list[torch.Tensor]:
         """Repeat the launches on the current stream for another mini-batch; return the results, with unused values."""
@@ -198,8 +197,8 @@ class LaunchTable:
 
     def start(self, blocks: Sequence[torch.Tensor], keys: Sequence[int]) -> None:
         """Repeat the launches with other blocks and keys."""
-        bases = np.array([*map(as_argument, blocks), *keys], dtype=np.uint64)
+        bases = array("Q", [*map(as_argument, blocks), *keys])
+        before = *self.words.buffer_info(), *self.patches.buffer_info()
         # Another thread may repeat the same launches. The driver copies the words when it launches.
         with on_device(self.device), self.lock:
-            self.words[self.patched] = bases[self.bases] + self.offsets
-            start_all(self.calls, self.device)
+            start_all([*before, *bases.buffer_info(), *self.calls.buffer_info()], self.device)

@@ -1,6 +1,7 @@
 """Each instruction does as machine code what its Python function says."""
 
 import ast
+import ctypes
 import mmap
 import os
 from itertools import product
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from graphfeed.ops.cpu.compiler.folders import SOURCES
+from graphfeed.ops.cpu.instructions import LAUNCH
+from graphfeed.ops.cpu.issue_launches import issue_launches
 from graphfeed.ops.cpu.jit import (
     Ids,
     Int64Matrix,
@@ -195,3 +198,29 @@ def test_the_compiler_uses_public_names_of_numba_alone() -> None:
         private = {name for name in read if name.startswith("_") and not name.startswith("__")}
         own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert private <= own | {"_asdict", "_exit"}, path
+
+
+def test_launches_are_made_with_patched_words_until_one_fails() -> None:
+    seen: list[tuple[Any, ...]] = []
+    words = np.zeros(4, np.int64)
+
+    @LAUNCH
+    def start(*given: Any) -> int:
+        seen.append((*given, words.tolist()))
+        return 7 if given[0] == 12 else 0
+
+    address = ctypes.cast(start, ctypes.c_void_p).value
+    patches, bases = np.array([1, 1, 5, 3, 0, -2]), np.array([1 << 40, -1])
+    calls = np.array([11, 1 << 16, 101, 12, 3, 102, 13, 4, 103])
+    for run in (issue_launches, issue_launches.interpret):
+        words.fill(9)
+        assert run(words, patches, bases, calls, address, 256, 5 << 33) == 7
+        left = [9, 4, 9, (1 << 40) - 2]
+        assert seen == [
+            (11, 1 << 16, 1, 1, 256, 1, 1, 0, 5 << 33, None, 101, left),
+            (12, 3, 1, 1, 256, 1, 1, 0, 5 << 33, None, 102, left),
+        ]
+        seen.clear()
+        assert run(words, patches[:0], bases, calls[:3], address, 32, 0) == 0
+        assert seen == [(11, 1 << 16, 1, 1, 32, 1, 1, 0, None, None, 101, left)]
+        seen.clear()

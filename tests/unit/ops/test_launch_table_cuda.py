@@ -1,7 +1,9 @@
 """Launches of a mini-batch that are recorded once, and repeated for others with as many seeds."""
 
+import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +15,7 @@ from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph.sampling.prepared import PREPARED
 from tests.kinds.digests import digest
 from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
+from tests.stand_ins.strict_cupy import DRIVER, FAILED, LAUNCH_ADDRESS
 
 NODES, USERS = 120, 90
 FANOUTS = [torch.tensor([fanout]) for fanout in (2, 6, 9)]
@@ -112,6 +115,34 @@ def test_threads_repeat_the_same_launches_on_their_own_streams(cuda: Cuda) -> No
     assert found == expected
 
 
+def test_results_of_repeated_launches_outlive_their_graph_and_later_minibatches(cuda: Cuda) -> None:
+    here, request, kept = graph(), REQUESTS["uniform"], dict[int, Any]()
+    expected = {number: sample(here, request, number) for number in range(12)}
+    with cuda.running():
+        there = here.to(device_of(cuda))
+        streams = [torch.cuda.Stream() for _ in range(2)]  # type: ignore[no-untyped-call]
+        for number in range(12):
+            torch.cuda.set_device(0)
+            with torch.cuda.stream(streams[number // 2 % 2]):
+                seeds = cuda.put(seeds_of(number, torch.int64, typed=False))
+                kept[number] = there.sample_hops(seeds, request, [97 * number + hop for hop in range(3)])
+        del there, seeds
+        gc.collect()
+        assert {number: [digest(hop.to("cpu")) for hop in hops] for number, hops in kept.items()} == expected
+
+
+def test_a_graph_that_has_changed_is_sampled_by_launches_of_its_own(cuda: Cuda) -> None:
+    here, request = graph(), REQUESTS["weights"]
+    with cuda.running():
+        there = here.to(device_of(cuda))
+        for number in range(0, 6, 2):
+            sample(there, request, number, cuda.put)
+        weights = torch.rand(here.indices.numel(), generator=torch.Generator().manual_seed(2))
+        here.edge_attributes, there.edge_attributes = {"weight": weights}, {"weight": cuda.put(weights)}
+        for number in range(0, 6, 2):
+            assert sample(there, request, number, cuda.put) == sample(here, request, number)
+
+
 def test_a_key_of_0_is_replaced_when_launches_are_repeated(cuda: Cuda) -> None:
     here, seeds, request = graph(), torch.arange(20), SamplingRequest([torch.tensor([2])])
     with cuda.running():
@@ -137,25 +168,25 @@ def test_a_launch_that_fails_leaves_nothing_behind(emulated: EmulatedCuda) -> No
         there = here.to(device_of(emulated))
         for number in range(0, 6, 2):
             sample(there, REQUESTS["uniform"], number, emulated.put)
-        driver = FailsOnce(import_launch().driver(), after=5)
-        with patch.object(import_launch(), "driver", lambda: driver):
+        with failing_launch(5) as launched:
             with pytest.raises(RuntimeError, match=r"CUDA could not launch a kernel: error \(719\)"):
                 sample(there, REQUESTS["uniform"], 6, emulated.put)
+            assert len(launched) == 5
             assert sample(there, REQUESTS["uniform"], 8, emulated.put) == sample(here, REQUESTS["uniform"], 8)
 
 
-class FailsOnce:
-    """A driver that fails once to launch a kernel."""
+@contextmanager
+def failing_launch(number: int) -> Iterator[list[int]]:
+    """Make the n-th launch fail with a status; yield the addresses of kernels that are launched."""
+    launch, own, launched = import_launch(), DRIVER.cuLaunchKernel, list[int]()
 
-    def __init__(self, driver: Any, after: int) -> None:
-        self.driver, self.left = driver, after
+    def start(function: int, *given: Any) -> int:
+        launched.append(function)
+        return FAILED if len(launched) == number else int(own(function, *given))
 
-    def cuLaunchKernel(self, *given: Any) -> int:
-        self.left -= 1
-        return 719 if self.left == 0 else int(self.driver.cuLaunchKernel(*given))
-
-    def cuGetErrorName(self, status: int, name: Any) -> None:
-        """Know no name."""
+    with patch.object(DRIVER, "cuLaunchKernel", start), patch.object(DRIVER, "cuGetErrorName", lambda *_: None):
+        assert launch.launch_address() == LAUNCH_ADDRESS
+        yield launched
 
 
 def test_launches_are_kept_for_few_kinds_of_minibatches(cuda: Cuda) -> None:

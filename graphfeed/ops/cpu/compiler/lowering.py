@@ -158,6 +158,16 @@ def generate_will_need(context: Any, builder: Any, _signature: Any, arguments: A
     return context.get_dummy_value()
 
 
+@instruction(instructions.launch_kernel, types.int64, *[types.int64] * 6)
+def generate_launch(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    launch, function, blocks, threads, stream, packed = arguments
+    number, one = (lambda word: builder.trunc(word, INT32)), INT32(1)
+    # Addresses are passed like words.
+    given = [function, number(blocks), one, one, number(threads), one, one, INT32(0), stream, WORD(0), packed]
+    kind = ir.FunctionType(INT32, [value.type for value in given])
+    return builder.sext(builder.call(builder.inttoptr(launch, kind.as_pointer()), given), WORD)
+
+
 @instruction(program.call_code, types.int64, types.int64, types.int64)
 def generate_call(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
     function, block = arguments
