@@ -191,9 +191,10 @@ class MiniBatch:
         as one block whose memory they share: `.clone()` a tensor that you keep for long.
         """
         before = self.input_nodes
-        for name, value in to_device(vars(self), device, non_blocking=non_blocking).items():
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        for name, value in to_device(given, device, non_blocking=non_blocking).items():
             setattr(self, name, value)
-        for node_type, ids in to_type_dict(before).items():
+        for node_type, ids in to_type_dict(before).items() if before is not None else ():
             mark_copied_below(ids, to_type_dict(self.input_nodes)[node_type])
         return self
 

@@ -132,12 +132,12 @@ class StreamPrefetch(Datapipe, one_to_one=True, inserted=True, seeded=False):
                         step = used.popleft()
                         if not step.query():  # type: ignore[no-untyped-call]
                             run.wait(self, "reader", step.synchronize)
-                    hand_over(minibatch, event, device)
-                    reader = torch.cuda.current_stream(device)
+                    hand_over(minibatch, event, reader)
                     yield minibatch
                     # Waiting for a non-blocking event would keep a core busy.
                     step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-                    used.append(torch.cuda.current_stream(device).record_event(step))
+                    reader = torch.cuda.current_stream(device)
+                    used.append(reader.record_event(step))
         finally:
             # The garbage collector may run this in a thread with another current stream.
             reader.wait_stream(side)

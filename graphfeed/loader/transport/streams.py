@@ -4,7 +4,6 @@ The consuming stream waits for an event that the producing stream recorded after
 registers the use with torch's allocator, which could otherwise reuse the memory while it is still being read.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -38,8 +37,7 @@ def with_index(device: torch.device | str) -> torch.device:
     return torch.device(device.type, torch.cuda.current_device()) if index is None else device
 
 
-def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None:
-    stream = torch.cuda.current_stream(device)
+def hand_over(value: Any, event: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
     # The stream waits, but not the calling thread; the event was recorded after the work that computes the value.
     stream.wait_event(event)
     for part in parts_on_streams(value):
@@ -55,10 +53,12 @@ def parts_on_streams(value: Any) -> list[Any]:
     waiting = [value]
     while waiting:
         part = waiting.pop()
-        if id(part) in seen:
+        if part is None or (number := id(part)) in seen:
             continue
-        seen[id(part)] = part  # Kept alive: after an object is freed, another one may have its id.
-        if isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
+        seen[number] = part  # Kept alive: after an object is freed, another one may have its id.
+        if type(part) in (dict, list):
+            waiting.extend(child_values(part))
+        elif isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
             # One of several tensors that share memory is enough.
@@ -75,7 +75,7 @@ def parts_on_streams(value: Any) -> list[Any]:
 
 
 def peer_address(tensor: torch.Tensor) -> int:
-    with suppress(RuntimeError):
+    try:
         return tensor.untyped_storage().data_ptr()
-    # Some tensors, such as nested ones, have no storage; any unique number will do.
-    return -id(tensor)
+    except RuntimeError:  # some tensors, such as nested ones, have no storage; any unique number will do
+        return -id(tensor)

@@ -46,11 +46,13 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     values: list[int] = []
     device, over_the_bus = None, dict[int, torch.Tensor]()
     for has_width, part in zip(with_width, arguments, strict=True):
-        if isinstance(part, torch.Tensor) and part.is_cpu and part.numel():
+        if type(part) is int:
+            values.append(part)
+        elif isinstance(part, torch.Tensor) and part.is_cpu and part.numel():
             over_the_bus[len(values)] = part
             values.append(0)  # until it can't be unlocked
         else:
-            values.append(part if type(part) is int else as_argument(part))
+            values.append(as_argument(part))
             if isinstance(part, torch.Tensor) and not part.is_cpu:
                 device = part.device
         if has_width:
@@ -129,7 +131,7 @@ def start_all(table: Sequence[int], device: torch.device) -> None:
         table: Address and size of the words, patches, bases and calls that `issue_launches` takes.
         device: The current device.
     """
-    words = [*table, launch_address(), THREADS, torch.cuda.current_stream(device.index).cuda_stream]
+    words = [*table, launch_address(), THREADS, stream_address(device.index)]
     status = issue_launches.call_words((), words)
     if status == INVALID_CONTEXT:
         torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
@@ -148,6 +150,11 @@ def driver() -> ctypes.CDLL:
 @cache
 def launch_address() -> int:
     return ctypes.cast(driver().cuLaunchKernel, ctypes.c_void_p).value or 0
+
+
+def stream_address(device_index: int) -> int:
+    # `torch.cuda.current_stream` makes an object, which takes as long as a launch.
+    return torch._C._cuda_getCurrentRawStream(device_index)
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, as_argument, on_device, start_all
+from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, on_device, start_all
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.random import MASK
 
@@ -197,7 +197,7 @@ class LaunchTable:
 
     def start(self, blocks: Sequence[torch.Tensor], keys: Sequence[int]) -> None:
         """Repeat the launches with other blocks and keys."""
-        bases = array("Q", [*map(as_argument, blocks), *keys])
+        bases = array("Q", [*(block.data_ptr() for block in blocks), *keys])
         before = *self.words.buffer_info(), *self.patches.buffer_info()
         # Another thread may repeat the same launches. The driver copies the words when it launches.
         with on_device(self.device), self.lock:

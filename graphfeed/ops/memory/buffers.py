@@ -137,6 +137,12 @@ NODE_MAPS = NodeMaps()
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a tensor: a view if it is contiguous without lazy conjugation or negation, else a copy."""
+    if (
+        tensor.numel() > 1
+        and tensor.is_contiguous()
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+    ):
+        return tensor.view(-1).view(torch.uint8)
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     # A contiguous tensor of at most one value may have any stride, but viewing it as another dtype needs stride 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)

@@ -74,10 +74,10 @@ def each_leaf(tree: Any) -> Iterator[Any]:
 
 def child_values(value: Any) -> Iterable[Any]:
     """Return the values of a container, or the attributes of an object."""
-    if isinstance(value, Mapping):
-        return value.values()
     if isinstance(value, (list, tuple, set)):
         return value
+    if isinstance(value, (dict, Mapping)):
+        return value.values()
     return () if isinstance(value, type) else getattr(value, "__dict__", {}).values()
 
 

@@ -68,7 +68,7 @@ def test_sparse_tensors_are_taken_apart() -> None:
 def test_handing_over_waits_first_and_tells_the_allocator() -> None:
     with late_streams() as log:
         tensor, other = Pretended(torch.ones(2)), Stream()
-        hand_over({"x": tensor}, other.record_event(), torch.device("meta", 0))  # type: ignore[arg-type]
+        hand_over({"x": tensor}, other.record_event(), CALLER)  # type: ignore[arg-type]
         assert log == [(other.name, "records"), (CALLER.name, "waits for", other.name)]
         assert tensor.used_on == {CALLER.name}
 

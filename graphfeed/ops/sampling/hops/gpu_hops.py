@@ -22,6 +22,8 @@ Wanted: TypeAlias = tuple[Sequence[int], tuple[int, ...]]
 """The fan-outs of a hop, and its key; two keys for LABOR."""
 HopArrays: TypeAlias = tuple[torch.Tensor, ...]
 """The arrays of a hop: rows, their ids within the node type, column starts, positions of edges, and local ids."""
+Reader: TypeAlias = tuple[torch.Tensor, torch.cuda.Event]
+"""Page-locked memory for a table, and an event that follows the copy to it."""
 MOST_KINDS = 16
 """Maximum number of kinds of mini-batches whose launches are kept for a request."""
 AGAIN = "again"
@@ -86,6 +88,8 @@ class HopLaunches(NamedTuple):
     launches: Any
     """A `LaunchTable`."""
     tables: TypeTables
+    readers: list[Reader]
+    """Memory for the sizes of mini-batches, and events, that no mini-batch uses."""
 
     @classmethod
     def record(
@@ -108,7 +112,7 @@ class HopLaunches(NamedTuple):
         except LookupError:
             return None, written
         tables.initial = tables.initial.pin_memory()
-        return cls(table, tables), written
+        return cls(table, tables, []), written
 
     def repeat(self, given: torch.Tensor, wanted: Sequence[Wanted]) -> tuple[torch.Tensor, list[HopArrays]]:
         """Launch the hops of another mini-batch; return its table of sizes, and the arrays of each hop."""
@@ -155,23 +159,29 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
         return cut(graph, seeds, written, found, read)
 
     if ahead:
-        sizes = read_later(table)
+        sizes = read_later(table, launches.readers if isinstance(launches, HopLaunches) else [])
         return lambda: finish(sizes())
     # The first synchronization, unless the edges of a hop had to be counted.
     return finish(table.tolist())
 
 
-def read_later(table: torch.Tensor) -> Callable[[], list[int]]:
-    """Copy a table from a GPU without waiting; return a function that waits and returns its values."""
-    values = torch.empty(table.numel(), dtype=table.dtype, device="cpu").pin_memory()
+def read_later(table: torch.Tensor, idle: list[Reader]) -> Callable[[], list[int]]:
+    """Copy a table from a GPU without waiting; return a function that waits and returns its values, once."""
+    if idle:
+        values, event = idle.pop()
+    else:
+        values = torch.empty(table.numel(), dtype=table.dtype, device="cpu").pin_memory()
+        # Waiting for a non-blocking event would keep a core busy.
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     values.copy_(table, non_blocking=True)
-    # Waiting for a non-blocking event would keep a core busy.
-    event = torch.cuda.current_stream(table.device).record_event(torch.cuda.Event(blocking=True))  # type: ignore[no-untyped-call]
+    torch.cuda.current_stream(table.device).record_event(event)
 
     def read() -> list[int]:
         if not event.query():
             event.synchronize()
-        return values.tolist()
+        found: list[int] = values.tolist()
+        idle.append((values, event))
+        return found
 
     return read
 
@@ -275,8 +285,11 @@ def cut(
         values, of_types = positions[: edges[-1]] if read is None else read(positions[: edges[-1]]), {}
         for place, kind in enumerate(graph.order):
             own = slice(edges[place], edges[place + 1])
-            column_starts = indptr[bounds[place] : bounds[place + 1]].to(graph.indptr_dtype)
-            of_types[kind] = HopEdges(column_starts, local[own], values[own])
+            starts_of = indptr[bounds[place] : bounds[place + 1]]
+            ids_of = values if len(edges) == 2 else values[own]
+            # Conversions to the same dtype, too, take time.
+            starts_of = starts_of if starts_of.dtype == graph.indptr_dtype else starts_of.to(graph.indptr_dtype)
+            of_types[kind] = HopEdges(starts_of, local[own], ids_of)
         parts.append(SampledHop(columns, rows, of_types))
         columns = rows
     return parts
