@@ -1,7 +1,11 @@
 """Mini-batches whose graph and features are on a GPU are started ahead by the caller's thread."""
 
+import sys
 import threading
+from collections import Counter
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,7 +14,10 @@ import graphfeed as gf
 from graphfeed.loader import LoaderOptions, make_plan
 from graphfeed.loader.stages import IssueAhead
 from tests.kinds.digests import digest, digests
-from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.stand_ins import emulated_cuda
+from tests.stand_ins.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
+from tests.stand_ins.emulated_runtime import Stream
+from tests.stand_ins.failures import takes_memory
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -124,3 +131,46 @@ def test_a_thread_runs_ahead_of_what_may_wait_for_something_else(cuda: Cuda) -> 
         ):
             assert not is_ahead(other)
             assert "StreamPrefetch" in gf.DataLoader(other).explain()
+
+
+def test_a_minibatch_costs_few_calls_and_little_memory(cuda: Cuda) -> None:
+    """The counts of the real PyTorch are printed by `python -m benchmarks.gpu_host_time`."""
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("a device doesn't tell what was asked of it")
+    calls, counts, run = Counter[str](), Counter[str](), emulated_cuda.run
+    launch, package = import_launch(), str(Path(gf.__file__).parent)
+    start = launch.start_all
+
+    def note(frame: Any, event: str, _argument: object) -> None:
+        calls[event] += frame.f_code.co_filename.startswith(package)
+
+    def counted_run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        counts["allocations"] += takes_memory(func, args, kwargs)
+        return run(func, args, kwargs)
+
+    def counted_start(*given: Any) -> None:
+        counts["calls of the driver"] += 1
+        start(*given)
+
+    with cuda.running(), gf.DataLoader(pipe(device_of(cuda), cuda.put), seed=3) as loader:
+        minibatches = iter(loader)
+        for _ in range(3):  # those that are recorded
+            next(minibatches)
+        Stream.log.clear()
+        with (
+            patch.object(emulated_cuda, "run", counted_run),
+            patch.object(launch, "start_all", counted_start),
+            patch.object(import_launch("launch_table"), "start_all", counted_start),
+        ):
+            sys.setprofile(note)
+            for _ in range(4):
+                next(minibatches)
+            sys.setprofile(None)
+        events = sum("records" in entry for entry in Stream.log)
+        for _ in minibatches:
+            pass
+    # The launches of both hops in one call; then the ids of their edges, and the rows.
+    assert counts == {"calls of the driver": 4 * 4, "allocations": 4 * 8}
+    assert events == 4 * 3
+    assert calls["call"] <= 4 * 355
+    assert calls["c_call"] <= 4 * 680
