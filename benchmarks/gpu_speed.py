@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 import graphfeed as gf
-from graphfeed.ops import gather_rows
 from graphfeed.ops.arguments import mark_below
-from graphfeed.ops.memory import empty_locked
 from graphfeed.storage.memory import available_memory, count_bytes, tensors_in
 from graphfeed.testing import limits
 
@@ -152,19 +150,20 @@ def read_tables(device: torch.device, _trace: Path, sizes: Sizes = SIZES) -> Ite
     """Read random rows of pinned tables in the order of the ids, and sorted: a GPU's TLB covers small tables only."""
     row_bytes, room = 4 * sizes.num_features, available_memory() // 2
     fitting = [size for size in sizes.table_bytes if size <= room]
-    table = empty_locked((max(fitting, default=0) // row_bytes, sizes.num_features), torch.float32)
     for size in fitting:
-        part = table[: size // row_bytes]
+        # In the memory that features lie in: shared, and on huge pages where Linux gives them.
+        table = gf.TorchBasedFeature(torch.zeros(size // row_bytes, sizes.num_features))
+        table.pin_memory_()
         speeds = []
         for least in (size + 1, 0):
-            ids = [torch.randint(len(part), (sizes.read_rows,)).to(device) for _ in range(sizes.warm_up)]
+            ids = [torch.randint(size // row_bytes, (sizes.read_rows,)).to(device) for _ in range(sizes.warm_up)]
             for own in ids:
-                mark_below(own, len(part))
+                mark_below(own, size // row_bytes)
             with limits(sorted_bytes=least):
-                gather_rows(part, ids[0])
+                table.read(ids[0])
                 torch.cuda.synchronize()
                 begin = time.perf_counter()
-                read = sum(gather_rows(part, own).nbytes for own in ids)
+                read = sum(table.read(own).nbytes for own in ids)
                 torch.cuda.synchronize()
             speeds.append(f"{read / (time.perf_counter() - begin) / 1e9:.2f} GB/s")
         yield f"rows of {size / 2**30:g} GiB", f"{speeds[0]} in the order of the ids, {speeds[1]} sorted"

@@ -6,7 +6,6 @@
 import ctypes
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,12 +22,12 @@ import graphfeed
 from graphfeed import ops
 from graphfeed.ops.backend import cuda_extra, load_kernels
 from graphfeed.ops.memory import SharedMemory
+from graphfeed.ops.memory.pinned import DRIVER, reads_locked_memory
 from graphfeed.ops.process import install_hint
 
 PINNED_BYTES = 1 << 26
 OLDEST = (8, 0)
 """The lowest compute capability for which tests compile the kernels."""
-DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 class Finding(NamedTuple):
@@ -100,6 +99,11 @@ def look_around() -> Iterator[Finding]:
     yield from find_device()
     yield from find_cupy()
     yield find_headers(header_folders())
+    if not reads_locked_memory():
+        said = (
+            "a GPU can't read it at the CPU's addresses, so pin_memory_() raises; copy graphs and features to the GPU"
+        )
+        yield Finding("change", "pinned memory", said)
     yield find_limit()
 
 

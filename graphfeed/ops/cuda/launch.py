@@ -6,7 +6,6 @@ allocator knows the stream that uses a block.
 
 import ctypes
 import struct
-import sys
 from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -144,7 +143,7 @@ def start_all(table: Sequence[int], device: torch.device) -> None:
 
 @cache
 def driver() -> ctypes.CDLL:
-    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    return ctypes.CDLL(pinned.DRIVER)
 
 
 @cache

@@ -1,5 +1,7 @@
 """Page-locked (pinned) memory, which GPU kernels read over the bus (UVA)."""
 
+import ctypes
+import sys
 import threading
 import weakref
 from bisect import bisect_right
@@ -181,6 +183,9 @@ class PageLocks:
 LOCKED = PageLocks()
 READERS: set[int] = set()
 """Devices with kernels that have read CPU memory."""
+DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+SAME_ADDRESS = 91
+"""The driver's number for whether a device reads page-locked memory at the CPU's addresses."""
 READ_ONLY = 8
 """CUDA's flag for memory that a device only reads. Memory that is read-only for the process needs it."""
 
@@ -208,9 +213,25 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor) -> LockedPages | None:
     return made
 
 
+def reads_locked_memory() -> bool:
+    """Return whether the GPUs read page-locked memory at the addresses that the CPU uses, which kernels are given."""
+    answer = ctypes.c_int(1)
+    with suppress(OSError, AttributeError):
+        ask = ctypes.CDLL(DRIVER).cuDeviceGetAttribute
+        for index in range(torch.cuda.device_count()):
+            if ask(ctypes.byref(answer), SAME_ADDRESS, index) == 0 and not answer.value:
+                return False
+    return True
+
+
 def lock(runtime: Any, start: int, stop: int, *, is_file: bool) -> None:
     """Lock whole pages, or raise a RuntimeError."""
     size = stop - start
+    if not reads_locked_memory():
+        raise RuntimeError(
+            "a GPU of this system can't read page-locked memory at the CPU's addresses; copy graphs and features to it "
+            "with .to(...), or leave pin_memory_() out"
+        )
     # Pages of a writable file are locked as read-only, if CUDA supports it: otherwise the system would write all of
     # them to the disk when they are unlocked.
     first, second = (READ_ONLY, 0) if is_file else (0, READ_ONLY)

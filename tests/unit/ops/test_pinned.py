@@ -286,3 +286,23 @@ def test_parts_of_one_mapping_are_locked_read_by_a_kernel_and_released() -> None
     del owner, owners
     gc.collect()
     assert not any(tensor.is_pinned() for tensor in block.tensors)
+
+
+def test_memory_that_a_gpu_cant_read_where_it_is_is_not_locked(
+    runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def answer(out: Any, attribute: int, index: int) -> int:
+        asked.append((attribute, index))
+        out._obj.value = index == 0
+        return 0
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(pinned.ctypes, "CDLL", lambda _: Mock(cuDeviceGetAttribute=answer))
+    ops.pin_in_place(alone(1), owner := Owner())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(RuntimeError, match="can't read page-locked memory at the CPU's addresses"):
+        ops.pin_in_place(alone(1), owner)
+    assert asked == [(91, 0)] * 2 + [(91, 1)]
+    assert len(runtime.locked) == 1
