@@ -166,7 +166,7 @@ def measure(loader: Any, cuda: NullCuda) -> Iterator[tuple[str, float]]:
     calls.clear()
     take(minibatches, COUNTED)
     sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     yield "Python calls", calls["call"] / COUNTED
     yield "C calls", calls["c_call"] / COUNTED
 

@@ -19,7 +19,10 @@ def tensors_of(table: Any, blocks: list[Any]) -> Iterator[list[torch.Tensor]]:
             found = next(kept for kept in table.kept if 0 <= part.offset - kept.data_ptr() < kept.nbytes)
             offset -= found.data_ptr()
         size = part.size * part.dtype.itemsize
-        inner = found.held.view(-1).view(torch.uint8)[offset : offset + size].view(part.dtype)
+        whole = found if found.is_cpu else found.held
+        inner = whole.view(-1).view(torch.uint8)[offset : offset + size].view(part.dtype)
+        if found.is_cpu:
+            return inner
         made: torch.Tensor = type(found)(inner, found.device)
         return made
 

@@ -178,7 +178,7 @@ class Driver:
         raise OWN.failures.pop()
 
 
-@LAUNCH
+@LAUNCH  # type: ignore[untyped-decorator]
 def launch_kernel(*given: Any) -> int:
     """Start a kernel, for machine code."""
     try:

@@ -7,8 +7,8 @@ allocator knows the stream that uses a block.
 import ctypes
 import struct
 from array import array
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, lru_cache
 from typing import Any
 
@@ -60,7 +60,12 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
     blocks = min(-(-size // THREADS), MAX_BLOCKS)
     with on_device(device):
         if over_the_bus:
-            launch_over_the_bus(kernel, blocks, values, device, over_the_bus)
+            # Few threads read over the bus, in full blocks (see `set_max_uva_threads`).
+            blocks = min(blocks, max(pinned.max_uva_threads() // THREADS, 1))
+            with reading(over_the_bus.values(), device):
+                for place, part in over_the_bus.items():
+                    values[place] = as_argument(part)
+                start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
         else:
             start_driver(function_of(device.index, kernel), blocks, pack(form, make, values), device)
     recorder = buffers.RECORDER.get()
@@ -68,23 +73,15 @@ def launch(kernel: str, size: int, *arguments: Any) -> None:
         recorder.note(function_of(device.index, kernel), blocks, values, with_width, arguments)
 
 
-def launch_over_the_bus(
-    kernel: str, blocks: int, values: list[int], device: torch.device, read: dict[int, torch.Tensor]
-) -> None:
-    """Launch a kernel that reads page-locked memory, with at most `set_max_uva_threads` threads, in full blocks.
-
-    `read` has the tensors in that memory, by the index of their word in `values`.
-    """
+@contextmanager
+def reading(parts: Collection[torch.Tensor], device: torch.device) -> Iterator[None]:
+    """Keep page-locked memory locked while kernels that read it are launched."""
     pinned.READERS.add(device.index)
-    _, form, make = FORMS[kernel]
-    # The lock keeps memory page-locked until the kernel has started; unlocking it then waits for the device.
+    # The lock keeps memory page-locked until the kernels have started; unlocking it then waits for the device.
     with pinned.LOCKED.lock:
-        for place, part in read.items():
-            values[place] = as_argument(part)
-        most = max(pinned.max_uva_threads() // THREADS, 1)
-        start_driver(function_of(device.index, kernel), min(blocks, most), pack(form, make, values), device)
+        yield
     pinned.unlock_unused()  # pages that were released in the meantime
-    for part in read.values():
+    for part in parts:
         if not pinned.is_locked_in_place(part):
             # Torch reuses its pinned memory as soon as it is freed, unless a stream has copied from it.
             part.view(-1)[:1].to(device, non_blocking=True)

@@ -10,12 +10,12 @@ import itertools
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, on_device, start_all
+from graphfeed.ops.cuda.launch import BUFFER_POINTER, BUFFER_SIZE, as_argument, on_device, reading, start_all
 from graphfeed.ops.memory import buffers
 from graphfeed.ops.random import MASK
 
@@ -109,6 +109,7 @@ class LaunchTable:
         results: Sequence[torch.Tensor],
     ) -> None:  # fmt: skip
         self.device, self.lock, self.kept = given[0].device, threading.Lock(), [*kept, *recorder.kept]
+        self.over_the_bus = [part for part in self.kept if part.is_cpu]
         self.fills: list[int | None] = [None, None]
         """The values that fill the blocks of a mini-batch. The first two, for results and scratch, are not filled."""
         self.sizes = [0, 0]
@@ -200,5 +201,8 @@ class LaunchTable:
         bases = array("Q", [*(block.data_ptr() for block in blocks), *keys])
         before = *self.words.buffer_info(), *self.patches.buffer_info()
         # Another thread may repeat the same launches. The driver copies the words when it launches.
-        with on_device(self.device), self.lock:
+        reads = reading(self.over_the_bus, self.device) if self.over_the_bus else nullcontext()
+        with on_device(self.device), self.lock, reads:
+            for part in self.over_the_bus:
+                as_argument(part)  # which checks that it is still page-locked
             start_all([*before, *bases.buffer_info(), *self.calls.buffer_info()], self.device)

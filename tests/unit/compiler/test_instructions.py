@@ -204,7 +204,7 @@ def test_launches_are_made_with_patched_words_until_one_fails() -> None:
     seen: list[tuple[Any, ...]] = []
     words = np.zeros(4, np.int64)
 
-    @LAUNCH
+    @LAUNCH  # type: ignore[untyped-decorator]
     def start(*given: Any) -> int:
         seen.append((*given, words.tolist()))
         return 7 if given[0] == 12 else 0

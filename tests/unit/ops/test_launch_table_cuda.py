@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.ops import max_uva_threads, set_max_uva_threads
+from graphfeed.ops.memory import pinned
 from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph.sampling.prepared import PREPARED
 from tests.kinds.digests import digest
@@ -77,6 +79,45 @@ def test_repeated_launches_give_the_bits_of_the_cpu(cuda: Cuda, name: str, typed
             there = here.to(device_of(cuda))
             assert [sample(there, request, number, cuda.put) for number in range(8)] == expected
             assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["one type", "four types"])
+@pytest.mark.parametrize("name", REQUESTS)
+def test_repeated_launches_read_a_pinned_graph(cuda: Cuda, name: str, typed: bool) -> None:
+    here, request = graph(typed=typed), REQUESTS[name]
+    expected = [sample(here, request, number) for number in range(8)]
+    with cuda.running():
+        there = graph(typed=typed)
+        there.pin_memory_()
+        assert [sample(there, request, number, cuda.put) for number in range(8)] == expected
+        assert [hasattr(own, "repeat") for own in recorded(there)] == [True] * 2
+        EmulatedCuda.launches.clear()
+        before = max_uva_threads()
+        set_max_uva_threads(256)
+        try:
+            assert [sample(there, request, number, cuda.put) for number in range(8)] == expected
+        finally:
+            set_max_uva_threads(before)
+        reads = {"copy_rows", "count_plain_neighbors", "fill_plain_neighbors", "count_neighbors", "fill_neighbors"}
+        assert all(threads <= 256 for own, threads in EmulatedCuda.launches if own in reads)
+
+
+def test_a_pinned_graph_stays_locked_while_launches_are_repeated(emulated: EmulatedCuda) -> None:
+    held, tables = list[bool](), import_launch("launch_table")
+    start = tables.start_all
+
+    def noted(*given: Any) -> None:
+        held.append(pinned.LOCKED.lock.locked())
+        start(*given)
+
+    with emulated.running():
+        for where in (graph().pin_memory_, lambda: graph().to(device_of(emulated))):
+            there = where()
+            with patch.object(tables, "start_all", noted):
+                for number in range(0, 6, 2):
+                    sample(there, REQUESTS["uniform"], number, emulated.put)
+    assert held == [True, False]
+    assert not pinned.LOCKED.lock.locked()
 
 
 @pytest.fixture

@@ -299,7 +299,7 @@ def test_memory_that_a_gpu_cant_read_where_it_is_is_not_locked(
         return 0
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(pinned.ctypes, "CDLL", lambda _: Mock(cuDeviceGetAttribute=answer))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Mock(cuDeviceGetAttribute=answer))
     ops.pin_in_place(alone(1), owner := Owner())
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(RuntimeError, match="can't read page-locked memory at the CPU's addresses"):

@@ -5,6 +5,7 @@ from math import gcd
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.process import current_limits
 
 WIDEST = 16
@@ -38,7 +39,7 @@ def _read_first(values, positions, num_positions):
     if values is None or not values.is_cpu:
         return values, positions
     # A separate kernel reads over the bus, so that the limit of threads doesn't apply to later kernels.
-    found = torch.empty(positions.numel(), dtype=values.dtype, device=positions.device)
+    found = buffers.empty(positions.numel(), values, positions.device)
     _gather(values, positions, values.itemsize, found, num_positions)
     return found, None
 

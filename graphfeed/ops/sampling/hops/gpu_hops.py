@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 import torch
 
 from graphfeed.ops.arguments import are_below
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import is_readable, kernels
 from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import current_limits
 from graphfeed.ops.sampling.graph import Graph
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, HopEdges, Read, SampledHop, SeedTimes
 from graphfeed.ops.sampling.hops.pick_edges import OneHop, bound_edges, check_ranges, pick_edges
@@ -106,7 +107,7 @@ class HopLaunches(NamedTuple):
             )
         weights = None if graph.sums is None else graph.sums.cumulative
         arrays = graph.indptr, graph.indices, graph.types, weights
-        kept = [part for part in arrays if part is not None and part.device == given.device]
+        kept = [part for part in arrays if part is not None and is_readable(part, given.device)]
         try:
             table = recording.LaunchTable(recorder, [tables.table, given], kept, [*itertools.chain(*written)])
         except LookupError:
@@ -130,12 +131,15 @@ def hops_on_gpu(  # noqa: PLR0913 - what a request has, and how it is served
 
     The launches of the second mini-batch of a kind, such as all those with as many seeds, are recorded in `known`, and
     repeated for the next ones, which take a third of the CPU's time. Temporal sampling is not recorded, and neither are
-    hops without a bound, and pinned graphs.
+    hops without a bound, and arrays of pinned graphs that are read in the order of memory.
     """
     counts = [part.numel() for part in seeds]
     given = torch.cat(list(seeds)) if sum(count > 0 for count in counts) > 1 else max(seeds, key=len).contiguous()
     is_clean = graph.types is None and are_below(given, graph.num_nodes)
-    kind = (*counts, is_clean, drawing, given.device) if moments is None and bound is bound_edges else None
+    kind: Any = None
+    if moments is None and bound is bound_edges:
+        threads = current_limits().uva_threads if graph.indices.is_cpu else 0
+        kind = (*counts, is_clean, drawing, given.device, threads)
     launches = known.get(kind)
     if isinstance(launches, HopLaunches):
         tables = launches.tables
@@ -177,7 +181,7 @@ def read_later(table: torch.Tensor, idle: list[Reader]) -> Callable[[], list[int
     torch.cuda.current_stream(table.device).record_event(event)
 
     def read() -> list[int]:
-        if not event.query():
+        if not event.query():  # type: ignore[no-untyped-call]
             event.synchronize()
         found: list[int] = values.tolist()
         idle.append((values, event))
