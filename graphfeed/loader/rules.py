@@ -238,7 +238,7 @@ def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa
 
 
 def issue_ahead(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
-    """Mini-batches whose graph and features are on a GPU are started ahead by the caller's thread, on a stream."""
+    """Mini-batches whose graph and features a GPU reads are started ahead by the caller's thread, on a stream."""
 
     def swap(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, StreamPrefetch) or chain_on_gpu(stage.datapipe) is None:

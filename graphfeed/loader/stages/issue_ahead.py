@@ -24,11 +24,11 @@ class ChainOnGPU(NamedTuple):
     """The copy to the GPU."""
     sampler: FanoutSampler
     after: list[Transform]
-    """Fetches of features on the GPU."""
+    """Fetches of features that the GPU reads."""
 
 
 def chain_on_gpu(last: Datapipe) -> ChainOnGPU | None:
-    """Return the stages up to one if graph and features are on a GPU; None if there are others."""
+    """Return the stages up to one if a GPU reads graph and features; None if there are others."""
     stages = list(chain_of(last))[::-1]
     places = [place for place, stage in enumerate(stages) if isinstance(stage, FanoutSampler)]
     if len(places) != 1 or not isinstance(stages[0].datapipe, (ItemSampler, ByIndex)):
@@ -42,14 +42,12 @@ def chain_on_gpu(last: Datapipe) -> ChainOnGPU | None:
 
 
 def fetches_on_gpu(stage: Transform) -> bool:
-    """Return whether a stage reads features that are on a GPU, and nothing else."""
+    """Return whether a stage reads features that are on a GPU or pinned, and nothing else."""
     if type(stage) is not FeatureFetcher or stage.cooperative or not stage.feature_store.reads_plainly():
         return False
     features: list[object] = list(stage.features().values())
     # Threads may read rows on the CPU that are not pinned.
-    return all(
-        type(own) is TorchBasedFeature and not own.is_pinned() and not own.may_read_in_threads() for own in features
-    )
+    return all(type(own) is TorchBasedFeature and not own.may_read_in_threads() for own in features)
 
 
 class IssueAhead(StreamPrefetch, one_to_one=True, inserted=True, seeded=False):

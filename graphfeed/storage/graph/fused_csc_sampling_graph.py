@@ -8,6 +8,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import CompletedFuture, on_gpu
 from graphfeed.ops.arguments import check_flags, checked, ignores
+from graphfeed.ops.memory import is_page_locked
 from graphfeed.ops.sampling import JoinedHops, Ranked, Walks
 from graphfeed.storage.graph.by_type import ByType
 from graphfeed.storage.graph.checks import ORIGINAL_EDGE_ID
@@ -244,9 +245,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return [sample_all_hops(self, own, request, drawn) for own, drawn in zip(seeds, draws, strict=True)]
 
     def can_start(self, request: SamplingRequest) -> bool:
-        """Return whether the graph is on a GPU that samples a request without waiting, except for its sizes."""
+        """Return whether a GPU reads the graph, and samples a request without waiting, except for its sizes."""
         bounded = request.temporal is None and all(int(own.min()) >= 0 for own in map(fanout_tensor, request.fanouts))
-        return on_gpu(self.indices) and bounded and not self._own and self.way(request, on_cpu=False).at_once
+        there = on_gpu(self.indices) or is_page_locked(self.indices)
+        return there and bounded and not self._own and self.way(request, on_cpu=False).at_once
 
     def start(self, seeds: Seeds, request: SamplingRequest, draws: Sequence[Draws]) -> Callable[[], Any]:
         """Start sampling on a GPU; return a function that waits and returns the subgraphs, on the same stream."""

@@ -46,6 +46,20 @@ def is_ahead(planned: Any) -> bool:
     return bool(gf.find(make_plan(planned, LoaderOptions()).running, IssueAhead))
 
 
+@pytest.mark.parametrize("pins", ["graph", "features", "both"])
+def test_what_is_pinned_is_read_ahead_too(cuda: Cuda, pins: str) -> None:
+    expected = digests(pipe().with_seed(3))
+    with cuda.running():
+        there: Any = pipe(device_of(cuda), cuda.put if pins == "graph" else cuda.pin)
+        sampled = there.datapipe
+        if pins != "features":
+            sampled = sampled.datapipe.sample_neighbor(graph().pin_memory_(), [2, 3])
+        pinned = sampled.fetch_feature(there.feature_store, ["feat"])
+        assert is_ahead(pinned)
+        with gf.DataLoader(pinned, seed=3) as loader:
+            assert list(map(back, loader)) == expected
+
+
 @pytest.mark.parametrize("sampler", ["sample_neighbor", "sample_layer_neighbor"])
 def test_minibatches_are_those_of_the_cpu_in_each_epoch_and_in_two_at_once(cuda: Cuda, sampler: str) -> None:
     here = pipe(sampler=sampler)
