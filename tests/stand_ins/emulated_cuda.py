@@ -318,7 +318,6 @@ class EmulatedCuda:
             patch.object(launch, "cupy", CUPY),
             patch.object(launch, "driver", lambda: DRIVER),
             patch.object(launch, "launch_address", lambda: LAUNCH_ADDRESS),
-            patch.object(launch, "stream_address", lambda index: current_stream(index).cuda_stream),
             patch.object(launch, "as_argument", lambda value: convert(note(value))),
             known_when_repeated(tables),
             EmulatedCuda.memory.installed(),

@@ -127,7 +127,7 @@ def start_all(table: Sequence[int], device: torch.device) -> None:
         table: Address and size of the words, patches, bases and calls that `issue_launches` takes.
         device: The current device.
     """
-    words = [*table, launch_address(), THREADS, stream_address(device.index)]
+    words = [*table, launch_address(), THREADS, torch.cuda.current_stream(device.index).cuda_stream]
     status = issue_launches.call_words((), words)
     if status == INVALID_CONTEXT:
         torch.ones(1, device=device)  # The first work of a thread gives it the context of its device.
@@ -146,11 +146,6 @@ def driver() -> ctypes.CDLL:
 @cache
 def launch_address() -> int:
     return ctypes.cast(driver().cuLaunchKernel, ctypes.c_void_p).value or 0
-
-
-def stream_address(device_index: int) -> int:
-    # `torch.cuda.current_stream` makes an object, which takes as long as a launch.
-    return torch._C._cuda_getCurrentRawStream(device_index)
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
