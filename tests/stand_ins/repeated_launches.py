@@ -20,7 +20,7 @@ def tensors_of(table: Any, blocks: list[Any]) -> Iterator[list[torch.Tensor]]:
             offset -= found.data_ptr()
         size = part.size * part.dtype.itemsize
         whole = found if found.is_cpu else found.held
-        inner = whole.view(-1).view(torch.uint8)[offset : offset + size].view(part.dtype)
+        inner: torch.Tensor = whole.view(-1).view(torch.uint8)[offset : offset + size].view(part.dtype)
         if found.is_cpu:
             return inner
         made: torch.Tensor = type(found)(inner, found.device)

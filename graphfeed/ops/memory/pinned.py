@@ -275,7 +275,7 @@ def unlock_unused() -> None:
 
 def is_capturing() -> bool:
     # Waiting for a device would spoil a CUDA graph that this thread captures.
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
 
 
 def wait_for_devices() -> None:

@@ -181,7 +181,7 @@ def test_features_that_shared_a_cache_get_their_shares() -> None:
 
 def test_no_memory_is_taken_for_more_rows_than_there_are() -> None:
     for make in (gf.cpu_cached_feature, partial(gf.gpu_cached_feature, device="cpu")):
-        feature = make(TorchBasedFeature(ROWS), 1 << 24)
+        feature: Any = make(TorchBasedFeature(ROWS), 1 << 24)
         for _ in range(2):
             assert feature.read(torch.arange(100)).equal(ROWS)
         assert feature.miss_rate == 0.5, "there is a place for each"
