@@ -215,9 +215,10 @@ def checked(made: Made) -> Made:
         maker = "__new__" if issubclass(made, tuple) else "__init__"
         setattr(made, maker, checked(getattr(made, maker)))
         return made
-    rules = {name: rule_of(made.__annotations__.get(name, Any)) for name in signature(made).parameters}
+    parameters = signature(made).parameters
+    rules = {name: rule_of(made.__annotations__.get(name, Any)) for name in parameters}
     in_order, owner = tuple(rules.items()), made.__qualname__.removesuffix(".__init__")
-    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature(made).parameters.values())
+    takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @wraps(made)
     def check(*args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.process import ProgressBar, progress_bar
@@ -124,6 +123,8 @@ class DatasetWriter:
         if file.endswith(".json"):
             text = json.dumps(content, indent=1) + "\n"
         else:
+            import yaml  # noqa: PLC0415
+
             text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         write_text(self.folder / file, text)
 
